@@ -1,0 +1,18 @@
+"""Fixtures shared by every test: where the real archive lies, if it is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def archive_dir() -> Path:
+    """Folder of real archive files; the test is skipped, saying so, where there is none."""
+    named = os.environ.get("COMPEVO_ARCHIVE")
+    path = Path(named) if named else REPO.parent / "shared" / "data"
+    if not (path / "MANIFEST.csv").exists():
+        pytest.skip(f"real archive files are not at {path}; set COMPEVO_ARCHIVE to test against them")
+    return path
