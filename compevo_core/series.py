@@ -1,6 +1,7 @@
 """Series on a regular grid: schema, gaps, faults and causal fill (design 3).
 
-What belongs here: the frame contracts of series, covariates and published forecasts, and what may be done to a
+What belongs here: the frame contracts of series, covariates, published forecasts (``quantile`` 0.5 is POE50) and
+published benchmark records (48 values in ``x``, 48 in ``y``, by region and predicted date), and what may be done to a
 series before windows are cut. What does not: parsing (the pipeline's sources), windows, features.
 ``start_utc`` is the start of the interval, whatever the source stamps. Nothing is filled from the future, and
 nothing is filled or nulled without a flag.
@@ -17,9 +18,23 @@ from compevo_core.faults import KNOWN_FAULTS, Fault, apply_known_faults
 from compevo_core.scaling import Scaler
 
 __all__ = [
-    "COVARIATE_SCHEMA", "KNOWN_FAULTS", "PUBLISHED_SCHEMA", "SERIES_SCHEMA", "UTC_US", "Fault", "GapReport", "Scaler",
-    "apply_known_faults", "causal_fill", "is_synthetic", "regularise", "to_step", "validate_frame", "validate_series",
-]  # fmt: skip
+    "BENCHMARK_SCHEMA",
+    "COVARIATE_SCHEMA",
+    "KNOWN_FAULTS",
+    "PUBLISHED_SCHEMA",
+    "SERIES_SCHEMA",
+    "UTC_US",
+    "Fault",
+    "GapReport",
+    "Scaler",
+    "apply_known_faults",
+    "causal_fill",
+    "is_synthetic",
+    "regularise",
+    "to_step",
+    "validate_frame",
+    "validate_series",
+]
 
 UTC_US = pl.Datetime("us", "UTC")
 
@@ -47,6 +62,14 @@ PUBLISHED_SCHEMA: dict[str, pl.DataType] = {
     "value": pl.Float64(),
     "available_at": UTC_US,
     "quantile": pl.Float64(),
+    "source": pl.String(),
+}
+BENCHMARK_SCHEMA: dict[str, pl.DataType] = {
+    "record": pl.Int64(),
+    "entity": pl.String(),
+    "target_date": pl.Date(),
+    "x": pl.List(pl.Float64),
+    "y": pl.List(pl.Float64),
     "source": pl.String(),
 }
 FLAG_PATTERN = r"^(observed|missing|filled:.+|nulled:.+)$"
@@ -136,18 +159,18 @@ def to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
         return frame
     if step % finest:
         raise DataError(f"rows {finest} apart do not divide into steps of {step}; resample in the parser")
-    own = frame.with_columns((pl.col("start_utc").shift(-1) - pl.col("start_utc")).alias("gap"))
-    own = own.with_columns(pl.col("start_utc").dt.truncate(step).alias("bin"))
+    stamp = pl.col("start_utc")
+    alone = ((stamp - stamp.shift(1)).fill_null(step) >= step) & ((stamp.shift(-1) - stamp).fill_null(step) >= step)
+    own = frame.with_columns(alone.alias("alone"), stamp.dt.truncate(step).alias("bin"))
     coarse = own.group_by("bin", maintain_order=True).agg(
         pl.len().alias("n"),
         pl.col("value").null_count().alias("nulls"),
         pl.col("value").mean(),
-        pl.col("gap").first(),
+        pl.col("alone").first(),
         pl.col("series_id", "variable", "unit", "flag", "source", "fetched_at").first(),
     )
     whole = (pl.col("n") == step // finest) & (pl.col("nulls") == 0)
-    single = (pl.col("n") == 1) & (pl.col("gap").is_null() | (pl.col("gap") >= step))
-    return coarse.filter(whole | single).rename({"bin": "start_utc"}).select(list(SERIES_SCHEMA))
+    return coarse.filter(whole | pl.col("alone")).rename({"bin": "start_utc"}).select(list(SERIES_SCHEMA))
 
 
 def regularise(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFrame, GapReport]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self, overload
 
 import numpy as np
@@ -70,7 +69,7 @@ class WindowView:
         if self.published is not None:
             frozen = _frozen(self.published, HORIZON, f"window {self.window_id}: published")
             object.__setattr__(self, "published", frozen)
-        object.__setattr__(self, "covariates", MappingProxyType(dict(sorted(self.covariates.items()))))
+        object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
 
     @property
     def step(self) -> timedelta:
@@ -174,7 +173,7 @@ class WindowSet(Sequence[Window]):
         """Truth (N, 48), NaN where masked."""
         return np.stack([w.y for w in self._windows]) if self._windows else np.empty((0, HORIZON))
 
-    def with_truth(self, y_NH: FloatArray) -> "WindowSet":  # noqa: N803 - shape suffix
+    def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """The same views with another truth (for tests that poison it)."""
         if y_NH.shape != (len(self), HORIZON):
             raise DataError(f"truth of shape {y_NH.shape} for {len(self)} windows; give (N, {HORIZON})")
