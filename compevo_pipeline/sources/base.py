@@ -5,7 +5,7 @@ that leave their folder, bytes that are not UTF-8, a web page under a CSV's name
 What does not: any publisher's format, network calls, storage.
 
 Encoding policy: text is strict UTF-8 with an optional byte-order mark; a byte that is not UTF-8 is an error that names
-file and line. :func:`decode_lossy` is for publishers who are known to mix encodings (GDELT); it counts what it replaced.
+file and line. :func:`decode_lossy` is for publishers known to mix encodings (GDELT); it counts what it replaced.
 """
 
 import gzip
@@ -205,7 +205,7 @@ def check_member_path(member: str, name: str) -> None:
     """
     parts = PurePosixPath(member.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in member or "\x00" in member:
-        message = f"{name}: member {member!r} would be written outside its folder; the archive is refused, fetch it again"
+        message = f"{name}: member {member!r} leads outside its folder; the archive is refused, fetch it again"
         raise SchemaDrift(message)
 
 
@@ -226,7 +226,7 @@ def refuse_html(content: bytes, name: str) -> None:
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """Decode strict UTF-8, without a byte-order mark, with ``\\n`` line ends.
+    """Decode strict UTF-8, without a byte-order mark, with line-feed line ends.
 
     Raises:
         SchemaDrift: a byte is not UTF-8; names the line and the byte.
