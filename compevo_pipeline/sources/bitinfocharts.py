@@ -26,7 +26,7 @@ from compevo_pipeline.sources.base import (
     refuse_html,
     sample_raw,
 )
-from compevo_pipeline.sources.tabular import LINE, refuse_duplicates, split_table, to_number, to_stamp
+from compevo_pipeline.sources.delimited import LINE, refuse_duplicates, split_table, to_number, to_stamp
 
 SOURCE = "bitinfocharts"
 VARIABLES: dict[str, tuple[str, str]] = {

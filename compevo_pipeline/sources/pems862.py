@@ -16,7 +16,7 @@ import polars as pl
 from compevo_core.errors import SchemaDrift
 from compevo_core.series import SERIES_SCHEMA
 from compevo_pipeline.sources.base import RawFile
-from compevo_pipeline.sources.tabular import LINE, require_regular, split_table, to_number, to_stamp
+from compevo_pipeline.sources.delimited import LINE, require_regular, split_table, to_number, to_stamp
 
 SENSORS = 862
 HOURS = 17_544

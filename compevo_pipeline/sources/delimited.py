@@ -1,8 +1,8 @@
-"""Delimited text without quoting, read so that every complaint can name its line.
+"""Delimited text without quoting, of any width, with or without a header, split so that a complaint names its line.
 
 What belongs here: splitting a publisher's plain table into text columns, and turning those columns into numbers and
-times. What does not: any publisher's column names, quoted CSV, unpacking (``base``).
-Used by PeMS, the exchange-rate tables, BitInfoCharts and the GDELT files, none of which quotes a cell.
+times. What does not: any publisher's column names, CSV with quoted cells (``tables``), unpacking (``base``).
+Used by PeMS, the exchange-rate tables and BitInfoCharts, none of which quotes a cell.
 """
 
 from collections.abc import Sequence
