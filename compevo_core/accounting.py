@@ -108,7 +108,7 @@ def load_architecture(backbone: str) -> Architecture:
 
 def trainable_parts(architecture: Architecture, method: str, *, agents: int = PAPER_AGENTS,
                     rank: int = PAPER_RANK) -> list[Part]:
-    """What a method trains (paper Table 7): a list of parts whose sum is the method's count.
+    """What a method trains (paper D.3): a list of parts whose sum is the method's count.
 
     ``agents`` is the population of the multi-agent methods; SA always has one.
     """

@@ -34,7 +34,7 @@ def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLik
     ``group_rewards`` (A, G), ``played_rewards`` (A,) -> (A,) >= 0 in reward units; playing on is always allowed.
     Watches Theorem B.1.1 (existence of a BNE) and its best-response definition: at an equilibrium of the sampled game
     every gap is 0. Does not prove one: G samples are not the strategy space Pi_i, and one batch is not an expectation.
-    R_i (eq. 2) is agent i's own error, so the others are held fixed by definition; for the payoff that couples agents
+    R_i (eq. 3) is agent i's own error, so the others are held fixed by definition; for the payoff that couples agents
     see ``aggregate_best_response_gap``.
     """
     group_ag, played_a = _finite("group_rewards", group_rewards, 2), _finite("played_rewards", played_rewards, 1)
@@ -142,8 +142,8 @@ def fit_growth_exponent(regret: npt.ArrayLike, *, generator: np.random.Generator
     ``regret`` (T,) cumulative. Rounds with regret <= 0 have no logarithm: they are left out and counted. The bootstrap
     flips the sign of whole blocks (length T^(1/3)) of each step's departure from the fitted curve and sums again, so
     the interval knows that cumulative sums are correlated and that noise may shrink.
-    Watches Theorem B.3.2: b = 1/2 is its rate, b = 1 is Lemma B.4.1's. An interval below 1 is what sublinear regret looks
-    like over this many rounds; it is not an asymptotic bound, and it holds for this comparator and these data only.
+    Watches Theorem B.3.2: b = 1/2 is its rate, b = 1 is Lemma B.4.1's. An interval below 1 is what sublinear regret
+    looks like over this many rounds; it is no asymptotic bound, and holds for this comparator and these data only.
     """
     regret_t = _finite("regret", regret, 1)
     rounds = np.arange(1, len(regret_t) + 1, dtype=np.float64)
@@ -215,7 +215,7 @@ def gradient_norm(gradients: Iterable[npt.ArrayLike]) -> float:
 def weight_entropy(weights: npt.ArrayLike) -> float:
     """Entropy of the aggregation weights w (A,), in nats: 0 is one agent alone, log A is a plain mean.
 
-    Watches soft selection (Proposition B.5.1, eq. 4): falling entropy is selection at work, exp(entropy) the number of
+    Watches soft selection (Proposition B.5.1, eq. 5): falling entropy is selection at work, exp(entropy) the number of
     agents that count. Says nothing on whether the agents that count are the right ones.
     """
     w_a = _finite("weights", weights, 1)

@@ -55,6 +55,7 @@ def test_masked_targets_do_not_enter_the_aggregate_gap() -> None:
     assert gap.tolist() == [1.0]
 
 
+@settings(deadline=None)
 @given(arrays(float, (3, 4, 2, 5), elements=numbers), arrays(float, (2, 5), elements=numbers),
        arrays(float, 3, elements=st.floats(0, 1)))
 def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, raw) -> None:
@@ -76,12 +77,14 @@ def test_regret_against_the_best_fixed_logic_by_hand() -> None:
     assert cumulative_regret([0.0, 0.0, 2.0], fixed).tolist() == [1.0, 3.0, 1.0]
 
 
+@settings(deadline=None)
 @given(arrays(float, (12, 4), elements=numbers), st.integers(0, 3))
 def test_playing_one_fixed_logic_never_has_negative_regret_and_the_best_one_ends_at_zero(fixed, k) -> None:
     assert (cumulative_regret(fixed[:, k], fixed) >= 0).all()
     assert cumulative_regret(fixed[:, fixed.sum(axis=0).argmax()], fixed)[-1] == pytest.approx(0.0, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(arrays(float, (12, 4), elements=numbers))
 def test_group_regret_never_falls_and_bounds_the_fixed_regret_when_the_group_is_fixed(rewards) -> None:
     played = rewards[:, 0]
@@ -138,7 +141,7 @@ def test_zero_gradients_have_no_direction() -> None:
     assert not gradient_conflict_from_products(0.0, 2.0, 0.0).holds
 
 
-@settings(max_examples=200)
+@settings(deadline=None)
 @given(arrays(float, 6, elements=numbers), arrays(float, 6, elements=numbers))
 def test_the_condition_holds_exactly_when_the_joint_step_still_descends_the_main_loss(main, strategy) -> None:
     progress = float(main @ (main + strategy))
@@ -159,6 +162,7 @@ def test_entropy_by_hand() -> None:
     assert weight_entropy([0.25] * 4) == pytest.approx(math.log(4))
 
 
+@settings(deadline=None)
 @given(arrays(float, 5, elements=st.floats(0, 10)))
 def test_entropy_lies_between_one_agent_and_a_plain_mean(raw) -> None:
     weights = (raw + 1e-6) / (raw + 1e-6).sum()
