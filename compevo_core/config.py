@@ -50,7 +50,7 @@ def _check_bounds(name: str, value: object, meta: Mapping[str, Any]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BackboneConfig(_Section):
-    """The frozen language model all agents share (paper 5.1, C.2)."""
+    """The frozen language model all agents share (paper 5.1, D.2)."""
 
     spec: str = _setting("meta-llama/Llama-3.1-8B-Instruct", "hub id, folder, 'packaged:smollm2-135m' or 'tiny-random'")
     dtype: str = _setting("float32", "storage and compute type of the frozen weights", choices=("float32", "bfloat16"))
@@ -73,8 +73,9 @@ class PopulationConfig(_Section):
 class ForecastConfig(_Section):
     """How an agent turns its evidence into 48 numbers."""
 
-    decoder: str = _setting("head", "numeric head on the last state, or the paper's answer text", choices=("head", "text"))
-    prior: str = _setting("calendar-ridge", "forecaster fitted on train whose error the agents correct",
+    decoder: str = _setting("head", "numeric head on the last state, or the paper's answer text",
+                            choices=("head", "text"))
+    prior: str = _setting("calendar-ridge", "forecaster fitted on train that the agents correct",
                           choices=("none", "persistence", "calendar-ridge", "gbm", "published"))
     prior_folds: int = _setting(5, "blocks for out-of-fold prior forecasts on the train windows; 1 = in sample", low=1)
     history_points: int = _setting(48, "history numbers in the prompt; 24 = means of two", low=1, high=48)
@@ -107,13 +108,15 @@ class EvolutionConfig(_Section):
 
     update: str = _setting("three-stage", "'simplified' is the ablation: no opponent context, no gates, no soft prompt",
                            choices=("three-stage", "simplified"))
+    instruction: str = _setting("original", "wording of the logic-update task (paper E.9)",
+                                choices=("original", "paraphrased"))
     logic_tokens: int = _setting(48, "longest logic in tokens", low=4, high=512)
     temperature: float = _setting(0.7, "T_gen of logic sampling", low=0.01, high=5.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrpoConfig(_Section):
-    """Group relative policy optimisation of the logics (paper 4.3, C.2)."""
+    """Group relative policy optimisation of the logics (paper 4.3, D.2)."""
 
     enabled: bool = _setting(True, "ablation: False keeps sampling but takes no policy step")
     group_size: int = _setting(8, "logics G sampled per agent and round", low=2, high=64)
@@ -136,7 +139,7 @@ class ObjectiveConfig(_Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimConfig(_Section):
-    """AdamW with warm-up and cosine decay (paper C.2)."""
+    """AdamW with warm-up and cosine decay (paper D.2)."""
 
     forecast_lr: float = _setting(1e-4, "learning rate of forecast adapters, heads and gates", low=0.0)
     policy_lr: float = _setting(1e-6, "learning rate of logic adapters, fusion gates and soft prompt", low=0.0)
@@ -210,7 +213,7 @@ class RunConfig:
         for dotted, value in overrides.items():
             section, _, key = dotted.partition(".")
             if section not in tree or not key:
-                raise ConfigError(f"override {dotted!r} is not of the form section.setting; sections: {', '.join(tree)}")
+                raise ConfigError(f"override {dotted!r} is not section.setting; sections: {', '.join(tree)}")
             tree[section][key] = value
         return type(self).from_mapping(tree)
 

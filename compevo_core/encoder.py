@@ -8,6 +8,8 @@ The paper uses BAAI/bge-m3; the packaged all-MiniLM-L6-v2 needs no network.
 import hashlib
 import importlib.util
 import re
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +46,8 @@ class HashingEncoder:
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in _WORD.findall(text.lower()):
-                out[row, int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little") % (self.dimension - 1)] += 1
+                digest = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
+                out[row, digest % (self.dimension - 1)] += 1
             if not out[row].any():
                 out[row, -1] = 1.0
         normalised: Vectors = out / np.linalg.norm(out, axis=1, keepdims=True)
@@ -100,9 +103,6 @@ def _unpack_minilm(cache: Path) -> Path:
 
 def unzip_atomically(archive: Path, target: Path) -> None:
     """Unpacks a zip beside ``target`` and renames it into place, refusing names that leave the folder."""
-    import shutil
-    import tempfile
-
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
     with zipfile.ZipFile(archive) as bundle:

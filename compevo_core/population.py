@@ -2,7 +2,7 @@
 
 What belongs here: the stacked adapters, routing of rows to agents, hidden states, shared-prefix
 key/value reuse and batched sampling. What does not: prompts, losses, what the text means.
-Paper: section 5.1 and C.2 (per agent one adapter for forecasting and one for logic, rank 16).
+Paper: section 5.1 and D.2 (per agent one adapter for forecasting and one for logic, rank 16).
 
 Rows are agent-major: a batch of A agents with R rows each is (A*R, T), agent 0 first.
 Legend: A agents, R rows of an agent, T tokens, D hidden, V vocabulary, G samples.
@@ -52,7 +52,7 @@ class StackedLoraLinear(nn.Module):
             self.lora_a[kind] = nn.Parameter(start.uniform_(-bound, bound, generator=generator))
             self.lora_b[kind] = nn.Parameter(torch.zeros(config.agents, base.out_features, config.rank))
 
-    def forward(self, x_RTD: Tensor) -> Tensor:  # noqa: N803 - shape suffix
+    def forward(self, x_RTD: Tensor) -> Tensor:
         """Maps (A*R, T, in) to (A*R, T, out); with no kind set it is the frozen layer alone."""
         out: Tensor = self.base(x_RTD)
         route = self.route
@@ -72,8 +72,8 @@ class Prefix:
     """A prompt already read: keys, values, mask and the state at its last token."""
 
     cache: DynamicCache
-    mask_RT: Tensor  # noqa: N815 - shape suffix
-    last_RD: Tensor  # noqa: N815 - shape suffix
+    mask_RT: Tensor
+    last_RD: Tensor
 
     def repeat(self, times: int) -> "Prefix":
         """Each row ``times`` times in place of once; the prefix itself must not be used afterwards."""
@@ -102,7 +102,7 @@ class Population(nn.Module):
         return [p for layer in self.layers.values() for p in (layer.lora_a[kind], layer.lora_b[kind])]
 
     @contextlib.contextmanager
-    def using(self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0,  # noqa: B008 - immutable
+    def using(self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0,
               generator: torch.Generator | None = None) -> Iterator[None]:
         """Routes rows to adapters of ``kind`` within the block; ``None`` is the frozen backbone."""
         before = dataclasses.replace(self.route)
@@ -117,7 +117,8 @@ class Population(nn.Module):
         out: Tensor = self.backbone.model.get_input_embeddings()(ids)
         return out
 
-    def hidden(self, embeds_RTD: Tensor, mask_RT: Tensor, past: Prefix | None = None) -> tuple[Tensor, DynamicCache | None]:  # noqa: N803
+    def hidden(self, embeds_RTD: Tensor, mask_RT: Tensor,
+               past: Prefix | None = None) -> tuple[Tensor, DynamicCache | None]:
         """Last hidden states (A*R, T, D) and the cache, if one was passed in or is wanted."""
         full = mask_RT if past is None else torch.cat([past.mask_RT, mask_RT], dim=1)
         positions = (full.cumsum(1) - 1).clamp(min=0)[:, -mask_RT.shape[1]:]
@@ -126,7 +127,7 @@ class Population(nn.Module):
                                     use_cache=past is not None)
         return out.last_hidden_state.float(), out.past_key_values
 
-    def read(self, embeds_RTD: Tensor, mask_RT: Tensor) -> Prefix:  # noqa: N803
+    def read(self, embeds_RTD: Tensor, mask_RT: Tensor) -> Prefix:
         """Reads left-padded prompts once, so that what follows can share their keys and values."""
         empty = Prefix(DynamicCache(), mask_RT[:, :0], embeds_RTD[:, :0, :].sum(1))
         states, cache = self.hidden(embeds_RTD, mask_RT, empty)
@@ -134,7 +135,7 @@ class Population(nn.Module):
             raise RuntimeError("the backbone returned no key/value cache; shared prefixes need one")
         return Prefix(cache, mask_RT, states[:, -1])
 
-    def continue_from(self, prefix: Prefix, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:  # noqa: N803
+    def continue_from(self, prefix: Prefix, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
         """Hidden states (A*R, T, D) of right-padded continuations of a prefix; the prefix grows by them."""
         return self.hidden(self.embed(ids_RT), mask_RT, prefix)[0]
 
@@ -182,7 +183,8 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, left: bool, device: tor
     width = max((len(r) for r in rows), default=0)
     fill = [[pad] * (width - len(r)) for r in rows]
     ids = [f + list(r) if left else list(r) + f for r, f in zip(rows, fill, strict=True)]
-    ones = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f) for r, f in zip(rows, fill, strict=True)]
+    ones = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f)
+            for r, f in zip(rows, fill, strict=True)]
     return torch.tensor(ids, device=device, dtype=torch.long), torch.tensor(ones, device=device, dtype=torch.long)
 
 

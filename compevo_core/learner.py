@@ -1,0 +1,78 @@
+"""All that learns in one run, in one object: adapters, heads, gates, fusion, and the backbone they stand on.
+
+What belongs here: construction from a configuration, parameter groups, tensors in and out.
+What does not: the training loop (``trainer``), files (``checkpoint``, ``artifact``).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from compevo_core.answers import Answers, HeadAnswers, TextAnswers
+from compevo_core.backbone import Backbone
+from compevo_core.config import RunConfig
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.evolution import StrategyFusion
+from compevo_core.logics import LogicWriter
+from compevo_core.population import FORECAST, KINDS, LOGIC, Population
+from compevo_core.scaling import Scaler
+from compevo_core.selection import FitnessSelection
+from compevo_core.strategy import NewsChooser, StrategyExecutor
+
+
+class Learner:
+    """The trainable system of one configuration, started from ``config.run.seed``."""
+
+    def __init__(self, config: RunConfig, backbone: Backbone, scaler: Scaler) -> None:
+        generator = torch.Generator().manual_seed(config.run.seed)
+        agents, device = config.population.agents, backbone.device
+        self.config, self.backbone, self.scaler = config, backbone, scaler
+        self.population = Population(backbone, config.population, generator)
+        self.answers: Answers = (HeadAnswers(self.population) if config.forecast.decoder == "head" else
+                                 TextAnswers(self.population, scaler, has_prior=config.forecast.prior != "none"))
+        self.selection = FitnessSelection(agents, config.selection).to(device)
+        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=device)
+        neutral = self.population.embed(eos)[0].detach().float().cpu()
+        self.fusion = StrategyFusion(agents, neutral, generator).to(device)
+
+    def executor(self, chooser: NewsChooser) -> StrategyExecutor:
+        """The strategy execution of this population on a news pool."""
+        return StrategyExecutor(self.config, self.population, self.answers, chooser, self.scaler)
+
+    def writer(self) -> LogicWriter:
+        """The logic generation of this population."""
+        return LogicWriter(self.config, self.population, self.fusion)
+
+    def forecast_parameters(self) -> list[nn.Parameter]:
+        """Trained at ``optim.forecast_lr``: forecast adapters, heads, gates."""
+        return [*self.population.parameters_of(FORECAST), *self.answers.module.parameters(),
+                *self.selection.parameters()]
+
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """Trained at ``optim.policy_lr``: logic adapters, fusion gates, interaction scores, soft prompt."""
+        return [*self.population.parameters_of(LOGIC), *self.fusion.parameters()]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every learned or running tensor by a stable name, detached."""
+        out = {f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
+               for name, layer in self.population.layers.items() for kind in KINDS for part in ("lora_a", "lora_b")}
+        for prefix, module in self._modules().items():
+            out |= {f"{prefix}.{name}": value.detach() for name, value in module.state_dict().items()}
+        return out
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Sets every tensor of :meth:`tensors`.
+
+        Raises:
+            CheckpointMismatch: a name or shape differs from this configuration's.
+        """
+        own = self.tensors()
+        if wrong := sorted(own.keys() ^ tensors.keys()):
+            raise CheckpointMismatch(f"{len(wrong)} tensor names differ, first {wrong[0]}: another configuration's")
+        for name, value in own.items():
+            if value.shape != tensors[name].shape:
+                raise CheckpointMismatch(f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
+            value.copy_(tensors[name])
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return {"answers": self.answers.module, "selection": self.selection, "fusion": self.fusion}

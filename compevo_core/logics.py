@@ -1,0 +1,167 @@
+"""Writing the agents' next logics: candidate, fusion, soft prompt, sampling, log-probabilities (paper 4.3).
+
+What belongs here: everything between what an agent observes and the G logic texts it samples.
+What does not: scoring them (``strategy``), the policy loss (``grpo``), the fusion's algebra (``evolution``).
+Legend: A agents, G samples of an agent, T tokens, D hidden.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from compevo_core.answers import stop_tokens
+from compevo_core.config import RunConfig
+from compevo_core.evolution import StrategyFusion
+from compevo_core.grpo import token_logp
+from compevo_core.population import LOGIC, Population, Prefix, pad_rows
+from compevo_core.prompts import PeerReport, clean_logic, logic_prompt
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """o_i: what every agent knows when it writes its next logic (Eq. 2)."""
+
+    logics: list[str]
+    rewards: list[float]
+    peers: list[list[int]]
+
+
+@dataclasses.dataclass
+class Proposal:
+    """One round's candidates and sampled logics, with the gradient paths the losses need."""
+
+    candidates: list[str]
+    candidate_AD: Tensor
+    texts: list[list[str]]
+    ids_RT: Tensor
+    mask_RT: Tensor
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    soft_AD: Tensor | None
+    empty: int
+    prefix: Prefix | None
+
+
+class LogicWriter:
+    """Generates logics for all agents at once."""
+
+    def __init__(self, config: RunConfig, population: Population, fusion: StrategyFusion) -> None:
+        self.config, self.population, self.fusion = config, population, fusion
+        self._stop = stop_tokens(population.backbone.tokenizer)
+
+    def propose(self, seen: Observation, previous_AD: Tensor, generator: torch.Generator) -> Proposal:
+        """Stage one to three and G samples per agent; texts are cleaned, empty ones fall back to the old logic."""
+        ids, mask = self._prompts(seen)
+        candidates, spans, empty = self._candidates(ids, mask, seen, generator)
+        candidate_AD = self.encode(spans)
+        soft = None
+        if self.config.evolution.update == "three-stage":
+            soft = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
+        with self.population.using(LOGIC):
+            prefix = self._read(ids, mask, soft)
+        size = self.config.grpo.group_size
+        with self.population.using(LOGIC), torch.no_grad():
+            samples, sample_mask = self._sample(_detached(prefix).repeat(size), generator)
+        texts: list[list[str]] = []
+        for agent, fallback in enumerate(seen.logics):
+            group = [self._text(samples[r], sample_mask[r], fallback) for r in range(agent * size, (agent + 1) * size)]
+            texts.append([text for text, _ in group])
+            empty += sum(was_empty for _, was_empty in group)
+        return Proposal(candidates, candidate_AD, texts, samples, sample_mask, ids, mask, soft, empty, prefix)
+
+    def logp(self, proposal: Proposal) -> Tensor:
+        """Log-probabilities of the sampled tokens under the current policy, (A, G, T), with gradient.
+
+        The first call uses the prefix the samples came from; later calls (further policy iterations) read it anew.
+        """
+        with self.population.using(LOGIC):
+            prefix = proposal.prefix
+            if prefix is None:
+                soft = None if proposal.soft_AD is None else proposal.soft_AD.detach()
+                prefix = self._read(proposal.prompt_ids, proposal.prompt_mask, soft)
+            proposal.prefix = None  # repeating consumes the cache
+            return self._score(prefix, proposal)
+
+    @torch.no_grad()
+    def reference_logp(self, proposal: Proposal) -> Tensor:
+        """The same under the frozen reference: no adapters, the neutral soft prompt; (A, G, T)."""
+        soft = None if proposal.soft_AD is None else self.fusion.neutral_D.expand_as(proposal.soft_AD)
+        with self.population.using(None):
+            return self._score(self._read(proposal.prompt_ids, proposal.prompt_mask, soft), proposal)
+
+    def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Logic representation: last-layer state at the final token under the agent's logic adapter, (A, D)."""
+        backbone = self.population.backbone
+        ids, mask = pad_rows(rows, backbone.tokenizer.pad_token_id, left=True, device=backbone.device)
+        with self.population.using(LOGIC):
+            return self.population.hidden(self.population.embed(ids), mask)[0][:, -1]
+
+    @torch.no_grad()
+    def encode_texts(self, logics: Sequence[str]) -> Tensor:
+        """Representations of given logics without gradient; the start of h-bar before round 1."""
+        return self.encode([self._tokens(text) for text in logics])
+
+    def _prompts(self, seen: Observation) -> tuple[Tensor, Tensor]:
+        backbone, rows = self.population.backbone, []
+        for agent, logic in enumerate(seen.logics):
+            peers = [PeerReport(p, seen.rewards[p], seen.logics[p]) for p in seen.peers[agent]]
+            text = logic_prompt(agent, logic, seen.rewards[agent], peers, tokenizer=backbone.tokenizer,
+                                paraphrased=self.config.evolution.instruction == "paraphrased")
+            rows.append(self._tokens(text)[-self.config.backbone.context_tokens:])
+        return pad_rows(rows, backbone.tokenizer.pad_token_id, left=True, device=backbone.device)
+
+    def _tokens(self, text: str) -> list[int]:
+        tokenizer = self.population.backbone.tokenizer
+        ids = list(tokenizer(text, add_special_tokens=True)["input_ids"])
+        return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1 else ids
+
+    @torch.no_grad()
+    def _candidates(self, ids: Tensor, mask: Tensor, seen: Observation,
+                    generator: torch.Generator) -> tuple[list[str], list[list[int]], int]:
+        with self.population.using(LOGIC):
+            samples, kept = self._sample(self._read(ids, mask, None), generator)
+        texts = [self._text(samples[i], kept[i], seen.logics[i]) for i in range(len(seen.logics))]
+        return [t for t, _ in texts], [self._tokens(t) for t, _ in texts], sum(e for _, e in texts)
+
+    def _sample(self, prefix: Prefix, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        evolution = self.config.evolution
+        return self.population.sample(prefix, tokens=evolution.logic_tokens, temperature=evolution.temperature,
+                                      stop=self._stop, generator=generator)
+
+    def _text(self, ids: Tensor, mask: Tensor, fallback: str) -> tuple[str, bool]:
+        text = self.population.backbone.tokenizer.decode(ids[mask.bool()].tolist(), skip_special_tokens=True)
+        return clean_logic(text, fallback)
+
+    def _read(self, ids: Tensor, mask: Tensor, soft_AD: Tensor | None) -> Prefix:
+        embeds = self.population.embed(ids)
+        if soft_AD is None:
+            return self.population.read(embeds, mask)
+        wide = torch.cat([embeds[:, :1], embeds], dim=1)
+        grown = torch.cat([torch.zeros_like(mask[:, :1]), mask], dim=1)
+        first = grown.argmax(dim=1) - 1  # the padding slot right before the first real token
+        here = torch.nn.functional.one_hot(first, grown.shape[1])
+        wide = torch.where(here[..., None].bool(), soft_AD[:, None].to(wide.dtype), wide)
+        return self.population.read(wide, grown + here)
+
+    def _score(self, prefix: Prefix, proposal: Proposal) -> Tensor:
+        agents, size = proposal.prompt_ids.shape[0], self.config.grpo.group_size
+        first = prefix.last_RD.repeat_interleave(size, 0)[:, None]
+        states = first
+        if proposal.ids_RT.shape[1] > 1:
+            ids, mask = proposal.ids_RT[:, :-1], proposal.mask_RT[:, :-1]
+            later = self.population.continue_from(prefix.repeat(size), ids, mask)
+            states = torch.cat([first, later], dim=1)
+        logp = token_logp(self.population.logits(states), proposal.ids_RT, self.config.evolution.temperature)
+        return logp.reshape(agents, size, -1)
+
+
+def _detached(prefix: Prefix) -> Prefix:
+    """A prefix with its own copy of the cache and no gradient, so that sampling leaves the original whole."""
+    from transformers import DynamicCache
+
+    copy = DynamicCache()
+    for number, layer in enumerate(prefix.cache.layers):
+        copy.update(layer.keys.detach(), layer.values.detach(), number)
+    return Prefix(copy, prefix.mask_RT, prefix.last_RD.detach())

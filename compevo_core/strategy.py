@@ -1,0 +1,117 @@
+"""Strategy execution: a logic chooses news, the agent reads them and forecasts (paper 4.1).
+
+What belongs here: choosing articles by a logic, laying out the prompts of all agents and windows,
+forecasts of the whole population with and without gradient. What does not: rewards, weights, logic updates.
+Legend: A agents, G logics of an agent, B windows, H horizon, T tokens, D hidden.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from compevo_core.answers import Answers, Task
+from compevo_core.config import RunConfig
+from compevo_core.encoder import Encoder
+from compevo_core.newspool import NewsPool
+from compevo_core.population import FORECAST, Population, pad_rows
+from compevo_core.prompts import forecast_prompt, history_index
+from compevo_core.scaling import Scaler
+from compevo_core.windowset import WindowView
+
+class NewsChooser:
+    """Ranks a window's candidates by the similarity of their embedding to the logic's (design decision 10)."""
+
+    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
+        self.pool, self.encoder, self.top_k = pool, encoder, top_k
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+
+    def choose(self, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Ids of the chosen articles, best first; ties go to the newer article."""
+        if not view.candidate_ids or not self.top_k:
+            return ()
+        rows = self.pool.rows(view.candidate_ids)
+        order = np.argsort(-(self.pool.embeddings[rows] @ self.vector(logic)), kind="stable")
+        return tuple(view.candidate_ids[i] for i in order[: self.top_k])
+
+    def vector(self, logic: str) -> npt.NDArray[np.float32]:
+        """Embedding of a logic, computed once per text."""
+        if logic not in self._vectors:
+            self._vectors[logic] = self.encoder.encode([logic])[0]
+        return self._vectors[logic]
+
+    def headlines(self, ids: Sequence[str]) -> list[tuple[str, str]]:
+        """(date, title) of articles, as a prompt shows them."""
+        return [(self.pool.date(i).date().isoformat(), self.pool.title(i)) for i in ids]
+
+
+class StrategyExecutor:
+    """Runs every agent's strategy on a batch of windows."""
+
+    def __init__(self, config: RunConfig, population: Population, answers: Answers, chooser: NewsChooser,
+                 scaler: Scaler) -> None:
+        self.config, self.population, self.answers = config, population, answers
+        self.chooser, self.scaler = chooser, scaler
+
+    @property
+    def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers vary
+        return self.population.backbone.tokenizer
+
+    def chosen(self, logics: Sequence[str], views: Sequence[WindowView]) -> list[list[tuple[str, ...]]]:
+        """News choices by agent, then by window."""
+        return [[self.chooser.choose(logic, view) for view in views] for logic in logics]
+
+    def _parts(self, view: WindowView, logic: str, news: Sequence[str]) -> tuple[list[int], list[int]]:
+        forecast = self.config.forecast
+        level = abs(self.scaler.mean[view.entity]) or self.scaler.std[view.entity]
+        shared, rest = forecast_prompt(
+            view, history_index(view.x, level, forecast.history_points), logic if forecast.logic_in_prompt else None,
+            self.chooser.headlines(news), title_characters=self.config.news.title_characters, tokenizer=self._tokenizer)
+        head = self._tokenizer(shared, add_special_tokens=True)["input_ids"]
+        if head and head[-1] == self._tokenizer.eos_token_id:
+            head = head[:-1]
+        tail = self._tokenizer(rest, add_special_tokens=False)["input_ids"]
+        keep = self.config.backbone.context_tokens - len(head)
+        return head, tail[-max(keep, 16):]
+
+    def forecast(self, logics: Sequence[str], tasks: Sequence[Task], generator: torch.Generator | None = None, *,
+                 train: bool = False) -> tuple[Tensor, Tensor, int]:
+        """Every agent's forecast of every task under its one logic.
+
+        Returns:
+            scaled forecasts (A, B, H), differentiable if ``train`` and the decoder is the head;
+            the token loss of the text decoder (a zero scalar otherwise); how many answers could not be read.
+        """
+        parts = [self._parts(t.view, logic, self.chooser.choose(logic, t.view)) for logic in logics for t in tasks]
+        rows = [head + tail for head, tail in parts]
+        dropout = self.config.population.dropout if train else 0.0
+        with self.population.using(FORECAST, dropout=dropout, generator=generator), torch.set_grad_enabled(train):
+            return self.answers.direct(rows, len(logics), tasks, train=train)
+
+    @torch.no_grad()
+    def forecast_groups(self, groups: Sequence[Sequence[str]], tasks: Sequence[Task]) -> tuple[Tensor, int]:
+        """Forecasts of every agent under each logic of its group, reading each shared prompt once.
+
+        Args:
+            groups: G logics for each of A agents.
+            tasks: B windows.
+
+        Returns:
+            scaled forecasts (A, G, B, H) and how many answers could not be read.
+        """
+        agents, size, device = len(groups), len(groups[0]), self.population.backbone.device
+        shared, rest = [], []
+        for group in groups:
+            for task in tasks:
+                parts = [self._parts(task.view, logic, self.chooser.choose(logic, task.view)) for logic in group]
+                shared.append(parts[0][0])
+                rest.extend(tail for _, tail in parts)
+        pad = self._tokenizer.pad_token_id
+        with self.population.using(FORECAST):
+            ids, mask = pad_rows(shared, pad, left=True, device=device)
+            prefix = self.population.read(self.population.embed(ids), mask).repeat(size)
+            values, failures = self.answers.continued(prefix, rest, agents, [t for t in tasks for _ in range(size)])
+        return values.reshape(agents, len(tasks), size, -1).transpose(1, 2), failures
