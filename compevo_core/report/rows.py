@@ -1,0 +1,132 @@
+"""Result rows: their columns, how they are read from CSV, and which of them a reader wants together.
+
+What belongs here: the schema of a result row, reading a folder of CSV files, keeping one row for each identity.
+What does not: scoring (``compevo_core.evaluation``), wording and layout.
+"""
+
+import csv
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.errors import DataError
+
+ROW_SCHEMA: dict[str, pl.DataType] = {
+    "experiment": pl.String(),
+    "method": pl.String(),
+    "dataset": pl.String(),
+    "split": pl.String(),
+    "subset": pl.String(),
+    "entity": pl.String(),
+    "n_windows": pl.Int64(),
+    "n_points": pl.Int64(),
+    "n_masked": pl.Int64(),
+    "seed": pl.Int64(),
+    "config_hash": pl.String(),
+    "data_hash": pl.String(),
+    "artifact_hash": pl.String(),
+    "commit": pl.String(),
+    "device": pl.String(),
+    "seconds": pl.Float64(),
+    "backbone": pl.String(),
+    "knowledge_cutoff": pl.String(),
+    "possibly_memorised": pl.Boolean(),
+    "leaky": pl.Boolean(),
+    "synthetic": pl.Boolean(),
+    "parse_failure_rate": pl.Float64(),
+    "mape_skipped": pl.Int64(),
+    "mape_threshold": pl.Float64(),
+    "mae": pl.Float64(),
+    "mse": pl.Float64(),
+    "rmse": pl.Float64(),
+    "mape_pct": pl.Float64(),
+    "wape_pct": pl.Float64(),
+    "mase": pl.Float64(),
+    "unit": pl.String(),
+}
+POOLED = "pooled"
+ABLATION = "ablation"
+IDENTITY = ("experiment", "method", "dataset", "split", "subset", "entity", "seed", "config_hash", "data_hash")
+
+
+def empty_rows() -> pl.DataFrame:
+    """A frame of result rows with no row in it."""
+    return pl.DataFrame(schema=ROW_SCHEMA)
+
+
+def header_of(path: Path) -> list[str]:
+    """Column names of a CSV file; an empty list for an empty file."""
+    with path.open(encoding="utf-8", newline="") as handle:
+        return next(csv.reader(handle), [])
+
+
+def is_result_file(header: list[str]) -> bool:
+    """Whether a CSV means to hold result rows: it opens as they do."""
+    return header[:2] == list(ROW_SCHEMA)[:2]
+
+
+def read_result_file(path: Path) -> pl.DataFrame:
+    """Result rows of one CSV file; ``DataError`` names missing columns and values of the wrong type."""
+    missing = [name for name in ROW_SCHEMA if name not in header_of(path)]
+    if missing:
+        raise DataError(f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version")
+    try:
+        return pl.read_csv(path, schema_overrides=ROW_SCHEMA, columns=list(ROW_SCHEMA), null_values=[""])
+    except pl.exceptions.ComputeError as error:
+        raise DataError(f"{path}: a value does not fit its column ({error}); evaluate again") from error
+
+
+def read_rows(folder: Path) -> pl.DataFrame:
+    """All result rows under ``folder`` (``*.csv``, by name), one for each identity, the last written kept."""
+    frames = [read_result_file(path) for path in sorted(folder.glob("*.csv")) if is_result_file(header_of(path))]
+    return latest(pl.concat(frames)) if frames else empty_rows()
+
+
+def latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row for each identity; of rows that say the same of themselves the last one stands."""
+    return rows.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
+
+
+def pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
+    """Rows over all entities, either the ablation's or everything but the ablation's."""
+    is_ablation = pl.col("experiment") == ABLATION
+    return rows.filter((pl.col("entity") == POOLED) & (is_ablation if ablation else ~is_ablation))
+
+
+def over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mean of each metric over seeds, with how many seeds and the range of the MAE; one seed stays as it is."""
+    keys = [name for name in IDENTITY if name != "seed"]
+    metrics = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate", "seconds")
+    firsts = (
+        "n_windows",
+        "n_points",
+        "n_masked",
+        "mape_skipped",
+        "mape_threshold",
+        "unit",
+        "leaky",
+        "synthetic",
+        "possibly_memorised",
+        "knowledge_cutoff",
+        "artifact_hash",
+        "commit",
+        "device",
+        "backbone",
+    )
+    return rows.group_by(keys, maintain_order=True).agg(
+        *(pl.col(name).mean() for name in metrics),
+        *(pl.col(name).first() for name in firsts),
+        pl.col("mae").min().alias("mae_low"),
+        pl.col("mae").max().alias("mae_high"),
+        pl.len().alias("seeds"),
+    )
+
+
+def scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """Each (dataset, subset) with rows, in the order of first appearance."""
+    return [(str(a), str(b)) for a, b in rows.select("dataset", "subset").unique(maintain_order=True).iter_rows()]
+
+
+def in_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
+    """Rows of one data set and subset."""
+    return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))

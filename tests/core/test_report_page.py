@@ -1,0 +1,138 @@
+"""The page: complete, self-contained, escaped, the same each time."""
+
+import re
+from html.parser import HTMLParser
+
+import polars as pl
+from report_samples import HOSTILE, inputs, panel, rounds, rows, run
+
+from compevo_core.report import render_page, write_report
+from compevo_core.report.inputs import RunRecord
+from compevo_core.report.rows import empty_rows
+
+VOID = {"meta", "img", "br"}
+
+
+class Tags(HTMLParser):
+    """Collects tags, their attributes and whether they close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found, self.open = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def of(self, name):
+        return [attrs for tag, attrs in self.found if tag == name]
+
+
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags
+
+
+PAGE = render_page(inputs())
+
+
+def test_every_tag_closes_in_order():
+    assert len(parsed(PAGE).found) > 100
+
+
+def test_nothing_is_fetched_and_nothing_can_run():
+    tags = parsed(PAGE)
+    assert not tags.of("script") and not tags.of("link") and not tags.of("iframe")
+    assert all(image["src"].startswith("data:image/") for image in tags.of("img"))
+    assert not re.search(r"(src|href)=\"(https?:)?//", PAGE)
+    assert "default-src 'none'" in PAGE
+
+
+def test_hostile_news_and_logics_are_shown_as_text():
+    assert HOSTILE not in PAGE
+    assert PAGE.count("&lt;script&gt;alert(&#x27;news&#x27;)&lt;/script&gt;") >= 2
+
+
+def test_every_picture_says_in_words_what_it_shows():
+    assert all(len(image["alt"]) > 30 for image in parsed(PAGE).of("img"))
+
+
+def test_every_entry_of_the_contents_leads_to_a_section():
+    tags = parsed(PAGE)
+    anchors = [one["href"][1:] for one in tags.of("a")]
+    assert len(anchors) == len(set(anchors)) > 8
+    assert set(anchors) <= {attrs["id"] for _, attrs in tags.found if "id" in attrs}
+
+
+def test_all_parts_are_there():
+    for title in (
+        "What came out",
+        "Results",
+        "By region",
+        "Forecasts against what happened",
+        "Training",
+        "Logics by round",
+        "Theory instruments",
+        "Ablation",
+        "Leakage check",
+        "Where the numbers come from",
+    ):
+        assert f"<h2>{title}</h2>" in PAGE
+
+
+def test_the_same_inputs_give_the_same_page():
+    assert render_page(inputs()) == PAGE
+
+
+def test_sample_mode_says_that_the_data_is_synthetic():
+    assert "Sample data." in render_page(inputs(mode="sample"))
+    assert "Sample data." not in PAGE
+
+
+def test_synthetic_rows_in_another_mode_are_pointed_out():
+    mixed = rows().with_columns(pl.lit(value=True).alias("synthetic"))
+    assert "Some rows below come from synthetic data" in render_page(inputs(rows=mixed))
+    assert "Some rows below come from synthetic data" not in PAGE
+
+
+def test_a_failed_check_is_shown_as_failed():
+    assert "FAILED" in PAGE and "1 of 2 checks passed." in PAGE
+
+
+def test_a_report_without_rows_or_runs_still_says_so():
+    page = render_page(inputs(rows=empty_rows(), runs=(), checks=(), paired=()))
+    assert "No scored forecast of CompEvo is among the rows." in page
+    parsed(page)
+
+
+def test_lud_is_shown_only_where_it_was_measured():
+    with_lud = [entry | {"lud": [0.1, 0.0, 0.3]} for entry in rounds(4)]
+    measured = RunRecord(name="a", config={}, summary={}, rounds=with_lud)
+    assert "Logic update degree" in render_page(inputs(runs=(measured,)))
+    assert "<h2>Logic update degree</h2>" not in PAGE
+
+
+def test_one_round_is_enough_for_every_plot():
+    single = RunRecord(name="a", config={}, summary={}, rounds=rounds(1), panels=(panel(),))
+    assert "Round 0" in render_page(inputs(runs=(single,)))
+
+
+def test_two_runs_are_told_apart():
+    other = RunRecord(name="exchange", config={}, summary={}, rounds=rounds(3, agents=12))
+    page = render_page(inputs(runs=(run(), other)))
+    assert "<h2>Training: electricity</h2>" in page and "<h2>Training: exchange</h2>" in page
+
+
+def test_the_page_replaces_the_old_one_and_leaves_no_part(tmp_path):
+    target = tmp_path / "report" / "index.html"
+    target.parent.mkdir()
+    target.write_text("old")
+    assert write_report(inputs(), target) == target
+    assert target.read_text(encoding="utf-8") == PAGE
+    assert [path.name for path in target.parent.iterdir()] == ["index.html"]
