@@ -41,7 +41,10 @@ _EVENT_TEXT = {
 }
 _OTHER_TEXT = (
     ("Council in {state} debates a new library and a wider footpath, {day}", "No effect on demand is likely."),
-    ("{state} cricket side names an unchanged squad for the weekend, {day}", "Viewing at home may shift a little demand."),
+    (
+        "{state} cricket side names an unchanged squad for the weekend, {day}",
+        "Viewing at home may shift a little demand.",
+    ),
     ("House prices in {state} rise slightly in the latest quarter, {day}", "Any effect on demand is long-term."),
     ("Commuters in {state} face delays after a truck breaks down, {day}", "The effect on demand is small and local."),
     ("Food festival in {state} draws record crowds, {day}", "Venues may use somewhat more electricity."),
