@@ -40,7 +40,7 @@ class Beat:
 
 BEATS = (
     Beat(topic="traffic", first=date(2015, 12, 28), last=date(2016, 4, 2), per_day=2),
-    Beat(topic="energy", first=date(2018, 12, 1), last=date(2021, 12, 31), per_day=1),
+    Beat(topic="energy", first=date(2018, 11, 24), last=date(2021, 12, 31), per_day=1),
     Beat(topic="finance", first=date(2019, 1, 1), last=date(2022, 12, 31), per_day=1),
     Beat(topic="crypto", first=date(2020, 1, 1), last=date(2021, 2, 10), per_day=1),
     Beat(topic="energy", first=date(2026, 2, 12), last=date(2026, 3, 31), per_day=2),

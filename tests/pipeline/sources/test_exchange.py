@@ -1,0 +1,176 @@
+import io
+import zipfile
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from source_helpers import NOW, clock, raw
+
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
+from compevo_core.series import is_synthetic, regularise, validate_series
+from compevo_pipeline.sources import exchange
+from compevo_pipeline.sources.base import Mode
+
+ECB = """Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,
+2020-01-03,1.10,120,0.85,1.08,1.60,1.45,N/A,1.66,1.50,
+2020-01-02,1.12,N/A,0.86,1.09,1.61,1.46,N/A,1.67,1.51,
+2020-01-01,1.11,121,0.84,1.07,1.59,1.44,N/A,1.65,1.49,
+"""
+N2F = """,Time,AUD/USD,AUGDP,AUUN,AUIR,USAGDP,USAUN,USAIR
+0,1/1/2018,0.7799,540342,5.5,1.5,20328.5,4,1.41
+1,1/2/2018,0.786099868,540342,5.5,1.5,20328.5,4,1.41
+2,1/3/2018,,540342,5.5,1.5,20328.5,4,1.41
+"""
+
+
+def ecb(text=ECB, name="eurofxref-hist.csv"):
+    return exchange.parse(raw(name, text, "ecb_bulk"))
+
+
+def n2f(text=N2F):
+    return exchange.parse(raw("aud.csv", text, "n2f_exchange"))
+
+
+def one(frame, series_id):
+    return frame.filter(pl.col("series_id") == series_id).sort("start_utc")
+
+
+def test_a_rate_is_pivoted_to_dollars_for_one_unit():
+    frame = validate_series(ecb())
+    assert one(frame, "ECB/AUD")["value"].to_list() == pytest.approx([1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60])
+    assert one(frame, "ECB/EUR")["value"].to_list() == [1.11, 1.12, 1.10]
+    assert one(frame, "ECB/JPY").row(0, named=True)["variable"] == "rate_usd_per_jpy"
+
+
+def test_a_day_without_a_rate_is_missing_and_a_currency_never_published_makes_no_series():
+    frame = ecb()
+    assert one(frame, "ECB/JPY")["flag"].to_list() == ["observed", "missing", "observed"]
+    assert one(frame, "ECB/CNY").is_empty()
+
+
+def test_the_zip_gives_what_its_csv_gives():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        bundle.writestr("eurofxref-hist.csv", ECB)
+    assert ecb(packed.getvalue(), "eurofxref-hist.zip").equals(
+        ecb().with_columns(source=pl.lit("archive:ecb_bulk/eurofxref-hist.zip"))
+    )
+
+
+def test_a_zip_with_a_path_outside_its_folder_is_refused():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        bundle.writestr("../eurofxref-hist.csv", ECB)
+    with pytest.raises(SchemaDrift, match=r"eurofxref-hist.zip: member .* outside its folder"):
+        ecb(packed.getvalue(), "eurofxref-hist.zip")
+
+
+def test_a_zip_with_another_file_is_refused():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        bundle.writestr("readme.txt", "hello")
+    with pytest.raises(SchemaDrift, match=r"readme.txt"):
+        ecb(packed.getvalue(), "eurofxref-hist.zip")
+
+
+def test_an_ecb_file_without_a_needed_currency_is_refused():
+    with pytest.raises(SchemaDrift, match=r"line 1: the header lacks \['AUD'\]"):
+        ecb(ECB.replace("AUD", "AUX"))
+
+
+def test_text_for_a_rate_names_the_line():
+    with pytest.raises(SchemaDrift, match=r"line 3, column 'AUD': 'abc' is not a number"):
+        ecb(ECB.replace("1.61", "abc"))
+
+
+def test_a_day_given_twice_names_the_line():
+    with pytest.raises(SchemaDrift, match=r"line 3: 2020-01-03 .* was given before"):
+        ecb(ECB.replace("2020-01-02", "2020-01-03"))
+
+
+def test_a_web_page_in_the_files_name_is_refused():
+    with pytest.raises(SchemaDrift, match="line 1: a web page"):
+        ecb("<!DOCTYPE html><html>maintenance</html>")
+
+
+def test_interpolated_values_are_nulled_and_an_empty_one_is_missing():
+    frame = validate_series(n2f())
+    assert frame["flag"].to_list() == ["observed", "nulled:interpolated", "missing"]
+    assert frame["value"].to_list() == [0.7799, None, None]
+
+
+def test_a_benchmark_day_left_out_names_the_line():
+    with pytest.raises(SchemaDrift, match=r"aud.csv, line 4: .*rows are missing"):
+        n2f(N2F.replace("1/3/2018", "1/4/2018"))
+
+
+def test_a_benchmark_byte_that_is_not_utf8_names_the_line():
+    with pytest.raises(SchemaDrift, match=r"aud.csv, line 3: byte 0xff is not UTF-8"):
+        n2f(N2F.encode().replace(b"0.786099868", b"0.78\xff"))
+
+
+def test_an_empty_file_is_transient():
+    with pytest.raises(SourceTransient, match="empty"):
+        n2f("")
+
+
+def test_the_undated_panel_is_never_stamped():
+    text = "0.7855,1.611,0.861698,0.634196,0.211242,0.006838,0.593,0.525486\n" * 3
+    frame = exchange.parse_lstnet(raw("exchange_rate.txt", text, "lstnet_exchange"))
+    assert frame.columns[:2] == ["step", "LSTNET/AUD"]
+    assert frame["step"].to_list() == [0, 1, 2]
+    with pytest.raises(SchemaDrift, match="use parse_lstnet"):
+        exchange.parse(raw("exchange_rate.txt", text, "lstnet_exchange"))
+
+
+def test_sample_mode_gives_the_wheels_real_rates_and_does_not_call_them_synthetic():
+    (file,) = exchange.raw_files(Mode.SAMPLE, archive=None, clock=clock)
+    frame = validate_series(exchange.parse(file))
+    aud = one(frame, "ECB/AUD")
+    assert not is_synthetic(frame)
+    assert aud["start_utc"][0] == datetime(1999, 1, 4, tzinfo=UTC)
+    assert aud.height >= 7126
+    assert aud["value"].is_between(0.45, 1.15).all()
+    assert aud["start_utc"].dt.weekday().max() == 5
+    assert aud["fetched_at"][0] > aud["start_utc"].max()
+
+
+def test_reading_the_wheel_twice_gives_the_same_rows():
+    first, second = (exchange.parse(exchange.wheel_file()) for _ in range(2))
+    assert first.equals(second)
+
+
+def test_live_mode_is_not_answered_from_files():
+    with pytest.raises(SourceAbsent, match=r"sources.live"):
+        next(exchange.raw_files(Mode.LIVE, archive=None, clock=clock))
+
+
+def test_the_real_benchmark_has_567_interpolated_values(archive_dir):
+    file = [
+        file
+        for file in exchange.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+        if file.source == "n2f_exchange"
+    ]
+    frame = validate_series(exchange.parse(file[0]))
+    counts = dict(frame["flag"].value_counts().iter_rows())
+    assert counts == {"observed": 1258, "nulled:interpolated": 567, "missing": 1}
+    assert (frame["value"].min(), frame["value"].max()) == (0.5571, 0.8096)
+    weekend = frame.filter(pl.col("start_utc").dt.weekday() > 5)
+    assert (weekend["flag"] == "nulled:interpolated").sum() == 519
+    assert regularise(frame, timedelta(days=1))[1].rows == 1826
+    assert frame["fetched_at"].unique().to_list() == [NOW]
+
+
+def test_the_real_panel_has_7588_rows(archive_dir):
+    frame = exchange.parse_lstnet(exchange.lstnet_file(archive_dir, clock))
+    assert frame.shape == (7588, 9)
+    assert frame.row(0)[1:] == (0.7855, 1.611, 0.861698, 0.634196, 0.211242, 0.006838, 0.593, 0.525486)
+
+
+def test_ecb_and_benchmark_agree_on_quoted_days(archive_dir):
+    files = exchange.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    frame = pl.concat(exchange.parse(file) for file in files)
+    both = one(frame, "ECB/AUD").join(one(frame, "N2F/AUD"), on="start_utc", suffix="_n2f").drop_nulls("value_n2f")
+    gap = (both["value"] - both["value_n2f"]).abs()
+    assert both.height > 1200
+    assert gap.median() < 0.003
