@@ -25,17 +25,8 @@ LAYERS = (
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-FORBIDDEN_IN_CORE = {
-    "urllib.request",
-    "http.client",
-    "dagster",
-    "duckdb",
-    "requests",
-    "httpx",
-    "socket",
-    "great_expectations",
-    PIPELINE,
-}
+NETWORK = {"requests", "httpx", "socket", "urllib.request", "http.client"}
+FORBIDDEN_IN_CORE = {"dagster", "duckdb", "great_expectations", PIPELINE} | NETWORK
 MAY_READ_ENVIRONMENT = {f"{CORE}/cli.py", f"{PIPELINE}/settings.py"}
 MAY_PRINT = {f"{CORE}/cli.py", f"{PIPELINE}/run_demo.py"}
 

@@ -98,14 +98,14 @@ def _read_checks(path: Path) -> list[tuple[str, bool, str]]:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """One run folder: ``config.json`` and ``rounds.jsonl`` must be there, ``metrics.json`` and panels may be."""
+    """One run folder: ``model/config.json`` and ``rounds.jsonl`` must be there, ``metrics.json`` and panels may be."""
     rounds_file = folder / "rounds.jsonl"
     if not rounds_file.exists():
         raise DataError(f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round")
     panels = folder / FILE_NAME
     return RunRecord(
         name=folder.name,
-        config=_read_json(folder / "config.json"),
+        config=_read_json(folder / "model" / "config.json"),
         summary=_read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {},
         rounds=tuple(_read_lines(rounds_file)),
         panels=read_panels(panels) if panels.exists() else (),

@@ -87,12 +87,13 @@ def _equal_groups(run: RunRecord) -> str:
 
 def _theory(run: RunRecord) -> str:
     text = (
-        "A gap near zero means no agent could have gained by its best sampled logic; regret that flattens means they "
-        "stopped losing ground. Measured on sampled logics only: these are instruments, not proof of an equilibrium."
+        "A gap near zero means that no agent alone could have lowered the group's error by its best sampled logic; "
+        "regret that flattens means that agents stopped losing ground to their own samples. Measured on sampled logics "
+        "only: these are instruments, not proof of an equilibrium."
     )
     return f"<p>{html.escape(text)}</p>" + _figure(
         plots.theory(run),
-        "Best-response gap and cumulative regret by agent; cosine between the agents' gradients.",
+        "Best-response gap and cumulative regret by agent; cosine between the main gradient and the regularisers'.",
         "Three line plots by round: best-response gap, cumulative regret, gradient conflict.",
     )
 

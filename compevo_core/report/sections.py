@@ -28,7 +28,10 @@ GLOSSARY = (
     ("MASE", "MAE over the MAE of a naive forecast on the training data; below 1 beats it"),
     ("Masked", "target values that were missing or nulled for a stated reason; they are not scored"),
     ("Fitness", "moving average of an agent's rewards; with its gate it decides the agent's weight"),
-    ("Best-response gap", "how much an agent could still have gained by its best sampled logic in that round"),
+    (
+        "Best-response gap",
+        "how far the group's loss would have fallen had this agent alone used its best sampled logic",
+    ),
     ("Leaky prompt", "row made with news later than the forecast origin, only to reproduce a published setting"),
 )
 

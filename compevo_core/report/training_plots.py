@@ -32,6 +32,15 @@ def losses(run: RunRecord) -> Figure:
     legend(left)
     _line(right, run, "loss_pred", label="train, this round's batch", color="#9fb6cf")
     _line(right, run, "val_mae_scaled", label="validation MAE (scaled)", color=ACCENT, marker="o", markersize=3.5)
+    _line(
+        right,
+        run,
+        "val_prior_mae_scaled",
+        label="validation MAE of the prior alone",
+        color="#c8501e",
+        marker="s",
+        markersize=3,
+    )
     title(right, "Forecast loss and validation error")
     legend(right)
     return _rounds(figure, run, left, right)

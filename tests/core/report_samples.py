@@ -112,6 +112,7 @@ def rounds(count: int = 24, agents: int = 3) -> list[dict[str, Any]]:
                 "grad_norm": 1.0 + 0.1 * math.sin(number),
                 "weight_entropy": float(-(weights * np.log(weights)).sum()),
                 "val_mae_scaled": float(-reward.max()) if number % 6 == 5 else None,
+                "val_prior_mae_scaled": 0.21 if number % 6 == 5 else None,
                 "rewards": reward.tolist(),
                 "fitness": fitness.tolist(),
                 "weights": weights.tolist(),
@@ -197,7 +198,8 @@ def inputs(**changes: Any) -> ReportInputs:
 def write_run(folder: Path) -> Path:
     """A run folder on disk."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(run().config))
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(json.dumps(run().config))
     (folder / "metrics.json").write_text("{}")
     (folder / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in rounds(6)))
     write_panels(folder / "panels.jsonl", [panel()])
