@@ -102,7 +102,7 @@ STATUS_ERRORS: Mapping[int, type[SourceError]] = {
 """Status -> error; other 4xx are rejected, 5xx transient, and 3xx that reach us rejected."""
 
 CHALLENGE_SIGNS = (
-    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha", b"akamai"),
+    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
     *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
 )
 """Lower-case marks of a bot wall or log-in page in the first kilobytes of an answer."""

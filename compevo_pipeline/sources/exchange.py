@@ -29,7 +29,14 @@ from compevo_pipeline.sources.base import (
     refuse_html,
     unzip,
 )
-from compevo_pipeline.sources.delimited import LINE, refuse_duplicates, require_regular, split_table, to_number, to_stamp
+from compevo_pipeline.sources.delimited import (
+    LINE,
+    refuse_duplicates,
+    require_regular,
+    split_table,
+    to_number,
+    to_stamp,
+)
 
 ECB_URL = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-hist.zip"
 CURRENCIES = ("AUD", "GBP", "CAD", "CHF", "CNY", "JPY", "NZD", "SGD")

@@ -57,7 +57,9 @@ def test_every_sample_window_finds_candidates_before_its_origin(sample, first, l
 
 
 def test_files_of_one_article_each_are_gathered_once():
-    poll = '{"articles": [{"url": "https://example.org/a", "title": "One two three four", "seendate": "20260301T%s0000Z"}]}'
+    poll = (
+        '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", "seendate": "20260301T%s0000Z"}]}'
+    )
     raws = [raw(f"{hour}.json", poll % hour) for hour in ("05", "03", "04")]
     frame, report = gdelt.collect([*raws, raw("e.json", "{}")])
     assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
