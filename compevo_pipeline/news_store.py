@@ -230,7 +230,8 @@ class NewsStore:
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object]) -> pl.DataFrame:
-    return connection.sql(query, params=dict(values)).pl()
+    frame: pl.DataFrame = connection.sql(query, params=dict(values)).pl()
+    return frame
 
 
 def _pair(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, int]:
