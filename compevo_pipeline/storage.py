@@ -1,51 +1,31 @@
 """Series in Parquet and raw bytes on disk; news is in :mod:`.news_store`, named here for convenience.
 
 What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing, gaps, windows.
-Layout under the root: ``series/<dataset>/<series>.parquet``, ``series/<dataset>/tables/<table>.parquet`` for frames
-that are no series, ``raw/<source>/<name>`` with a JSON sidecar (URL, sha256, time, mode). A file is replaced by a
-rename, so a reader sees the old or the new one and never half of either; writers of one data set wait for each other.
+Layout under the root: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two underscores (files
+without them there are not this store's), and ``raw/<source>/<name>`` with a JSON sidecar (URL, sha256, time, mode). A
+file is replaced by a rename, so a reader sees the old or the new one and never half of either; writers of one data set
+wait for each other.
 """
 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.series import (
-    BENCHMARK_SCHEMA,
-    COVARIATE_SCHEMA,
-    PUBLISHED_SCHEMA,
-    SERIES_SCHEMA,
-    validate_frame,
-    validate_series,
-)
+from compevo_core.series import SERIES_SCHEMA, validate_frame, validate_series
 from compevo_pipeline.filelock import file_lock
 from compevo_pipeline.news_store import NewsStore
 from compevo_pipeline.sources.base import RawFile, check_member_path
 
-__all__ = ["TABLES", "NewsStore", "SeriesStore", "WriteReport"]
+__all__ = ["NewsStore", "SeriesStore", "WriteReport"]
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A stored frame that is no series: its schema and what makes a row unique."""
-
-    schema: Mapping[str, pl.DataType]
-    key: tuple[str, ...]
-
-
-TABLES: dict[str, Table] = {
-    "covariates": Table(schema=COVARIATE_SCHEMA, key=("entity", "name", "valid_date", "available_at")),
-    "published": Table(schema=PUBLISHED_SCHEMA, key=("entity", "start_utc", "quantile", "available_at")),
-    "benchmark": Table(schema=BENCHMARK_SCHEMA, key=("source", "record")),
-}
+CONTENT = ("value", "unit", "flag")
+"""Columns that make a row another one; its source and time do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +52,7 @@ class WriteReport:
 
 
 class SeriesStore:
-    """Series, side tables and raw files under one root folder."""
+    """Series and raw files under one root folder."""
 
     def __init__(self, root: Path) -> None:
         """``root`` is the project's home folder; it is created by the first write."""
@@ -96,7 +76,7 @@ class SeriesStore:
         named = [(folder / f"{_slug(str(key[0]))}.parquet", part) for key, part in sorted(parts.items())]
         with file_lock(folder / ".lock", exclusive=True):
             for path, part in named:
-                merged, report = _upsert(_read(path), part, SERIES_KEY, ("value", "unit", "flag"), "fetched_at")
+                merged, report = _upsert(pl.read_parquet(path, glob=False) if path.exists() else None, part)
                 if report.files_written:
                     _write_parquet(path, merged)
                 total += report
@@ -110,41 +90,13 @@ class SeriesStore:
             DataError: nothing of that name is stored.
         """
         folder = self._folder(dataset)
-        wanted = _slug(series_prefix) if series_prefix else ""
-        paths = sorted(path for path in folder.glob("*.parquet") if path.name.startswith(wanted))
+        wanted = (series_prefix or "").replace("/", "__")
+        paths = sorted(path for path in folder.glob("*__*.parquet") if path.name.startswith(wanted))
         if not paths:
             what = f"series {series_prefix}* of {dataset}" if series_prefix else f"series of {dataset}"
             raise DataError(f"no {what} stored under {folder}: materialize series/{dataset} first")
         frames = [pl.read_parquet(path, glob=False) for path in paths]
         return pl.concat(frames).select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
-
-    def write_table(self, dataset: str, table: str, frame: pl.DataFrame) -> WriteReport:
-        """Upsert rows of a side table named in ``TABLES`` by its key; of equal keys the row given last wins.
-
-        Raises:
-            DataError: unknown table, or the frame breaks its schema.
-            StoreBusy: another run writes this data set for too long.
-        """
-        spec = self._table(table)
-        folder = self._folder(dataset)
-        rows = validate_frame(frame, spec.schema, f"{table} frame").unique(spec.key, keep="last", maintain_order=True)
-        path = folder / "tables" / f"{table}.parquet"
-        with file_lock(folder / ".lock", exclusive=True):
-            content = tuple(name for name in spec.schema if name not in spec.key)
-            merged, report = _upsert(_read(path), rows, spec.key, content, None)
-            if report.files_written:
-                _write_parquet(path, merged)
-        lost = frame.height - rows.height
-        return report + WriteReport(rows=lost, superseded=lost)
-
-    def read_table(self, dataset: str, table: str) -> pl.DataFrame | None:
-        """Read a side table, sorted by key; None where the data set has none.
-
-        Raises:
-            DataError: unknown table.
-        """
-        spec = self._table(table)
-        return _read(self._folder(dataset) / "tables" / f"{table}.parquet", spec.key)
 
     def keep_raw(self, raw: RawFile) -> Path:
         """Store the published bytes and a sidecar; equal bytes are stored once, other bytes under one name both kept.
@@ -180,39 +132,28 @@ class SeriesStore:
     def _folder(self, dataset: str) -> Path:
         return self.root / "series" / _name(dataset)
 
-    @staticmethod
-    def _table(table: str) -> Table:
-        if table not in TABLES:
-            raise DataError(f"unknown table {table!r}; choose from {', '.join(TABLES)}")
-        return TABLES[table]
 
-
-def _upsert(
-    stored: pl.DataFrame | None, given: pl.DataFrame, key: Sequence[str], content: Sequence[str], newer: str | None
-) -> tuple[pl.DataFrame, WriteReport]:
+def _upsert(stored: pl.DataFrame | None, given: pl.DataFrame) -> tuple[pl.DataFrame, WriteReport]:
     """Merge ``given`` (unique by key) into ``stored``; see :meth:`SeriesStore.write` for which row wins."""
     if stored is None:
-        return given.sort(key), WriteReport(rows=given.height, added=given.height, files_written=int(given.height > 0))
+        return given.sort(SERIES_KEY), WriteReport(rows=given.height, added=given.height, files_written=1)
     there = stored.with_columns(pl.lit(value=True).alias("_stored"))
-    marked = given.join(there, on=list(key), how="left", suffix="_was")
-    known = pl.col("_stored").fill_null(value=False)
-    equal = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_was")) for name in content)
-    older = pl.col(newer) < pl.col(f"{newer}_was") if newer else pl.lit(value=False)
+    marked = given.join(there, on=list(SERIES_KEY), how="left", suffix="_was")
+    equal = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_was")) for name in CONTENT)
     marked = marked.with_columns(
-        pl.when(~known)
+        pl.when(pl.col("_stored").is_null())
         .then(pl.lit("added"))
         .when(equal)
         .then(pl.lit("unchanged"))
-        .when(older)
+        .when(pl.col("fetched_at") < pl.col("fetched_at_was"))
         .then(pl.lit("superseded"))
         .otherwise(pl.lit("changed"))
         .alias("_what")
     )
     counts = dict(marked["_what"].value_counts().rows())
     win = marked.filter(pl.col("_what").is_in(["added", "changed"])).select(given.columns)
-    merged = pl.concat([stored.select(given.columns).join(win, on=list(key), how="anti"), win]).sort(key)
-    report = WriteReport(rows=given.height, **counts, files_written=int(win.height > 0))
-    return merged, report
+    merged = pl.concat([stored.select(given.columns).join(win, on=list(SERIES_KEY), how="anti"), win])
+    return merged.sort(SERIES_KEY), WriteReport(rows=given.height, **counts, files_written=int(win.height > 0))
 
 
 def _write_parquet(path: Path, frame: pl.DataFrame) -> None:
@@ -238,16 +179,11 @@ def _write_bytes(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read(path: Path, key: Sequence[str] = ()) -> pl.DataFrame | None:
-    if not path.exists():
-        return None
-    frame = pl.read_parquet(path, glob=False)
-    return frame.sort(key) if key else frame
-
-
 def _slug(series_id: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._+\-/]+", series_id):
-        raise DataError(f"series_id {series_id!r} gives no file name; use letters, digits and . _ + - /")
+    if not re.fullmatch(r"[A-Za-z0-9._+\-]+(/[A-Za-z0-9._+\-]+)+", series_id):
+        raise DataError(
+            f"series_id {series_id!r} is not SOURCE/NAME of letters, digits and . _ + -; correct the parser"
+        )
     return series_id.replace("/", "__")
 
 
