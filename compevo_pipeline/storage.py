@@ -104,7 +104,7 @@ class SeriesStore:
         The newest content lies at ``raw/<source>/<name>``; what lay there before moves to ``<name>.<sha256[:8]>``.
 
         Raises:
-            DataError: source or name would lead outside the folder.
+            DataError, SchemaDrift: source or name would lead outside the folder.
         """
         folder = self.root / "raw" / _name(raw.source)
         check_member_path(raw.name, raw.source)
@@ -180,7 +180,7 @@ def _write_bytes(path: Path, content: bytes) -> None:
 
 
 def _slug(series_id: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._+\-]+(/[A-Za-z0-9._+\-]+)+", series_id):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+\-]*(/[A-Za-z0-9._+\-]+)+", series_id):
         raise DataError(
             f"series_id {series_id!r} is not SOURCE/NAME of letters, digits and . _ + -; correct the parser"
         )
