@@ -15,7 +15,7 @@ from compevo_pipeline.feeds import Kind
 KEYS: dict[Kind, tuple[str, ...]] = {
     Kind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
     Kind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
-    Kind.BENCHMARK: ("record",),
+    Kind.BENCHMARK: ("source", "record"),
 }
 
 

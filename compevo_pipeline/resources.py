@@ -46,7 +46,7 @@ class Workspace(dg.ConfigurableResource[None]):
 
     def frame_store(self) -> FrameStore:
         """Covariates, published forecasts, benchmark records."""
-        return FrameStore(self.layout.series)
+        return FrameStore(self.layout.tables)
 
     def news_store(self) -> NewsStore:
         """Articles and embeddings."""

@@ -33,6 +33,11 @@ class Layout:
         return self.root / "series"
 
     @property
+    def tables(self) -> Path:
+        """Frames that accompany a data set's series, one folder a data set."""
+        return self.root / "tables"
+
+    @property
     def raw(self) -> Path:
         """Bytes as the publishers sent them, with url, sha256 and time beside them."""
         return self.root / "raw"

@@ -57,8 +57,8 @@ def articles(
             for raw in raws:
                 series_store.keep_raw(raw)
             report = store.upsert_articles(frame)
-            context.log.info(f"{feed.name}: {len(raws)} files, {frame.height} articles, {report}")
-            found.append({"feed": feed.name, "files": len(raws), "articles": frame.height, "stored": str(report)})
+            context.log.info(f"{feed.name}: {len(raws)} files, {frame.height} articles, {report.added} new")
+            found.append({"feed": feed.name, "files": len(raws), "articles": frame.height, "new": report.added, "changed": report.changed})
     stored = store.read_articles()
     return dg.MaterializeResult(metadata=_describe(workspace, stored, pl.DataFrame(found)))
 

@@ -4,11 +4,13 @@ What belongs here: reading every feed of a data set and storing what it gives. W
 SQL and files (``storage``), quality rules (``checks``). Nothing is stored until every file of a feed has parsed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.assets import show
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.feeds import Feed, FeedTable, Kind
@@ -53,21 +55,29 @@ def series_asset(dataset: str) -> dg.AssetsDefinition:
         feeds: dg.ResourceParam[FeedTable],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        chosen = pick(feeds[dataset], config.feeds, workspace.data_mode)
         with source_failures(attempt=context.retry_number, retry=workspace.data_mode is Mode.LIVE):
+            chosen = pick(feeds[dataset], config.feeds, workspace.data_mode)
             found = {feed.name: read_feed(context, workspace, feed, dataset, clock) for feed in chosen}
         return dg.MaterializeResult(metadata=describe(workspace, dataset, found))
 
     return _series
 
 
-def pick(feeds: "list[Feed] | tuple[Feed, ...] | Any", names: list[str], mode: Mode) -> list[Feed]:  # noqa: ANN401 - any sequence
-    """The feeds to read in a mode; unknown names are refused."""
+def pick(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> list[Feed]:
+    """The feeds to read in a mode.
+
+    Raises:
+        ConfigError: an unknown name.
+        SourceAbsent: no feed exists in the mode.
+    """
     unknown = sorted(set(names) - {feed.name for feed in feeds})
     if unknown:
         known = ", ".join(feed.name for feed in feeds)
-        raise dg.Failure(f"no feed {', '.join(unknown)}; known: {known}. Correct the run configuration.", allow_retries=False)
-    return [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
+        raise ConfigError(f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration")
+    found = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
+    if not found:
+        raise SourceAbsent(f"none of {', '.join(feed.name for feed in feeds)} exists in {mode} mode; choose another mode")
+    return found
 
 
 def read_feed(
@@ -76,16 +86,16 @@ def read_feed(
     """Parses all files of a feed, then keeps the raw bytes and stores the frames; returns what was found."""
     raws = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
     frames = {kind: parse(raws) for kind, parse in feed.parsers.items()}
-    store, frame_store = workspace.series_store(), workspace.frame_store()
+    store, tables = workspace.series_store(), workspace.frame_store()
     for raw in raws:
         store.keep_raw(raw)
     counts: dict[str, Any] = {"files": len(raws), "bytes": sum(len(raw.content) for raw in raws)}
     for kind, frame in frames.items():
         if kind is Kind.SERIES:
-            store.write(dataset, frame)
+            report = store.write(dataset, frame)
+            counts |= {"series rows": report.rows, "new": report.added, "changed": report.changed}
         else:
-            frame_store.write(dataset, kind, frame)
-        counts[f"{kind} rows"] = frame.height
+            counts[f"{kind} rows stored"] = tables.write(dataset, kind, frame)
     context.log.info(f"{feed.name}: {counts}")
     return counts
 

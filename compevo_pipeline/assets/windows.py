@@ -10,10 +10,12 @@ import dagster as dg
 import polars as pl
 
 from compevo_core.datasets import DATASETS as SPECS
+from compevo_core.errors import ConfigError
 from compevo_core.news import dedupe
 from compevo_core.windows import build_windows
 from compevo_core.windowset import WindowSet
 from compevo_pipeline.assets import show
+from compevo_pipeline.failures import source_failures
 from compevo_pipeline.feeds import Kind
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Workspace
@@ -44,8 +46,9 @@ def windows_asset(dataset: str) -> dg.AssetsDefinition:
     def _windows(
         context: dg.AssetExecutionContext, config: WindowConfig, workspace: Workspace
     ) -> dg.MaterializeResult[Any]:
-        found = cut(workspace, dataset, config.news_cutoff)
-        found.write(workspace.layout.windows(dataset))
+        with source_failures(retry=False):
+            found = cut(workspace, dataset, config.news_cutoff)
+            found.write(workspace.layout.windows(dataset))
         context.log.info(f"{len(found)} windows of {dataset}, hash {found.hash[:16]}")
         return dg.MaterializeResult(
             metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32])
@@ -57,15 +60,15 @@ def windows_asset(dataset: str) -> dg.AssetsDefinition:
 def cut(workspace: Workspace, dataset: str, news_cutoff: str) -> WindowSet:
     """Builds the windows of a data set from what is stored."""
     if news_cutoff not in ("origin", "horizon-end"):
-        raise dg.Failure(f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'", allow_retries=False)
-    frames = workspace.frame_store()
+        raise ConfigError(f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run config")
+    tables = workspace.frame_store()
     return build_windows(
         SPECS[dataset],
         workspace.series_store().read(dataset),
-        covariates=frames.read(dataset, Kind.COVARIATES),
+        covariates=tables.read(dataset, Kind.COVARIATES),
         articles=dedupe(workspace.news_store().read_articles()),
-        published=frames.read(dataset, Kind.PUBLISHED),
-        benchmark=frames.read(dataset, Kind.BENCHMARK),
+        published=tables.read(dataset, Kind.PUBLISHED),
+        benchmark=tables.read(dataset, Kind.BENCHMARK),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
     )
 
