@@ -1,0 +1,184 @@
+"""Calendar ridge: a linear map from the last day, the calendar and yesterday's weather to 48 changes (design 4.2).
+
+What belongs here: this model. What does not: features (``features``) or the choice of a prior (the trainer).
+Regions share one map and add a shrunken one of their own. The penalty is chosen by contiguous blocks of the train
+split with one horizon of embargo; ``TAU`` and the features were chosen on the 2020 validation split. A second map
+without weather is fitted on the same windows and answers views that have none; a single missing covariate is set to
+its train mean. :meth:`CalendarRidge.coverage` counts both.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, write_kind
+from compevo_core.baselines.features import FeatureSpace, calendar_matrix
+from compevo_core.errors import DataError
+from compevo_core.windowset import HORIZON, Window, WindowSet, WindowView
+
+PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
+BLOCKS = 5
+TOLERANCE = 0.01
+"""Among penalties as good as the best to one percent the strongest is taken: it carries over to other years."""
+TAU = 0.4
+"""Size of a region's own map beside the shared one: 0 is fully pooled."""
+MAX_OWN_MAPS = 8
+"""Above this number of entities only the shared map is fitted."""
+TENSORS_FILE = "ridge.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearMap:
+    """Means, spreads (F,), offset (H,) and one weight matrix an entity (E, F + 1, H); E = 1 if pooled."""
+
+    with_weather: bool
+    penalty: float
+    mean: FloatArray
+    spread: FloatArray
+    offset: FloatArray
+    weights: FloatArray
+
+
+class CalendarRidge:
+    """Multi-output ridge regression on scaled changes from the last season."""
+
+    name: ClassVar[str] = "calendar-ridge"
+
+    def __init__(self, space: FeatureSpace, maps: Sequence[LinearMap]) -> None:
+        """Keep a fitted model; use :meth:`fit` or :meth:`load`."""
+        self._space = space
+        self._maps = {m.with_weather: m for m in maps}
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Fit on windows without masked targets; the fit is exact, so ``seed`` is not used."""
+        refuse_unseen_splits(train, cls.name)
+        whole = [w for w in train if np.isfinite(w.y).all()]
+        if len(whole) < 2 * BLOCKS:
+            raise DataError(f"{cls.name}: {len(whole)} windows without masked targets; at least {2 * BLOCKS} needed")
+        space = FeatureSpace.fit(train)
+        kinds = (True, False) if space.covariates else (False,)
+        return cls(space, [_fit_map(space, whole, kind) for kind in kinds])
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Forecasts (N, 48) in each view's unit."""
+        change = np.zeros((len(views), HORIZON))
+        for kind, rows in self._route(views).items():
+            chosen = [views[i] for i in rows]
+            if chosen:
+                change[rows] = _apply(self._space, self._maps[kind], chosen)
+        return self._space.to_physical(views, change)
+
+    def coverage(self, views: Sequence[WindowView]) -> dict[str, int]:
+        """How many windows have no weather at all, and how many single covariates were set to train means."""
+        routed = self._route(views)
+        absent = np.isnan(self._space.weather([views[i] for i in routed[True]]))
+        without = len(routed[False]) if self._space.covariates else 0
+        return {"windows_without_covariates": without, "covariates_imputed": int(absent.sum())}
+
+    def save(self, folder: Path) -> None:
+        """Write ``ridge.safetensors`` and, last, ``baseline.json``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {
+            f"{kind}.{field}": np.ascontiguousarray(getattr(one, field))
+            for kind, one in self._maps.items()
+            for field in ("mean", "spread", "offset", "weights")
+        }
+        save_file(tensors, folder / TENSORS_FILE)
+        penalties = {str(kind): one.penalty for kind, one in self._maps.items()}
+        write_kind(folder, self.name, space=self._space.to_dict(), penalties=penalties)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        facts = read_kind(folder, cls.name)
+        tensors = load_file(folder / TENSORS_FILE)
+        maps = [
+            LinearMap(
+                with_weather=kind == "True",
+                penalty=penalty,
+                **{field: tensors[f"{kind}.{field}"] for field in ("mean", "spread", "offset", "weights")},
+            )
+            for kind, penalty in facts["penalties"].items()
+        ]
+        return cls(FeatureSpace.from_dict(json.loads(json.dumps(facts["space"]))), maps)
+
+    def _route(self, views: Sequence[WindowView]) -> dict[bool, list[int]]:
+        known = [self._space.has_weather(view) for view in views]
+        return {kind: [i for i, has in enumerate(known) if has is kind] for kind in (True, False)}
+
+
+def _features(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) -> FloatArray:
+    z_NH = space.scaled_inputs(views)
+    level = z_NH.mean(axis=1, keepdims=True)
+    parts = [z_NH - level, level, calendar_matrix(views)]
+    if with_weather:
+        weather = space.weather(views)
+        parts += [weather, space.hinges(weather)]
+    return np.concatenate(parts, axis=1)
+
+
+def _fit_map(space: FeatureSpace, windows: Sequence[Window], with_weather: bool) -> LinearMap:
+    views = [w.view for w in windows]
+    raw, target = _features(space, views, with_weather), space.targets(windows)
+    mean, spread = np.nanmean(raw, axis=0), np.nanstd(raw, axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    offset = target.mean(axis=0)
+    design = _with_own_maps(_standardise(raw, mean, spread), space.entity_codes(views), len(space.entities))
+    penalty = _choose_penalty(windows, design, target - offset)
+    solved = _solve(design, target - offset, penalty)
+    width = raw.shape[1] + 1
+    shared, own = solved[:width], solved[width:].reshape(-1, width, HORIZON)
+    weights = shared[None] + TAU * own if len(own) else shared[None]
+    return LinearMap(
+        with_weather=with_weather, penalty=penalty, mean=mean, spread=spread, offset=offset, weights=weights
+    )
+
+
+def _apply(space: FeatureSpace, one: LinearMap, views: Sequence[WindowView]) -> FloatArray:
+    design = _standardise(_features(space, views, one.with_weather), one.mean, one.spread)
+    codes = space.entity_codes(views) if len(one.weights) > 1 else np.zeros(len(views), dtype=np.int64)
+    # one matrix product a window: a forecast must not depend on what else is in the batch
+    return np.stack([one.offset + row @ one.weights[code] for row, code in zip(design, codes, strict=True)])
+
+
+def _standardise(raw: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
+    known = np.where(np.isnan(raw), mean, raw)
+    return np.concatenate([(known - mean) / spread, np.ones((len(raw), 1))], axis=1)
+
+
+def _with_own_maps(design: FloatArray, codes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int) -> FloatArray:
+    if not 1 < n <= MAX_OWN_MAPS:
+        return design
+    own = [np.where((codes == code)[:, None], TAU * design, 0.0) for code in range(n)]
+    return np.concatenate([design, *own], axis=1)
+
+
+def _solve(design: FloatArray, target: FloatArray, penalty: float) -> FloatArray:
+    gram = design.T @ design + penalty * np.eye(design.shape[1])
+    return np.asarray(np.linalg.solve(gram, design.T @ target), dtype=np.float64)
+
+
+def _choose_penalty(windows: Sequence[Window], design: FloatArray, target: FloatArray) -> float:
+    """The largest penalty within ``TOLERANCE`` of the least absolute error over contiguous blocks left out in turn."""
+    origins = sorted({w.view.origin_utc for w in windows})
+    errors = np.zeros(len(PENALTIES))
+    for block in np.array_split(np.arange(len(origins)), BLOCKS):
+        first, last = origins[block[0]], origins[block[-1]]
+        embargo: timedelta = 2 * HORIZON * windows[0].view.step
+        held = np.array([first <= w.view.origin_utc <= last for w in windows])
+        near = np.array([first - embargo < w.view.origin_utc < last + embargo for w in windows])
+        if near.all():
+            continue
+        gram, moment = design[~near].T @ design[~near], design[~near].T @ target[~near]
+        for i, penalty in enumerate(PENALTIES):
+            solved = np.linalg.solve(gram + penalty * np.eye(len(gram)), moment)
+            errors[i] += np.abs(design[held] @ solved - target[held]).sum()
+    good = np.flatnonzero(errors <= (1 + TOLERANCE) * errors.min())
+    return PENALTIES[int(good[-1])]

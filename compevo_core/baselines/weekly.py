@@ -1,0 +1,56 @@
+"""Weekly persistence: the value of the same weekday last week, where the lookback holds a week (style, rule 11).
+
+What belongs here: this forecaster. What does not: reaching beyond the 48 inputs for an older week; every method has
+the same lookback.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, repeat_last, stack, write_kind
+from compevo_core.errors import DataError
+from compevo_core.windowset import LOOKBACK, WindowSet, WindowView
+
+WEEK_MINUTES = 7 * 24 * 60
+
+
+def has_a_week(view: WindowView) -> bool:
+    """Whether 48 inputs cover seven days."""
+    return LOOKBACK * view.step_minutes >= WEEK_MINUTES
+
+
+class WeeklyPersistence:
+    """Repeats the last seven days of the input."""
+
+    name: ClassVar[str] = "weekly"
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Check the split; there is nothing to fit and ``seed`` is not used."""
+        refuse_unseen_splits(train, cls.name)
+        return cls()
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Forecasts (N, 48) in each view's unit.
+
+        Raises:
+            DataError: the lookback of a view is shorter than a week.
+        """
+        short = [view for view in views if not has_a_week(view)]
+        if short:
+            raise DataError(
+                f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
+                f"{short[0].step_minutes} min: leave this baseline out of its table"
+            )
+        return stack([repeat_last(view.x, WEEK_MINUTES // view.step_minutes) for view in views])
+
+    def save(self, folder: Path) -> None:
+        """Write the name."""
+        write_kind(folder, self.name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        read_kind(folder, cls.name)
+        return cls()
