@@ -1,8 +1,8 @@
-"""A synthetic long CSV of the 18 Bitcoin variables, 400 days, in the benchmark's format, for the sample mode.
+"""A synthetic long CSV of the 18 Bitcoin variables, 640 days, in the benchmark's format, for the sample mode.
 
 What belongs here: making the bytes. What does not: reading them (``bitinfocharts`` does, with the real file's parser).
 The price is a seeded random walk; the other variables follow it, a weekly rhythm or a walk of their own, at the
-magnitudes of 2020. Nothing in it is a measurement.
+magnitudes of 2019 and 2020.  Nothing in it is a measurement.
 """
 
 from datetime import date, timedelta
@@ -10,8 +10,9 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-FIRST_DAY = date(2020, 1, 1)
-DAYS = 400
+FIRST_DAY = date(2019, 5, 1)
+DAYS = 640
+"""A 70/10/20 split of 48-step windows with two embargoes needs about 630."""
 _SEED = 21_000_000
 
 _LEVELS: dict[str, tuple[float, float, float, float]] = {
