@@ -151,8 +151,8 @@ def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
 
 def test_a_lock_that_stays_taken_ends_in_an_error_that_says_so(tmp_path):
     lock = tmp_path / ".lock"
-    with file_lock(lock, exclusive=True), pytest.raises(StoreBusy, match="held by another run"):
-        with file_lock(lock, exclusive=False, wait_seconds=0.1):
-            pytest.fail("a reader came in beside a writer")
+    late = file_lock(lock, exclusive=False, wait_seconds=0.1)
+    with file_lock(lock, exclusive=True), pytest.raises(StoreBusy, match="held by another run"), late:
+        pytest.fail("a reader came in beside a writer")
     with file_lock(lock, exclusive=False), file_lock(lock, exclusive=False, wait_seconds=0.1):
         pass
