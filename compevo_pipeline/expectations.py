@@ -141,6 +141,7 @@ def _per_series(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
             pl.col("is_hole").sum().alias("holes"),
             pl.when(~pl.col("is_hole")).then(pl.col("skipped")).otherwise(0).clip(lower_bound=0).sum().alias("missing"),
             pl.len().alias("held"),
+            pl.col("unit").n_unique().alias("units"),
         )
         .with_columns((pl.col("missing") / (pl.col("missing") + pl.col("held"))).alias("gap_share"))
     )
@@ -151,8 +152,10 @@ def _suite(part: str, frame: pl.DataFrame, rules: Rules) -> list[Any]:
 
     if part == "series":
         limit = rules.max_gap_share
-        return [gxe.ExpectColumnValuesToBeBetween(column="gap_share", max_value=limit, meta={"check": "gaps"})]
-    present = frame["variable"].unique().sort().to_list()
+        return [
+            gxe.ExpectColumnValuesToBeBetween(column="gap_share", max_value=limit, meta={"check": "gaps"}),
+            gxe.ExpectColumnValuesToBeBetween(column="units", min_value=1, max_value=1, meta={"check": "units"}),
+        ]
     suite: list[Any] = [
         gxe.ExpectTableColumnsToMatchSet(
             column_set=[*SERIES_SCHEMA, "off_grid_seconds"], exact_match=True, meta={"check": "schema"}
@@ -163,18 +166,21 @@ def _suite(part: str, frame: pl.DataFrame, rules: Rules) -> list[Any]:
         gxe.ExpectColumnValuesToBeInSet(column="off_grid_seconds", value_set=[0], meta={"check": "grid"}),
         gxe.ExpectCompoundColumnsToBeUnique(column_list=KEYS, meta={"check": "duplicates"}),
     ]
-    for name in present:
-        rule = rules.variables.get(name)
-        where: dict[str, Any] = {"row_condition": f'variable=="{name}"', "condition_parser": "pandas"}
-        low, high = (rule.low, rule.high) if rule else (0.0, None)
-        suite.append(
-            gxe.ExpectColumnValuesToBeBetween(
-                column="value", min_value=low, max_value=high, meta={"check": "ranges"}, **where
-            )
-        )
-        units = [rule.unit] if rule else frame.filter(pl.col("variable") == name)["unit"].unique().to_list()[:1]
-        suite.append(gxe.ExpectColumnValuesToBeInSet(column="unit", value_set=units, meta={"check": "units"}, **where))
+    present = set(frame["variable"].unique().to_list())
+    for name in sorted(present & set(rules.variables)):
+        rule, where = rules.variables[name], _where(f'variable=="{name}"')
+        bounds = {"column": "value", "min_value": rule.low, "max_value": rule.high}
+        suite.append(gxe.ExpectColumnValuesToBeBetween(**bounds, **where, meta={"check": "ranges"}))
+        units = {"column": "unit", "value_set": [rule.unit]}
+        suite.append(gxe.ExpectColumnValuesToBeInSet(**units, **where, meta={"check": "units"}))
+    if present - set(rules.variables):
+        where = _where(f"variable not in {sorted(rules.variables)}")
+        suite.append(gxe.ExpectColumnValuesToBeBetween(column="value", min_value=0, **where, meta={"check": "ranges"}))
     return suite
+
+
+def _where(condition: str) -> dict[str, Any]:
+    return {"row_condition": condition, "condition_parser": "pandas"}
 
 
 def _outcome(name: str, results: list[Any]) -> Outcome:

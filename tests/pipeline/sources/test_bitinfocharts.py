@@ -95,12 +95,12 @@ def test_every_page_metric_is_a_known_variable():
     assert sorted(bitinfocharts.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
 
 
-def test_the_sample_has_18_variables_for_400_days_and_is_synthetic():
+def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
     (file,) = bitinfocharts.raw_files(Mode.SAMPLE, archive=None, clock=clock)
     frame = validate_series(bitinfocharts.parse(file))
     assert is_synthetic(frame)
     assert frame["series_id"].n_unique() == 18
-    assert frame.group_by("series_id").len()["len"].unique().to_list() == [400]
+    assert frame.group_by("series_id").len()["len"].unique().to_list() == [640]
     assert (frame["flag"] == "observed").all()
     assert file.content == bitinfocharts_sample.long_csv()
 
