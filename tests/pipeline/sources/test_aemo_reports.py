@@ -110,7 +110,7 @@ def test_an_incomplete_dispatch_half_hour_has_no_value():
 
 
 def test_one_dispatch_run_given_twice_is_an_error():
-    with pytest.raises(SchemaDrift, match="line 4: .* is a repeat"):
+    with pytest.raises(SchemaDrift, match=r"line 4: .* is a repeat"):
         dispatch(*[f"{stamps()[0]},1,NSW1,0,600"] * 2)
 
 

@@ -100,7 +100,7 @@ def test_no_bytes_at_all_is_worth_another_try():
 
 def test_a_byte_that_is_not_utf8_is_named_with_its_line():
     with pytest.raises(SchemaDrift, match=r"x\.csv, line 3: byte 0xe9 is not UTF-8"):
-        base.decode_text("a\nb\ncaf".encode() + b"\xe9\n", "x.csv")
+        base.decode_text(b"a\nb\ncaf\xe9\n", "x.csv")
     assert base.decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
 
 
