@@ -1,6 +1,7 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 from source_helpers import clock, raw
@@ -10,6 +11,7 @@ from compevo_core.series import is_synthetic, regularise
 from compevo_pipeline.sources import aemo, aemo_collected, aemo_mmsdm, aemo_price
 from compevo_pipeline.sources.base import Mode
 from compevo_pipeline.sources.nem import REGIONS
+from compevo_pipeline.sources.sample_world import SampleWorld
 
 HALF_HOUR = timedelta(minutes=30)
 
@@ -50,6 +52,16 @@ def test_the_sample_looks_like_demand(parsed):
     assert by_hour[18] > by_hour[12] > by_hour[3]
     weekend = nsw.filter(pl.col("day") >= 6)["value"].mean()
     assert weekend < 0.97 * nsw.filter(pl.col("day") < 6)["value"].mean()
+
+
+def test_the_sample_heatwave_raises_demand_on_the_day_its_news_announces():
+    world = SampleWorld()
+    summer = [date(2019, 11, 1) + timedelta(days=n) for n in range(120)]
+    hot = {day for day in summer for event in world.events(day) if (event.region, event.kind) == ("NSW1", "heatwave")}
+    mean = {day: world.demand("NSW1", day).mean() for day in summer}
+    assert 3 <= len(hot) < 30
+    ordinary = np.mean([mean[day] for day in summer if day not in hot])
+    assert np.mean([mean[day] for day in hot]) > 1.07 * ordinary
 
 
 def test_the_sample_forecast_is_near_the_actual_and_was_issued_before_it(sample, parsed):

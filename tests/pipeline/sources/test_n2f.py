@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -191,7 +191,7 @@ def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthe
     series = aemo.parse_all(aemo.raw_files(Mode.SAMPLE, clock=clock, kinds=["aemo_price_and_demand"]))
     row = frame.row(0, named=True)
     day = row["target_date"]
-    start = datetime(day.year, day.month, day.day, tzinfo=UTC) - 10.5 * (datetime(2020, 1, 1, 1) - datetime(2020, 1, 1))
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(hours=10.5)
     truth = series.filter(pl.col("start_utc") >= start, series_id=f"AEMO/TOTALDEMAND/{row['entity']}").head(48)
     assert truth["value"].to_list() == pytest.approx(row["y"], abs=0.06)
     assert is_synthetic(frame)
