@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "lambda_l2": 1.0,
-    "num_threads": 2,
+    "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
     "verbose": -1,
