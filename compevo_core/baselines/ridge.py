@@ -26,7 +26,7 @@ from compevo_core.windowset import HORIZON, LOOKBACK, Window, WindowSet, WindowV
 PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
 BLOCKS = 5
 TOLERANCE = 0.08
-"""Among penalties as good as the best to eight percent of the train error the strongest is taken: it carries over to other years."""
+"""The strongest penalty within this share of the best left-out error is taken: it carries over to other years."""
 SHAPE_WEIGHT = 0.3
 """Size of the 48 shape columns beside level, calendar and weather: below 1 they are shrunk more."""
 TAU = 0.4
