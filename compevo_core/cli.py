@@ -9,6 +9,7 @@ import json
 import runpy
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -106,11 +107,49 @@ def predict(
 
 
 @app.command()
+def evaluate(
+    run: Run,
+    windows: Windows,
+    news: News,
+    results: Annotated[Path, typer.Option(help="Folder that the CSV of rows is written to.")] = Path("results"),
+    experiment: Annotated[str, typer.Option(help="Name of the experiment; also the file's name.")] = "main",
+    split: Chosen = "test",
+    subset: Subset = "",
+    commit: Annotated[str, typer.Option(help="Commit to write into the rows.")] = "",
+) -> None:
+    """Score a trained population beside every baseline that can answer the chosen windows."""
+    import polars as pl
+
+    from compevo_core.baselines import BASELINES, applicable, fit_baseline
+    from compevo_core.evaluation import Identity, write_rows
+    from compevo_core.evaluation import evaluate as score
+    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.newspool import NewsPool
+    from compevo_core.windowset import WindowSet
+
+    fitted_on, chosen = WindowSet.read(windows).split("train"), choose(windows, split, subset)
+    population = CompEvoForecaster.load(run, NewsPool.read(news))
+    shared = Identity(experiment=experiment, subset=subset, commit=commit)
+    own = replace(
+        shared,
+        seed=population.config.run.seed,
+        config_hash=population.config.hash,
+        artifact_hash=population.artifact_hash,
+        backbone=population.config.backbone.spec,
+        knowledge_cutoff=population.knowledge_cutoff,
+    )
+    rows = [score(population, chosen, own, train=fitted_on)]
+    for name in BASELINES:
+        if applicable(name, chosen):
+            rows.append(score(fit_baseline(name, fitted_on), chosen, shared, train=fitted_on))
+    write_rows(results / f"{experiment}.csv", pl.concat(rows))
+    typer.echo(headline_of(results))
+
+
+@app.command()
 def table(results: Results = Path("results")) -> None:
     """Print the result tables as Markdown."""
-    from compevo_core.report.readme import headline_markdown
-
-    typer.echo(headline_markdown(_inputs(results, [], "archive")))
+    typer.echo(headline_of(results))
 
 
 @app.command()
@@ -153,6 +192,13 @@ def choose(windows: Path, split: str, subset: str) -> Any:  # noqa: ANN401 - Win
     if not len(chosen):
         raise ConfigError(f"{windows}: no window in {subset or split}; name another --split or --subset")
     return chosen
+
+
+def headline_of(results: Path) -> str:
+    """The result tables of a folder of rows, as Markdown."""
+    from compevo_core.report.readme import headline_markdown
+
+    return headline_markdown(_inputs(results, [], "archive"))
 
 
 def _inputs(results: Path, runs: Sequence[Path], mode: str) -> Any:  # noqa: ANN401 - ReportInputs, imported late

@@ -10,48 +10,32 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation import POOLED, RESULT_SCHEMA
 
-ROW_SCHEMA: dict[str, pl.DataType] = {
-    "experiment": pl.String(),
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "split": pl.String(),
-    "subset": pl.String(),
-    "entity": pl.String(),
-    "n_windows": pl.Int64(),
-    "n_points": pl.Int64(),
-    "n_masked": pl.Int64(),
-    "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "data_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
-    "device": pl.String(),
-    "seconds": pl.Float64(),
-    "backbone": pl.String(),
-    "knowledge_cutoff": pl.String(),
-    "possibly_memorised": pl.Boolean(),
-    "leaky": pl.Boolean(),
-    "synthetic": pl.Boolean(),
-    "parse_failure_rate": pl.Float64(),
-    "mape_skipped": pl.Int64(),
-    "mape_threshold": pl.Float64(),
-    "mae": pl.Float64(),
-    "mse": pl.Float64(),
-    "rmse": pl.Float64(),
-    "mape_pct": pl.Float64(),
-    "wape_pct": pl.Float64(),
-    "mase": pl.Float64(),
-    "unit": pl.String(),
-}
-POOLED = "pooled"
+__all__ = [
+    "ABLATION",
+    "IDENTITY",
+    "POOLED",
+    "RESULT_SCHEMA",
+    "empty_rows",
+    "header_of",
+    "in_scope",
+    "is_result_file",
+    "latest",
+    "over_seeds",
+    "pooled",
+    "read_result_file",
+    "read_rows",
+    "scopes",
+]
+
 ABLATION = "ablation"
 IDENTITY = ("experiment", "method", "dataset", "split", "subset", "entity", "seed", "config_hash", "data_hash")
 
 
 def empty_rows() -> pl.DataFrame:
     """A frame of result rows with no row in it."""
-    return pl.DataFrame(schema=ROW_SCHEMA)
+    return pl.DataFrame(schema=RESULT_SCHEMA)
 
 
 def header_of(path: Path) -> list[str]:
@@ -62,16 +46,16 @@ def header_of(path: Path) -> list[str]:
 
 def is_result_file(header: list[str]) -> bool:
     """Whether a CSV means to hold result rows: it opens as they do."""
-    return header[:2] == list(ROW_SCHEMA)[:2]
+    return header[:2] == list(RESULT_SCHEMA)[:2]
 
 
 def read_result_file(path: Path) -> pl.DataFrame:
     """Result rows of one CSV file; ``DataError`` names missing columns and values of the wrong type."""
-    missing = [name for name in ROW_SCHEMA if name not in header_of(path)]
+    missing = [name for name in RESULT_SCHEMA if name not in header_of(path)]
     if missing:
         raise DataError(f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version")
     try:
-        return pl.read_csv(path, schema_overrides=ROW_SCHEMA, columns=list(ROW_SCHEMA), null_values=[""])
+        return pl.read_csv(path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""])
     except pl.exceptions.ComputeError as error:
         raise DataError(f"{path}: a value does not fit its column ({error}); evaluate again") from error
 
@@ -83,8 +67,10 @@ def read_rows(folder: Path) -> pl.DataFrame:
 
 
 def latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row for each identity; of rows that say the same of themselves the last one stands."""
-    return rows.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
+    """One row for each identity, the last written kept; a row without a subset is of its whole split."""
+    whole = pl.col("subset").fill_null("") == ""
+    named = rows.with_columns(pl.when(whole).then(pl.col("split")).otherwise(pl.col("subset")).alias("subset"))
+    return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
 def pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from compevo_core.report.inputs import ReportInputs, RunRecord
 from compevo_core.report.panels import ForecastPanel, write_panels
-from compevo_core.report.rows import ROW_SCHEMA
+from compevo_core.report.rows import RESULT_SCHEMA
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
@@ -35,7 +35,7 @@ LOGICS = (
 
 def row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
     """A result row with plausible values around ``mae``."""
-    base: dict[str, Any] = dict.fromkeys(ROW_SCHEMA)
+    base: dict[str, Any] = dict.fromkeys(RESULT_SCHEMA)
     base |= {
         "experiment": "main",
         "method": method,
@@ -83,7 +83,7 @@ def rows() -> pl.DataFrame:
                 for region, factor in zip(REGIONS, (1.6, 1.3, 0.5, 0.2, 1.4), strict=True)
             ]
     made += [row(variant, mae, experiment="ablation", subset="test") for variant, mae in VARIANTS.items()]
-    return pl.DataFrame(made, schema=ROW_SCHEMA)
+    return pl.DataFrame(made, schema=RESULT_SCHEMA)
 
 
 def rounds(count: int = 24, agents: int = 3) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from compevo_core.errors import DataError
 from compevo_core.report import result_tables, wording
 from compevo_core.report.inputs import read_inputs, read_run
 from compevo_core.report.panels import ForecastPanel, read_panels, write_panels
-from compevo_core.report.rows import ROW_SCHEMA, latest, over_seeds, pooled, read_rows
+from compevo_core.report.rows import RESULT_SCHEMA, latest, over_seeds, pooled, read_rows
 from compevo_core.report.tables import Table, to_html, to_markdown
 
 
 def frame(*made) -> pl.DataFrame:
-    return pl.DataFrame(list(made), schema=ROW_SCHEMA)
+    return pl.DataFrame(list(made), schema=RESULT_SCHEMA)
 
 
 def test_rows_survive_the_way_through_csv(tmp_path):
@@ -40,6 +40,11 @@ def test_text_for_a_number_is_refused_with_the_file(tmp_path):
 def test_the_last_row_of_one_identity_stands():
     kept = latest(frame(row("gbm", 1.0), row("gbm", 2.0), row("gbm", 3.0, seed=1)))
     assert kept.get_column("mae").to_list() == [2.0, 3.0]
+
+
+def test_a_row_without_a_subset_is_of_its_whole_split():
+    kept = latest(frame(row("gbm", 1.0, subset=""), row("gbm", 2.0, subset=None, split="val")))
+    assert kept.get_column("subset").to_list() == ["test", "val"]
 
 
 def test_seeds_become_one_line_with_their_range():

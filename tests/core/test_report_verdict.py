@@ -6,13 +6,13 @@ from report_samples import inputs, row, rows
 
 from compevo_core.errors import DataError
 from compevo_core.report.readme import END, NO_ROWS, START, headline_markdown, main, with_table
-from compevo_core.report.rows import ROW_SCHEMA, empty_rows
+from compevo_core.report.rows import RESULT_SCHEMA, empty_rows
 from compevo_core.report.verdict import verdicts
 
 
 def scored(**errors):
     made = [row(name.replace("_", "-"), mae) for name, mae in errors.items()]
-    return inputs(rows=pl.DataFrame(made, schema=ROW_SCHEMA))
+    return inputs(rows=pl.DataFrame(made, schema=RESULT_SCHEMA))
 
 
 def test_every_rival_gets_one_comparison():
