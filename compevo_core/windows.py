@@ -75,7 +75,7 @@ def build_windows(
         "series": {p.grid.series_id: {"first_utc": str(p.grid.first_utc)} | p.grid.gaps.as_dict() for p in planned},
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.counts.items())),
-        "sources": sorted({s for _, frame in mine for s in frame["source"].unique().to_list()}),
+        "sources": sorted({s.split("/")[0] for _, frame in mine for s in frame["source"].unique().to_list()}),
         "synthetic": any(is_synthetic(frame) for _, frame in mine),
         "articles": 0 if articles is None else articles.height,
         "news_cutoff": news_cutoff,

@@ -23,6 +23,8 @@ DAYS_OF_YEAR = 365.25
 MIN_COVERAGE = 0.5
 WARM_K, COOL_K = 293.0, 288.0
 """Above the first air conditioning, below the second heating adds to demand; temperatures in kelvin."""
+KELVIN = "_temp_k_lag"
+"""How the key of a temperature covariate is told from others."""
 CALENDAR_NAMES = (
     *(f"weekday_{i}" for i in range(7)), "holiday", "holiday_before", "day_off", "day_off_before", "into_day_off",
     "out_of_day_off", "sin_year", "cos_year", "sin_half_year", "cos_half_year",
@@ -64,9 +66,22 @@ class FeatureSpace:
 
     def hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Kelvins above ``WARM_K`` and below ``COOL_K`` of every temperature, (N, 2 x temperatures)."""
-        columns = [i for i, name in enumerate(self.covariates) if name.startswith("temp")]
+        columns = [i for i, name in enumerate(self.covariates) if KELVIN in name]
         kelvin = weather_NC[:, columns]
         return np.concatenate([np.maximum(kelvin - WARM_K, 0), np.maximum(COOL_K - kelvin, 0)], axis=1)
+
+    @property
+    def change_names(self) -> tuple[str, ...]:
+        """Stems of the covariates known for both of the last two days."""
+        stems = (name.removesuffix("_lag1") for name in self.covariates if name.endswith("_lag1"))
+        return tuple(stem for stem in stems if f"{stem}_lag2" in self.covariates)
+
+    def changes(self, weather_NC: FloatArray) -> FloatArray:
+        """Change from the day before yesterday to yesterday of ``change_names``, (N, names)."""
+        at = self.covariates.index
+        last = [at(f"{stem}_lag1") for stem in self.change_names]
+        before = [at(f"{stem}_lag2") for stem in self.change_names]
+        return weather_NC[:, last] - weather_NC[:, before]
 
     def scaled_inputs(self, views: Sequence[WindowView]) -> FloatArray:
         """Inputs (N, 48) in units of each entity's train spread."""

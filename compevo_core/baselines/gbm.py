@@ -4,7 +4,7 @@ What belongs here: this model. What does not: features shared with the ridge (``
 All regions and steps are one problem; the step, the input at that step and its neighbours, the calendar and
 yesterday's weather are columns. Settings were chosen on the 2020 validation split. A second model without weather
 is fitted on the same windows and answers views that have none, since trees that always saw weather do not know what
-to do without it. A single missing covariate is LightGBM's NaN. Results are the same for any number of threads.
+to do without it. A single missing covariate is LightGBM's NaN. One thread: on shared cores a second one was slower.
 """
 
 import json
@@ -19,7 +19,7 @@ from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_spl
 from compevo_core.baselines.features import CALENDAR_NAMES, FeatureSpace, calendar_matrix, flat_inputs
 from compevo_core.windowset import HORIZON, LOOKBACK, WindowSet, WindowView
 
-ROUNDS = 600
+ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
     "objective": "regression",
     "learning_rate": 0.05,
@@ -104,7 +104,8 @@ class BoostedTrees:
 def _names(space: FeatureSpace, with_weather: bool) -> list[str]:
     local = [f"input_{offset:+d}" for offset in NEIGHBOURS]
     day = ["day_mean", "day_min", "day_max", "day_last", "day_change", "night", "midday", "evening"]
-    return ["step", *local, "entity", *day, *CALENDAR_NAMES, *(space.covariates if with_weather else ())]
+    weather = [*space.covariates, *(f"{stem}_change" for stem in space.change_names)] if with_weather else []
+    return ["step", *local, "entity", *day, *CALENDAR_NAMES, *weather]
 
 
 def _rows(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) -> FloatArray:
@@ -115,5 +116,6 @@ def _rows(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) 
     near = z_NH[:, columns].reshape(-1, len(NEIGHBOURS))
     day = [space.entity_codes(views)[:, None].astype(np.float64), flat_inputs(z_NH), calendar_matrix(views)]
     if with_weather:
-        day.append(space.weather(views))
+        weather = space.weather(views)
+        day += [weather, space.changes(weather)]
     return np.concatenate([step, near, np.repeat(np.concatenate(day, axis=1), HORIZON, axis=0)], axis=1)
