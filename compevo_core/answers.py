@@ -37,7 +37,10 @@ class Task:
 class Answers(Protocol):
     """A way to turn prompts into scaled forecasts."""
 
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """What of it is trained beside the adapters."""
+        ...
 
     def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
                train: bool) -> tuple[Tensor, Tensor, int]:

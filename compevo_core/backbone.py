@@ -88,7 +88,7 @@ def load_backbone(config: BackboneConfig, *, cache: Path = DEFAULT_CACHE, device
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     model.to(device=where, dtype=dtype).eval().requires_grad_(False)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
+        model.activation_checkpointing_enable()
     return Backbone(model, tokenizer, config.spec, knowledge_cutoff(config.spec))
 
 

@@ -7,6 +7,7 @@ Legend: A agents, G samples of an agent, T tokens, D hidden.
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -41,7 +42,6 @@ class Proposal:
     prompt_mask: Tensor
     soft_AD: Tensor | None
     empty: int
-    prefix: Prefix | None
 
 
 class LogicWriter:
@@ -59,37 +59,38 @@ class LogicWriter:
         soft = None
         if self.config.evolution.update == "three-stage":
             soft = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
-        with self.population.using(LOGIC):
-            prefix = self._read(ids, mask, soft)
         size = self.config.grpo.group_size
         with self.population.using(LOGIC), torch.no_grad():
-            samples, sample_mask = self._sample(_detached(prefix).repeat(size), generator)
+            samples, sample_mask = self._sample(self._read(ids, mask, soft).repeat(size), generator)
         texts: list[list[str]] = []
         for agent, fallback in enumerate(seen.logics):
             group = [self._text(samples[r], sample_mask[r], fallback) for r in range(agent * size, (agent + 1) * size)]
             texts.append([text for text, _ in group])
             empty += sum(was_empty for _, was_empty in group)
-        return Proposal(candidates, candidate_AD, texts, samples, sample_mask, ids, mask, soft, empty, prefix)
+        return Proposal(candidates, candidate_AD, texts, samples, sample_mask, ids, mask, soft, empty)
 
-    def logp(self, proposal: Proposal) -> Tensor:
-        """Log-probabilities of the sampled tokens under the current policy, (A, G, T), with gradient.
+    def routing(self, agents: slice) -> AbstractContextManager[None]:
+        """Logic adapters of some agents."""
+        return self.population.using(LOGIC, agents=agents)
 
-        The first call uses the prefix the samples came from; later calls (further policy iterations) read it anew.
+    def logp(self, proposal: Proposal, agents: slice, soft_AD: Tensor | None) -> Tensor:
+        """Log-probabilities of some agents' sampled tokens under the current policy, (A, G, T), with gradient.
+
+        Call it inside :meth:`routing` of the same agents; ``soft_AD`` holds all agents' soft prompts.
         """
-        with self.population.using(LOGIC):
-            prefix = proposal.prefix
-            if prefix is None:
-                soft = None if proposal.soft_AD is None else proposal.soft_AD.detach()
-                prefix = self._read(proposal.prompt_ids, proposal.prompt_mask, soft)
-            proposal.prefix = None  # repeating consumes the cache
-            return self._score(prefix, proposal)
+        prefix = self._read(proposal.prompt_ids[agents], proposal.prompt_mask[agents],
+                            None if soft_AD is None else soft_AD[agents])
+        size = self.config.grpo.group_size
+        rows = slice(agents.start * size, agents.stop * size)
+        return self._score(prefix, proposal.ids_RT[rows], proposal.mask_RT[rows])
 
     @torch.no_grad()
     def reference_logp(self, proposal: Proposal) -> Tensor:
-        """The same under the frozen reference: no adapters, the neutral soft prompt; (A, G, T)."""
+        """The same for all agents under the frozen reference: no adapters, the neutral soft prompt; (A, G, T)."""
         soft = None if proposal.soft_AD is None else self.fusion.neutral_D.expand_as(proposal.soft_AD)
         with self.population.using(None):
-            return self._score(self._read(proposal.prompt_ids, proposal.prompt_mask, soft), proposal)
+            prefix = self._read(proposal.prompt_ids, proposal.prompt_mask, soft)
+            return self._score(prefix, proposal.ids_RT, proposal.mask_RT)
 
     def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Logic representation: last-layer state at the final token under the agent's logic adapter, (A, D)."""
@@ -145,23 +146,11 @@ class LogicWriter:
         wide = torch.where(here[..., None].bool(), soft_AD[:, None].to(wide.dtype), wide)
         return self.population.read(wide, grown + here)
 
-    def _score(self, prefix: Prefix, proposal: Proposal) -> Tensor:
-        agents, size = proposal.prompt_ids.shape[0], self.config.grpo.group_size
-        first = prefix.last_RD.repeat_interleave(size, 0)[:, None]
-        states = first
-        if proposal.ids_RT.shape[1] > 1:
-            ids, mask = proposal.ids_RT[:, :-1], proposal.mask_RT[:, :-1]
-            later = self.population.continue_from(prefix.repeat(size), ids, mask)
-            states = torch.cat([first, later], dim=1)
-        logp = token_logp(self.population.logits(states), proposal.ids_RT, self.config.evolution.temperature)
-        return logp.reshape(agents, size, -1)
-
-
-def _detached(prefix: Prefix) -> Prefix:
-    """A prefix with its own copy of the cache and no gradient, so that sampling leaves the original whole."""
-    from transformers import DynamicCache
-
-    copy = DynamicCache()
-    for number, layer in enumerate(prefix.cache.layers):
-        copy.update(layer.keys.detach(), layer.values.detach(), number)
-    return Prefix(copy, prefix.mask_RT, prefix.last_RD.detach())
+    def _score(self, prefix: Prefix, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
+        size = self.config.grpo.group_size
+        states = prefix.last_RD.repeat_interleave(size, 0)[:, None]
+        if ids_RT.shape[1] > 1:
+            later = self.population.continue_from(prefix.repeat(size), ids_RT[:, :-1], mask_RT[:, :-1])
+            states = torch.cat([states, later], dim=1)
+        logp = token_logp(self.population.logits(states), ids_RT, self.config.evolution.temperature)
+        return logp.reshape(-1, size, ids_RT.shape[1])

@@ -32,7 +32,6 @@ class _Route:
     kind: str | None = None
     agents: slice = dataclasses.field(default_factory=lambda: slice(None))
     dropout: float = 0.0
-    generator: torch.Generator | None = None
 
 
 class StackedLoraLinear(nn.Module):
@@ -60,9 +59,7 @@ class StackedLoraLinear(nn.Module):
             return out
         a, b = self.lora_a[route.kind][route.agents], self.lora_b[route.kind][route.agents]
         x = x_RTD.reshape(a.shape[0], -1, x_RTD.shape[-1]).to(a.dtype)
-        if route.dropout:
-            keep = torch.rand(x.shape, generator=route.generator, device=x.device) >= route.dropout
-            x = x * keep / (1.0 - route.dropout)
+        x = nn.functional.dropout(x, route.dropout, training=route.dropout > 0)
         update = torch.bmm(torch.bmm(x, a.transpose(1, 2)), b.transpose(1, 2))
         return out + (self.scale * update).reshape(out.shape).to(out.dtype)
 
@@ -102,11 +99,14 @@ class Population(nn.Module):
         return [p for layer in self.layers.values() for p in (layer.lora_a[kind], layer.lora_b[kind])]
 
     @contextlib.contextmanager
-    def using(self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0,
-              generator: torch.Generator | None = None) -> Iterator[None]:
-        """Routes rows to adapters of ``kind`` within the block; ``None`` is the frozen backbone."""
+    def using(self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0) -> Iterator[None]:
+        """Routes rows to adapters of ``kind`` within the block; ``None`` is the frozen backbone.
+
+        With gradient checkpointing the backward pass runs layers again: keep it inside the same block.
+        Dropout draws from torch's global generator, which checkpointing replays.
+        """
         before = dataclasses.replace(self.route)
-        self.route.kind, self.route.agents, self.route.dropout, self.route.generator = kind, agents, dropout, generator
+        self.route.kind, self.route.agents, self.route.dropout = kind, agents, dropout
         try:
             yield
         finally:
@@ -120,6 +120,8 @@ class Population(nn.Module):
     def hidden(self, embeds_RTD: Tensor, mask_RT: Tensor,
                past: Prefix | None = None) -> tuple[Tensor, DynamicCache | None]:
         """Last hidden states (A*R, T, D) and the cache, if one was passed in or is wanted."""
+        # transformers recomputes layers only in train mode; these backbones have no dropout of their own
+        self.backbone.decoder.train(past is None and torch.is_grad_enabled())
         full = mask_RT if past is None else torch.cat([past.mask_RT, mask_RT], dim=1)
         positions = (full.cumsum(1) - 1).clamp(min=0)[:, -mask_RT.shape[1]:]
         out = self.backbone.decoder(inputs_embeds=embeds_RTD.to(self.backbone.model.dtype), attention_mask=full,

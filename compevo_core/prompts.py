@@ -22,7 +22,7 @@ from compevo_core.windowset import WindowView
 _SPECIAL = re.compile(r"<\|[^|<>]{0,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:pad|bos|eos|unk)>")
 _SPACE = re.compile(r"\s+")
 _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
-_SYSTEM_FORECAST = "You forecast the next 48 values of a time series from its history, the calendar and the news."
+_SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
 
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
 _TASKS = {
@@ -62,6 +62,8 @@ _TASK_LOGIC_PARAPHRASED = (
     "repeat what a peer uses."
 )
 ANSWER_CUE = "New Refined Logic:"
+_PLACEHOLDER = "your logic here"
+_SHORTEST_LOGIC = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +125,13 @@ def logic_prompt(agent: int, logic: str, reward: float, peers: Sequence[PeerRepo
 
 
 def clean_logic(text: str, fallback: str) -> tuple[str, bool]:
-    """The first sentence-line of a generated logic, and whether it was empty (the fallback is used then)."""
-    line = clean(text.strip().split("\n")[0], 400).strip("\"' ")
-    return (line, False) if len(line) >= 3 else (fallback, True)
+    """The first line of a generated logic, and whether it was empty (the fallback is used then).
+
+    The template's own placeholder, repeated as if it were a logic, counts as empty.
+    """
+    line = clean(text.strip().split("\n")[0], 400).removeprefix(ANSWER_CUE).strip("\"'[] ")
+    empty = len(line) < _SHORTEST_LOGIC or line.lower().startswith(_PLACEHOLDER)
+    return (fallback, True) if empty else (line, False)
 
 
 def history_index(x: npt.NDArray[np.float64], level: float, points: int) -> list[str]:

@@ -20,6 +20,7 @@ from compevo_core.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.learner import Learner
 from compevo_core.logics import LogicWriter, Observation, Proposal
 from compevo_core.objective import LossTerms, diversity_loss, pruning_loss, require_finite
+from compevo_core.population import LOGIC
 from compevo_core.selection import aggregate, forecast_error, reward
 from compevo_core.strategy import StrategyExecutor
 from compevo_core.theory import aggregate_best_response_gap, best_response_gap, gradient_conflict_from_products
@@ -67,7 +68,7 @@ class RoundPlayer:
         self._set_rates(state.round)
         self.optimizer.zero_grad(set_to_none=True)
         weights_A = self.learner.selection.weights().detach()
-        done = self._forecast(state, tasks, sampling)
+        done = self._forecast(state, tasks)
         reward_A = reward(done.values_ABH, done.truth_BH, metric)
         seen = Observation(state.logics, reward_A.tolist(), self._peers(drawing))
         proposal = self.writer.propose(seen, state.previous_AD, sampling)
@@ -96,12 +97,12 @@ class RoundPlayer:
         state.round += 1
         return record
 
-    def _forecast(self, state: RunState, tasks: Sequence[Task], sampling: torch.Generator) -> _Forecasts:
+    def _forecast(self, state: RunState, tasks: Sequence[Task]) -> _Forecasts:
         """Strategy execution and the backward pass of L_pred, a few windows at a time."""
         values, truths, pred, tokens, failures = [], [], 0.0, 0.0, 0
         for start in range(0, len(tasks), self.config.run.micro_windows):
             part = tasks[start:start + self.config.run.micro_windows]
-            value_ABH, token_loss, unread = self.executor.forecast(state.logics, part, sampling, train=True)
+            value_ABH, token_loss, unread = self.executor.forecast(state.logics, part, train=True)
             truth_BH = torch.tensor(np.stack([t.truth_H for t in part if t.truth_H is not None]),
                                     dtype=torch.float32, device=value_ABH.device)
             require_finite("the forecast", value_ABH.sum((1, 2)), state.round)
@@ -109,7 +110,8 @@ class RoundPlayer:
             loss = forecast_error(total, truth_BH, self.config.objective.metric).sum() / len(tasks)
             share = token_loss * (len(part) / len(tasks))
             require_finite("L_pred", loss + share, state.round)
-            _backward(loss + share)
+            with self.executor.routing(train=True):
+                _backward(loss + share)
             pred, tokens = pred + float(loss.detach()), tokens + float(share.detach())
             failures += unread
             values.append(value_ABH.detach())
@@ -124,7 +126,8 @@ class RoundPlayer:
         diversity = diversity_loss(proposal.candidate_AD)
         require_finite("L_div", diversity, state.round)
         if weights.lambda_div and diversity.requires_grad:
-            _backward(weights.lambda_div * diversity, retain_graph=True)
+            with self.learner.population.using(LOGIC):
+                _backward(weights.lambda_div * diversity, retain_graph=True)
         strategy = [None if p.grad is None else p.grad.clone() for p in policy]
         prune = pruning_loss(gates)
         _backward(weights.lambda_prune * prune)
@@ -207,24 +210,42 @@ class RoundPlayer:
 
 
 class _PolicyStep:
-    """The policy term of one group of samples, for one or more updates on it."""
+    """The policy term of one group of samples, for one or more updates on it; one agent at a time in memory."""
 
     def __init__(self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig) -> None:
         self.writer, self.proposal, self.advantage_AG, self.config = writer, proposal, advantage_AG, config
         self.reference_AGT = writer.reference_logp(proposal)
         self.mask_AGT = proposal.mask_RT.reshape(self.reference_AGT.shape)
-        self.old_AGT: Tensor | None = None
+        self.old_AGT = torch.zeros_like(self.reference_AGT)
+        self.calls = 0
 
     def backward(self, round_number: int) -> PolicyLoss:
-        """Adds the gradient of lambda_PG L_pg; the first call fixes the old policy."""
-        logp_AGT = self.writer.logp(self.proposal)
-        self.old_AGT = logp_AGT.detach() if self.old_AGT is None else self.old_AGT
-        grpo = self.config.grpo
-        term = policy_loss(logp_AGT, self.old_AGT, self.reference_AGT, self.advantage_AG, self.mask_AGT,
-                           clip=grpo.clip, kl=grpo.kl)
-        require_finite("L_pg", (logp_AGT * self.mask_AGT).sum((1, 2)), round_number)
-        _backward(self.config.objective.lambda_pg * term.loss)
-        return term
+        """Adds the gradient of lambda_PG L_pg, averaged over agents; the first call fixes the old policy.
+
+        The soft prompts' gradient is collected over the agents and sent through the fusion once; further calls
+        leave the soft prompts as they were sampled with.
+        """
+        grpo, agents = self.config.grpo, self.advantage_AG.shape[0]
+        soft_AD = self.proposal.soft_AD
+        leaf_AD = None if soft_AD is None else soft_AD.detach().requires_grad_(self.calls == 0)
+        loss, kl, clipped = self.advantage_AG.new_zeros(()), 0.0, 0.0
+        for agent in range(agents):
+            one = slice(agent, agent + 1)
+            with self.writer.routing(one):
+                logp_AGT = self.writer.logp(self.proposal, one, leaf_AD)
+                require_finite("L_pg", (logp_AGT * self.mask_AGT[one]).sum(), round_number)
+                if self.calls == 0:
+                    self.old_AGT[one] = logp_AGT.detach()
+                term = policy_loss(logp_AGT, self.old_AGT[one], self.reference_AGT[one], self.advantage_AG[one],
+                                   self.mask_AGT[one], clip=grpo.clip, kl=grpo.kl)
+                _backward(self.config.objective.lambda_pg / agents * term.loss)
+            loss = loss + term.loss.detach() / agents
+            kl, clipped = kl + term.kl / agents, clipped + term.clip_fraction / agents
+        if soft_AD is not None and leaf_AD is not None and leaf_AD.grad is not None:
+            with self.writer.routing(slice(None)):
+                soft_AD.backward(leaf_AD.grad)  # type: ignore[no-untyped-call]
+        self.calls += 1
+        return PolicyLoss(loss, kl, clipped)
 
 
 def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:

@@ -6,6 +6,7 @@ Legend: A agents, G logics of an agent, B windows, H horizon, T tokens, D hidden
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from compevo_core.population import FORECAST, Population, pad_rows
 from compevo_core.prompts import forecast_prompt, history_index
 from compevo_core.scaling import Scaler
 from compevo_core.windowset import WindowView
+
 
 class NewsChooser:
     """Ranks a window's candidates by the similarity of their embedding to the logic's (design decision 10)."""
@@ -45,7 +47,7 @@ class NewsChooser:
 
     def headlines(self, ids: Sequence[str]) -> list[tuple[str, str]]:
         """(date, title) of articles, as a prompt shows them."""
-        return [(self.pool.date(i).date().isoformat(), self.pool.title(i)) for i in ids]
+        return [(f"{self.pool.date(i):%d %b}", self.pool.title(i)) for i in ids]
 
 
 class StrategyExecutor:
@@ -77,9 +79,9 @@ class StrategyExecutor:
         keep = self.config.backbone.context_tokens - len(head)
         return head, tail[-max(keep, 16):]
 
-    def forecast(self, logics: Sequence[str], tasks: Sequence[Task], generator: torch.Generator | None = None, *,
+    def forecast(self, logics: Sequence[str], tasks: Sequence[Task], *,
                  train: bool = False) -> tuple[Tensor, Tensor, int]:
-        """Every agent's forecast of every task under its one logic.
+        """Every agent's forecast of every task under its one logic; keep the backward pass in the same routing.
 
         Returns:
             scaled forecasts (A, B, H), differentiable if ``train`` and the decoder is the head;
@@ -87,9 +89,12 @@ class StrategyExecutor:
         """
         parts = [self._parts(t.view, logic, self.chooser.choose(logic, t.view)) for logic in logics for t in tasks]
         rows = [head + tail for head, tail in parts]
-        dropout = self.config.population.dropout if train else 0.0
-        with self.population.using(FORECAST, dropout=dropout, generator=generator), torch.set_grad_enabled(train):
+        with self.routing(train=train), torch.set_grad_enabled(train):
             return self.answers.direct(rows, len(logics), tasks, train=train)
+
+    def routing(self, *, train: bool) -> AbstractContextManager[None]:
+        """Forecast adapters for all agents, with dropout while training."""
+        return self.population.using(FORECAST, dropout=self.config.population.dropout if train else 0.0)
 
     @torch.no_grad()
     def forecast_groups(self, groups: Sequence[Sequence[str]], tasks: Sequence[Task]) -> tuple[Tensor, int]:
@@ -103,7 +108,8 @@ class StrategyExecutor:
             scaled forecasts (A, G, B, H) and how many answers could not be read.
         """
         agents, size, device = len(groups), len(groups[0]), self.population.backbone.device
-        shared, rest = [], []
+        shared: list[list[int]] = []
+        rest: list[list[int]] = []
         for group in groups:
             for task in tasks:
                 parts = [self._parts(task.view, logic, self.chooser.choose(logic, task.view)) for logic in group]

@@ -174,7 +174,8 @@ class _Training:
 
     def _checkpoint(self, state: RunState, root: Path) -> None:
         tensors = self.learner.tensors()
-        tensors |= {"run.previous_AD": state.previous_AD, "run.sampling": self.sampling.get_state()}
+        tensors |= {"run.previous_AD": state.previous_AD, "run.sampling": self.sampling.get_state(),
+                    "run.global": torch.get_rng_state()}
         optimizer = self.player.optimizer.state_dict()["state"]
         tensors |= {f"optimizer.{i}.{k}": v for i, slots in optimizer.items() for k, v in slots.items()}
         checkpoint.save(root, state.round, tensors, {
@@ -191,6 +192,7 @@ class _Training:
                 slots.setdefault(int(index), {})[key] = value
         self.player.optimizer.load_state_dict(self.player.optimizer.state_dict() | {"state": slots})
         self.sampling.set_state(tensors["run.sampling"].cpu())
+        torch.set_rng_state(tensors["run.global"].cpu())
         self.drawing.bit_generator.state = saved["drawing"]
         self.best, self.seconds = saved["best"], saved["seconds"]
 
@@ -231,14 +233,16 @@ class _Training:
                  "device": str(backbone.device), "knowledge_cutoff": backbone.knowledge_cutoff}
         digest = write_model(self.out, self.learner, logics, self.prior, facts)
         records = [json.loads(line) for line in (self.out / ROUNDS_FILE).read_text(encoding="utf-8").splitlines()]
+        unread = sum(r["unread_answers"] for r in records)
         summary = {
             **self.identity, "artifact_hash": digest, "rounds": self.total, "chosen_round": chosen,
             "val_mae_scaled": self.best if np.isfinite(self.best) else None,
-            "train_windows": len(self.train_windows), "train_windows_without_target": self.dropped, "seconds": records[-1]["train_seconds"],
+            "train_windows": len(self.train_windows), "train_windows_without_target": self.dropped,
+            "seconds": records[-1]["train_seconds"],
             "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
             "equal_groups": sum(r["equal_groups"] for r in records),
             "empty_logics": sum(r["empty_logics"] for r in records),
-            "parse_failure_rate": sum(r["unread_answers"] for r in records) / max(1, sum(r["answers"] for r in records)),
+            "parse_failure_rate": unread / max(1, sum(r["answers"] for r in records)),
         }
         (self.out / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True), encoding="utf-8")
         return summary
