@@ -70,14 +70,16 @@ class CalendarRidge:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit on windows without masked targets; the fit is exact, so ``seed`` is not used."""
+        """Fit on the unmasked targets; the fit is exact, so ``seed`` is not used.
+
+        Raises:
+            LeakageError: a window is of the test or inference split.
+            DataError: a step of the horizon is known in too few windows.
+        """
         refuse_unseen_splits(train, cls.name)
-        whole = [w for w in train if np.isfinite(w.y).all()]
-        if len(whole) < 2 * BLOCKS:
-            raise DataError(f"{cls.name}: {len(whole)} windows without masked targets; at least {2 * BLOCKS} needed")
         space = FeatureSpace.fit(train)
         kinds = (True, False) if space.covariates else (False,)
-        return cls(space, [_fit_map(space, whole, kind) for kind in kinds])
+        return cls(space, [_fit_map(space, train, kind) for kind in kinds])
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecasts (N, 48) in each view's unit."""
@@ -139,7 +141,7 @@ def _features(space: FeatureSpace, views: Sequence[WindowView], with_weather: bo
 
 def _fit_map(space: FeatureSpace, windows: Sequence[Window], with_weather: bool) -> LinearMap:
     views = [w.view for w in windows]
-    raw, target = _features(space, views, with_weather), space.targets(windows)
+    raw, target = _features(space, views, with_weather), _usable(space.targets(windows))
     spread = np.nanstd(raw, axis=0)
     bare = LinearMap(
         with_weather=with_weather,
@@ -148,15 +150,30 @@ def _fit_map(space: FeatureSpace, windows: Sequence[Window], with_weather: bool)
         spread=np.where(spread > 1e-9, spread, 1.0),
         low=np.nanmin(raw, axis=0),
         high=np.nanmax(raw, axis=0),
-        offset=target.mean(axis=0),
+        offset=np.nanmean(target, axis=0),
         weights=np.empty(0),
     )
     design = _with_own_maps(bare.design(raw), space.entity_codes(views), len(space.entities))
-    penalty = _choose_penalty(windows, design, target - bare.offset)
-    solved = _solve(design, target - bare.offset, penalty)
+    penalty = _choose_penalty(views, design, target - bare.offset)
+    solved = _solve(design, target - bare.offset, (penalty,))[0]
     width = raw.shape[1] + 1
     shared, own = solved[:width], solved[width:].reshape(-1, width, HORIZON)
     return replace(bare, penalty=penalty, weights=shared[None] + TAU * own if len(own) else shared[None])
+
+
+def _usable(target: FloatArray) -> FloatArray:
+    """Targets with windows blanked that miss some steps, as long as at least half of the windows are whole.
+
+    One set of rows for all steps makes one solution serve all. Where most windows have masked steps (weekends of the
+    exchange rate) every step keeps the windows it is known in.
+    """
+    known = np.isfinite(target)
+    whole = known.sum(axis=1) == HORIZON
+    used = np.where(whole[:, None], target, np.nan) if 2 * whole.sum() >= len(target) else target
+    fewest = int(np.isfinite(used).sum(axis=0).min())
+    if fewest < 2 * BLOCKS:
+        raise DataError(f"a step of the horizon is known in {fewest} train windows; the ridge needs {2 * BLOCKS}")
+    return used
 
 
 def _apply(space: FeatureSpace, one: LinearMap, views: Sequence[WindowView]) -> FloatArray:
@@ -173,25 +190,33 @@ def _with_own_maps(design: FloatArray, codes: np.ndarray[tuple[int, ...], np.dty
     return np.concatenate([design, *own], axis=1)
 
 
-def _solve(design: FloatArray, target: FloatArray, penalty: float) -> FloatArray:
-    gram = design.T @ design + penalty * np.eye(design.shape[1])
-    return np.asarray(np.linalg.solve(gram, design.T @ target), dtype=np.float64)
+def _solve(design: FloatArray, target: FloatArray, penalties: Sequence[float]) -> FloatArray:
+    """Ridge solutions (penalties, F, H); steps that are known in the same windows share one matrix."""
+    solved = np.zeros((len(penalties), design.shape[1], HORIZON))
+    patterns, owner = np.unique(np.isfinite(target), axis=1, return_inverse=True)
+    for i in range(patterns.shape[1]):
+        rows, steps = patterns[:, i], np.flatnonzero(owner.reshape(-1) == i)
+        known = design[rows]
+        gram, moment = known.T @ known, known.T @ target[np.ix_(rows, steps)]
+        for j, penalty in enumerate(penalties):
+            solved[j][:, steps] = np.linalg.solve(gram + penalty * np.eye(len(gram)), moment)
+    return solved
 
 
-def _choose_penalty(windows: Sequence[Window], design: FloatArray, target: FloatArray) -> float:
+def _choose_penalty(views: Sequence[WindowView], design: FloatArray, target: FloatArray) -> float:
     """The largest penalty within ``TOLERANCE`` of the least absolute error over contiguous blocks left out in turn."""
-    origins = sorted({w.view.origin_utc for w in windows})
+    origins = sorted({view.origin_utc for view in views})
     errors = np.zeros(len(PENALTIES))
     for block in np.array_split(np.arange(len(origins)), BLOCKS):
+        if not block.size:
+            continue
         first, last = origins[block[0]], origins[block[-1]]
-        embargo: timedelta = 2 * HORIZON * windows[0].view.step
-        held = np.array([first <= w.view.origin_utc <= last for w in windows])
-        near = np.array([first - embargo < w.view.origin_utc < last + embargo for w in windows])
+        embargo: timedelta = 2 * HORIZON * views[0].step
+        held = np.array([first <= v.origin_utc <= last for v in views])
+        near = np.array([first - embargo < v.origin_utc < last + embargo for v in views])
         if near.all():
             continue
-        gram, moment = design[~near].T @ design[~near], design[~near].T @ target[~near]
-        for i, penalty in enumerate(PENALTIES):
-            solved = np.linalg.solve(gram + penalty * np.eye(len(gram)), moment)
-            errors[i] += np.abs(design[held] @ solved - target[held]).sum()
+        for i, solved in enumerate(_solve(design[~near], target[~near], PENALTIES)):
+            errors[i] += np.nansum(np.abs(design[held] @ solved - target[held]))
     good = np.flatnonzero(errors <= (1 + TOLERANCE) * errors.min())
     return PENALTIES[int(good[-1])]
