@@ -5,6 +5,7 @@ significance (``significance``), tables and plots (``report``). Scores are in ph
 """
 
 import calendar as month_calendar
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ __all__ = ["POOLED", "RESULT_COLUMNS", "RESULT_SCHEMA", "Identity", "PairedTest"
 
 POOLED = "pooled"
 BATCH_SIZE = 64
+_CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 RESULT_SCHEMA: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("experiment", "method", "dataset", "split", "subset", "entity")},
     **{name: pl.Int64() for name in ("n_windows", "n_points", "n_masked", "seed")},
@@ -46,8 +48,9 @@ RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 class Identity:
     """What a row says of the run that made it; the windows say the rest.
 
-    ``method`` "" takes the forecaster's name. ``knowledge_cutoff`` is ``YYYY-MM`` or ``YYYY-MM-DD`` of the backbone,
-    "" for methods without one. ``seconds`` is measured if None. ``parse_failure_rate`` is a share of answers.
+    ``method`` "" takes the forecaster's name. ``knowledge_cutoff`` starts with ``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``,
+    is "none ..." for random weights and "" for methods without a backbone; any other text counts as unknown.
+    ``seconds`` is measured if None. ``parse_failure_rate`` is a share of answers.
     """
 
     experiment: str
@@ -147,12 +150,14 @@ def _row(
 
 
 def _possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
-    """Whether any window starts before the last day the backbone may have read of."""
-    if not knowledge_cutoff:
+    """Whether any window starts before the last day the backbone may have read of; unknown counts as yes."""
+    if not knowledge_cutoff or knowledge_cutoff.startswith("none"):
         return False
-    parts = [int(part) for part in knowledge_cutoff.split("-")]
-    year, month = parts[0], parts[1] if len(parts) > 1 else 12
-    day = parts[2] if len(parts) > 2 else month_calendar.monthrange(year, month)[1]
+    found = _CUTOFF.match(knowledge_cutoff)
+    if found is None:
+        return True
+    year, month = int(found[1]), int(found[2] or 12)
+    day = int(found[3] or month_calendar.monthrange(year, month)[1])
     return first_origin < datetime(year, month, day, tzinfo=UTC) + timedelta(days=1)
 
 

@@ -12,7 +12,10 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from compevo_core.leakage import overlapping_targets, shared_windows
+from compevo_core.windowset import WindowSet
 from compevo_pipeline.expectations import NAMES, RULES, Outcome, run_suite
+from compevo_pipeline.lateness import late, wording
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.base import Mode
@@ -68,7 +71,12 @@ def _result(key: dg.AssetKey, outcome: Outcome) -> dg.AssetCheckResult:
 
 
 def freshness(
-    key: dg.AssetKey, name: str, newest: Any, limit: timedelta, workspace: Workspace, clock: Clock  # noqa: ANN401 - a polars scalar
+    key: dg.AssetKey,
+    name: str,
+    newest: Any,  # noqa: ANN401 - a polars scalar
+    limit: timedelta,
+    workspace: Workspace,
+    clock: Clock,
 ) -> dg.AssetCheckResult:
     """Age of the newest row against ``limit``; files on disk do not age, so only live mode can fail."""
     age = clock() - newest if newest is not None else None
@@ -100,7 +108,9 @@ _ARTICLES = dg.AssetKey(["news", "articles"])
         dg.AssetCheckSpec(
             "one_row_an_article", asset=_ARTICLES, blocking=True, description="Each address is stored once."
         ),
-        dg.AssetCheckSpec("has_title", asset=_ARTICLES, blocking=True, description="Every article has a headline to read."),
+        dg.AssetCheckSpec(
+            "has_title", asset=_ARTICLES, blocking=True, description="Every article has a headline to read."
+        ),
         dg.AssetCheckSpec("fresh", asset=_ARTICLES, description="In live mode, news arrived in the last two days."),
     ],
 )
@@ -115,15 +125,51 @@ def news_checks(workspace: Workspace, clock: dg.ResourceParam[Clock]) -> Iterato
             asset_key=_ARTICLES,
             check_name=name,
             passed=bad.height == 0,
-            description=f"{bad.height} of {stored.height} articles" + (f", first {bad['url'][0]}" if bad.height else ""),
+            description=f"{bad.height} of {stored.height} articles {bad['url'].head(1).to_list() or ''}",
             metadata={"articles": stored.height, "broken": bad.height},
         )
     yield freshness(_ARTICLES, "fresh", stored["available_at"].max(), MAX_AGE["news"], workspace, clock)
 
 
+WINDOW_ABOUT = {
+    "splits_disjoint": "No target step is in two splits; one horizon lies between a split and the next.",
+    "no_shared_windows": "No test or inference window is also a train window, by id or by numbers.",
+    "nothing_late": "Articles, covariates and published forecasts were available before each origin.",
+}
+
+
+def window_checks(dataset: str) -> dg.AssetChecksDefinition:
+    """Leakage checks of one windows asset; they read the stored frames again instead of trusting the windows."""
+    key = dg.AssetKey(["windows", dataset])
+    specs = [
+        dg.AssetCheckSpec(name, asset=key, description=about, blocking=True) for name, about in WINDOW_ABOUT.items()
+    ]
+
+    @dg.multi_asset_check(name=f"windows_{dataset}_checks", specs=specs)
+    def _checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+        windows = WindowSet.read(workspace.layout.windows(dataset))
+        held = [window for window in windows if window.view.split in ("test", "inference")]
+        found = {
+            "splits_disjoint": overlapping_targets(windows),
+            "no_shared_windows": shared_windows(windows.split("train"), WindowSet(held, dataset=dataset)),
+            "nothing_late": late(workspace, dataset, [view for view in windows.views() if not view.leaky]),
+        }
+        for name, violations in found.items():
+            yield dg.AssetCheckResult(
+                asset_key=key,
+                check_name=name,
+                passed=not violations,
+                description=wording(violations),
+                metadata={"windows": len(windows), "violations": len(violations)},
+            )
+
+    return _checks
+
+
 def all_checks() -> list[dg.AssetChecksDefinition]:
     """Every check that is a step of its own."""
-    return [*(series_checks(dataset) for dataset in DATASETS), news_checks]
+    series, windows = map(series_checks, DATASETS), map(window_checks, DATASETS)
+    return [*series, news_checks, *windows]
 
 
 assert set(NAMES) < set(ABOUT)  # noqa: S101 - the two tables name the same suites

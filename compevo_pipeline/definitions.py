@@ -6,11 +6,16 @@ for resources and get the same graph that runs in production.
 
 import dagster as dg
 
+from compevo_pipeline.assets.ablation import variants
+from compevo_pipeline.assets.evaluation import baselines, population
+from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.news import articles, embeddings
+from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import series_assets
 from compevo_pipeline.assets.training import compevo
 from compevo_pipeline.assets.windows import windows_assets
 from compevo_pipeline.checks import all_checks
+from compevo_pipeline.console import plain_logger
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import jobs
 from compevo_pipeline.pods import PodSpec
@@ -29,11 +34,13 @@ def build_defs(
 ) -> dg.Definitions:
     """Wires the whole graph for one deployment; every argument after ``settings`` replaces a default."""
     every_job = jobs()
+    scored = [baselines, population, variants, inference_2026, site]
     return dg.Definitions(
-        assets=[*series_assets(), articles, embeddings, *windows_assets(), compevo],
+        assets=[*series_assets(), articles, embeddings, *windows_assets(), compevo, *scored],
         asset_checks=all_checks(),
         jobs=every_job,
         schedules=schedules(every_job),
+        loggers={"console": dg.colored_console_logger, "plain": plain_logger},
         resources={
             "workspace": Workspace(settings=settings),
             "feeds": default_feeds() if feeds is None else feeds,

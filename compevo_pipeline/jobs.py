@@ -19,6 +19,18 @@ def in_mode(mode: Mode) -> dict[str, Any]:
     return {"resources": {"workspace": {"config": {"mode": mode.value}}}}
 
 
+def demo_config() -> dict[str, Any]:
+    """Sample mode, the demo preset, one seed."""
+    training, one_seed = {"config": {"preset": "demo"}}, {"config": {"seeds": 1}}
+    ops = {
+        "models__compevo": training,
+        "ablation__variants": training,
+        "evaluation__baselines": one_seed,
+        "leakage__inference_2026": one_seed,
+    }
+    return in_mode(Mode.SAMPLE) | {"ops": ops}
+
+
 def jobs() -> list[Any]:
     """All jobs."""
     everything = dg.AssetSelection.all()
@@ -26,14 +38,14 @@ def jobs() -> list[Any]:
         "demo",
         everything,
         description="Everything end to end on the sample data and the smallest preset; minutes on two cores.",
-        config=in_mode(Mode.SAMPLE),
+        config=demo_config(),
         tags={**DEFAULT_PARTITION, "compevo/job": "demo"},
         executor_def=dg.in_process_executor,
     )
     full = dg.define_asset_job(
         "full",
         everything,
-        description="Everything end to end in the deployment's mode: ingest, windows, training, scores, ablation, report.",
+        description="Everything end to end in the deployment's mode and preset: ingest to report.",
         tags={**DEFAULT_PARTITION, "compevo/job": "full"},
         executor_def=dg.multiprocess_executor.configured({"max_concurrent": 2}),
     )

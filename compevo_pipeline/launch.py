@@ -5,6 +5,7 @@ What belongs here: starting the training command, following it, stopping it. Wha
 training runs; a launcher returns what the process reported about its asset.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -77,10 +78,7 @@ class ProcessLauncher:
             finally:
                 stop(process)
         if code != 0:
-            raise TrainingError(
-                f"training for {jobs[0].out} ended with exit code {code}; read the process's log above, correct the "
-                "cause and materialize again: it goes on from its newest checkpoint"
-            )
+            raise TrainingError(f"training for {jobs[0].out} {why(code)}; then materialize again: it goes on")
         return reported(session.get_results())
 
     def _follow(
@@ -96,6 +94,15 @@ class ProcessLauncher:
             if code is not None:
                 return code
             time.sleep(self.poll_seconds)
+
+
+def why(code: int) -> str:
+    """What an exit code means, and what to do about it."""
+    if code == -signal.SIGKILL:
+        return "was killed, most often for want of memory: lower run.micro_windows or population.agents"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}: find out by whom"
+    return f"ended with exit code {code}: read the process's log above and correct the cause"
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:

@@ -1,7 +1,7 @@
 """What assets are given: the workspace (stores and folders of a mode), the feeds, the launchers, the clock.
 
 What belongs here: opening what ``settings`` names. What does not: reading the environment, any asset.
-The mode is run configuration of the ``workspace`` resource, so that one choice holds for every asset and check of a run.
+The mode is run configuration of the ``workspace`` resource, so that one choice holds for a whole run.
 """
 
 from collections.abc import Mapping

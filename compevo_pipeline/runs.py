@@ -29,6 +29,11 @@ def set_current(layout: Layout, dataset: str, name: str) -> None:
     part.replace(pointer)
 
 
+def has_run(layout: Layout, dataset: str) -> bool:
+    """Whether a training of the data set has finished."""
+    return _pointer(layout, dataset).exists()
+
+
 def current(layout: Layout, dataset: str) -> Path:
     """Folder of the run in use.
 
@@ -37,7 +42,7 @@ def current(layout: Layout, dataset: str) -> Path:
     """
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
-        raise DataError(f"no trained population for {dataset} in {layout.root}; materialize models/compevo for it first")
+        raise DataError(f"no trained population for {dataset} in {layout.root}: materialize models/compevo for it")
     return layout.run(str(json.loads(pointer.read_text(encoding="utf-8"))["run"]))
 
 

@@ -133,7 +133,6 @@ def process_rank() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def dagster_home() -> Path | None:
-    """``DAGSTER_HOME`` if it is set."""
-    named = os.environ.get("DAGSTER_HOME")
-    return Path(named) if named else None
+def ensure_dagster_home() -> Path:
+    """``DAGSTER_HOME``, set to this repository's folder where nobody has set it."""
+    return Path(os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / "dagster_home")))

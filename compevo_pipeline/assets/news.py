@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from compevo_core.config import RunConfig
 from compevo_core.newspool import NewsPool
@@ -28,8 +29,9 @@ BATCH = 512
 class EmbeddingConfig(dg.Config):
     """Which encoder embeds the articles."""
 
-    encoder: str = ""
-    """``packaged:minilm``, ``hashing``, a folder or a hub id; empty takes the training preset's."""
+    encoder: str = Field(
+        default="", description="packaged:minilm, hashing, a folder or a hub id; empty: the training preset's"
+    )
 
 
 @dg.asset(
@@ -58,7 +60,15 @@ def articles(
                 series_store.keep_raw(raw)
             report = store.upsert_articles(frame)
             context.log.info(f"{feed.name}: {len(raws)} files, {frame.height} articles, {report.added} new")
-            found.append({"feed": feed.name, "files": len(raws), "articles": frame.height, "new": report.added, "changed": report.changed})
+            found.append(
+                {
+                    "feed": feed.name,
+                    "files": len(raws),
+                    "articles": frame.height,
+                    "new": report.added,
+                    "changed": report.changed,
+                }
+            )
     stored = store.read_articles()
     return dg.MaterializeResult(metadata=_describe(workspace, stored, pl.DataFrame(found)))
 
@@ -86,7 +96,7 @@ def _describe(workspace: Workspace, stored: pl.DataFrame, found: pl.DataFrame) -
     key=["news", "embeddings"],
     deps=[articles],
     group_name="news",
-    description="One sentence embedding an article, and the checked folder of articles and embeddings that models read.",
+    description="One sentence embedding an article, and the folder of articles and embeddings that models read.",
     kinds={"duckdb", "huggingface"},
     owners=show.OWNERS,
     pool=DUCKDB_POOL,
@@ -122,7 +132,9 @@ def embeddings(
 
 def _pool(stored: pl.DataFrame, ids: list[str], matrix: "np.ndarray[Any, np.dtype[np.float32]]", name: str) -> NewsPool:
     """Articles and embeddings in one order."""
-    order = pl.DataFrame({"article_id": ids, "_row": np.arange(len(ids))}, schema={"article_id": pl.String(), "_row": pl.Int64()})
+    order = pl.DataFrame(
+        {"article_id": ids, "_row": np.arange(len(ids))}, schema={"article_id": pl.String(), "_row": pl.Int64()}
+    )
     joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
     rows = joined["_row"].to_numpy()
     return NewsPool(joined.drop("_row"), matrix[rows], name)

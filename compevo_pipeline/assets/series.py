@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import polars as pl
+from pydantic import Field
 
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.assets import show
@@ -32,8 +33,7 @@ ABOUT = {
 class IngestConfig(dg.Config):
     """What to read."""
 
-    feeds: list[str] = []
-    """Names of feeds to read; empty reads all that exist in the run's mode."""
+    feeds: list[str] = Field(default=[], description="feeds to read; empty: all that exist in the run's mode")
 
 
 def series_asset(dataset: str) -> dg.AssetsDefinition:
@@ -76,7 +76,8 @@ def pick(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> list[Feed]:
         raise ConfigError(f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration")
     found = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
     if not found:
-        raise SourceAbsent(f"none of {', '.join(feed.name for feed in feeds)} exists in {mode} mode; choose another mode")
+        known = ", ".join(feed.name for feed in feeds)
+        raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
     return found
 
 

@@ -43,7 +43,9 @@ def counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
     return dg.MetadataValue.md("\n".join(lines))
 
 
-def plot(draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0) -> dg.MetadataValue[Any]:
+def plot(
+    draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
+) -> dg.MetadataValue[Any]:
     """A PNG inside Markdown, which the UI shows beside the asset."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -29,7 +29,7 @@ GPU_POOL = "gpu"
 class TrainConfig(dg.Config):
     """What to train; empty fields take the preset's values."""
 
-    preset: str = Field(default="", description="tiny, demo, default, paper or a path to a .toml; empty: the deployment's")
+    preset: str = Field(default="", description="tiny, demo, default, paper or a .toml file; empty: the deployment's")
     rounds: int = Field(default=0, description="stop after this many rounds; 0: as the preset says")
     seed: int = Field(default=-1, description="seed of every generator; -1: as the preset says")
     overrides: dict[str, Any] = Field(default={}, description='further settings, e.g. {"population.agents": 3}')
@@ -123,7 +123,9 @@ def _lines(axes: Any, rounds: Sequence[Mapping[str, Any]], names: Sequence[str])
 
 def _agents(axes: Any, rounds: Sequence[Mapping[str, Any]], name: str) -> None:  # noqa: ANN401 - matplotlib's Axes
     for agent in range(len(rounds[0][name])):
-        axes.plot([r["round"] + 1 for r in rounds], [r[name][agent] for r in rounds], label=f"agent {agent}", linewidth=1)
+        axes.plot(
+            [r["round"] + 1 for r in rounds], [r[name][agent] for r in rounds], label=f"agent {agent}", linewidth=1
+        )
     _finish(axes)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import polars as pl
+from pydantic import Field
 
 from compevo_core.datasets import DATASETS as SPECS
 from compevo_core.errors import ConfigError
@@ -26,8 +27,9 @@ ARTICLES = dg.AssetKey(["news", "articles"])
 class WindowConfig(dg.Config):
     """How windows meet the news."""
 
-    news_cutoff: str = "origin"
-    """``origin``, or ``horizon-end`` to reproduce published prompts that leak; every such window says leaky."""
+    news_cutoff: str = Field(
+        default="origin", description="origin; or horizon-end, which leaks as published prompts do and is marked so"
+    )
 
 
 def windows_asset(dataset: str) -> dg.AssetsDefinition:
@@ -50,9 +52,7 @@ def windows_asset(dataset: str) -> dg.AssetsDefinition:
             found = cut(workspace, dataset, config.news_cutoff)
             found.write(workspace.layout.windows(dataset))
         context.log.info(f"{len(found)} windows of {dataset}, hash {found.hash[:16]}")
-        return dg.MaterializeResult(
-            metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32])
-        )
+        return dg.MaterializeResult(metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32]))
 
     return _windows
 
