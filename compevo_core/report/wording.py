@@ -25,6 +25,7 @@ METHODS = {
 SUBSETS = {
     "n2f-test-100": "published 100-window test set, 2021",
     "inference-2026-100": "leakage check, Feb-Mar 2026",
+    "aemo-2021": "AEMO TOTALDEMAND, 2021",
     "test": "test split",
     "val": "validation split",
 }
@@ -37,8 +38,10 @@ def method_name(method: str) -> str:
 
 
 def scope_name(dataset: str, subset: str) -> str:
-    """Display name of a data set and one of its subsets."""
-    return f"{dataset.capitalize()}, {SUBSETS.get(subset, subset)}" if subset else dataset.capitalize()
+    """Display name of a data set and one of its subsets; a thinned subset says so."""
+    base, thinned, every = subset.partition("-every-")
+    name = SUBSETS.get(base, base) + (f", one window in {every}" if thinned else "")
+    return f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()
 
 
 def number(value: float | int | None) -> str:

@@ -127,6 +127,10 @@ def test_numbers_of_a_column_have_equal_decimals(name, values, shown):
     assert wording.column(name, values) == shown
 
 
+def test_a_thinned_set_of_windows_says_so():
+    assert wording.scope_name("electricity", "n2f-test-100-every-5").endswith("test set, 2021, one window in 5")
+
+
 def test_panels_survive_the_way_through_their_file(tmp_path):
     write_panels(tmp_path / "panels.jsonl", [panel(), panel("QLD1", news=())])
     first, second = read_panels(tmp_path / "panels.jsonl")
