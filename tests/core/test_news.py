@@ -38,7 +38,12 @@ def test_spellings_of_one_page_are_one_article(spelling):
 
 
 def test_other_pages_other_ports_and_other_queries_stay_apart():
-    pages = ["https://example.org/a", "https://example.org/A", "https://example.org:8080/a", "https://example.org/a?id=2"]
+    pages = [
+        "https://example.org/a",
+        "https://example.org/A",
+        "https://example.org:8080/a",
+        "https://example.org/a?id=2",
+    ]
     assert len({article_id(page) for page in pages}) == len(pages)
     assert len(article_id(pages[0])) == 32
 
@@ -75,7 +80,9 @@ def test_an_origin_without_a_time_zone_is_refused():
 
 
 def test_available_is_the_latest_of_published_and_seen():
-    frame = articles([ORIGIN, ORIGIN]).with_columns(seen_at=pl.Series([ORIGIN + HOUR, None], dtype=pl.Datetime("us", "UTC")))
+    frame = articles([ORIGIN, ORIGIN]).with_columns(
+        seen_at=pl.Series([ORIGIN + HOUR, None], dtype=pl.Datetime("us", "UTC"))
+    )
     assert frame.with_columns(availability())["available_at"].to_list() == [ORIGIN + HOUR, ORIGIN]
     with pytest.raises(DataError, match="before they were published or seen"):
         validate_articles(frame)
@@ -100,7 +107,11 @@ def test_a_pool_is_read_back_as_it_was_written(tmp_path):
     found = NewsPool.read(tmp_path)
     assert found.articles.equals(pool().articles)
     np.testing.assert_array_equal(found.embeddings, pool().embeddings)
-    assert (found.encoder_name, found.title("a1"), found.date("a0")) == ("hashing", "Made up title number 1", ORIGIN - HOUR)
+    assert (found.encoder_name, found.title("a1"), found.date("a0")) == (
+        "hashing",
+        "Made up title number 1",
+        ORIGIN - HOUR,
+    )
     assert found.rows(["a1", "a0"]).tolist() == [1, 0]
 
 

@@ -28,7 +28,7 @@ def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
 
 
 def test_a_missing_column_is_named():
-    with pytest.raises(DataError, match="lacks column.*fetched_at"):
+    with pytest.raises(DataError, match=r"lacks column.*fetched_at"):
         validate_series(series([1.0]).drop("fetched_at"))
 
 

@@ -1,6 +1,7 @@
 """Made-up series, articles, covariates and windows for tests; small, fixed and in the core's own contracts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import polars as pl
 
 from compevo_core.calendar import Place, calendar_for
 from compevo_core.datasets import ELECTRICITY, DatasetSpec
+from compevo_core.news import ARTICLE_SCHEMA
 from compevo_core.series import BENCHMARK_SCHEMA, COVARIATE_SCHEMA, PUBLISHED_SCHEMA, SERIES_SCHEMA
 from compevo_core.windowset import Window, WindowSet, WindowView
 
@@ -22,10 +24,13 @@ def nem(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> date
     return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
 
 
+NEW_YEAR = nem(2019, 1, 1)
+
+
 def series(
     values: Sequence[float | None],
     *,
-    first: datetime = nem(2019, 1, 1),
+    first: datetime = NEW_YEAR,
     step: timedelta = HALF_HOUR,
     series_id: str = "AEMO/HISTDEMAND/NSW1",
     variable: str = "demand_mw",
@@ -92,8 +97,6 @@ def published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.DataFram
 
 def articles(available: Sequence[datetime], titles: Sequence[str] | None = None) -> pl.DataFrame:
     """Articles a0, a1, ... that became available at the given times."""
-    from compevo_core.news import ARTICLE_SCHEMA
-
     n = len(available)
     return pl.DataFrame(
         {
@@ -155,6 +158,4 @@ def window_set(n: int = 6, **changes: object) -> WindowSet:
 
 def spec(**changes: object) -> DatasetSpec:
     """The electricity declaration with changes."""
-    from dataclasses import replace
-
     return replace(ELECTRICITY, **changes)
