@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from compevo_core.config import ObjectiveConfig
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.evolution import StrategyFusion
 from compevo_core.objective import LossTerms, diversity_loss, pruning_loss, require_finite
-from compevo_core.config import ObjectiveConfig
 
 D = 6
 
