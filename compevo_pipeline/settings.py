@@ -120,9 +120,18 @@ def parse_mode(text: str) -> Mode:
         raise ConfigError(f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run config") from error
 
 
+QUIET = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+}
+"""Threads that wait asleep rather than spinning (on cores shared with another process a training was 2.5 times faster
+with it), and memory that is kept between steps rather than given back and zeroed again."""
+
+
 def child_environment(threads: int = 0) -> dict[str, str]:
-    """Environment of a process started by the pipeline: ours, with the thread count if one is set."""
-    env = dict(os.environ)
+    """Environment of a process started by the pipeline: ours, :data:`QUIET`, and the thread count if one is set."""
+    env = QUIET | dict(os.environ)
     if threads > 0:
         env["OMP_NUM_THREADS"] = str(threads)
     return env
