@@ -125,6 +125,7 @@ def evaluate(
     from compevo_core.evaluation import evaluate as score
     from compevo_core.forecaster import CompEvoForecaster
     from compevo_core.newspool import NewsPool
+    from compevo_core.report.inputs import keep_config
     from compevo_core.windowset import WindowSet
 
     fitted_on, chosen = WindowSet.read(windows).split("train"), choose(windows, split, subset)
@@ -143,6 +144,7 @@ def evaluate(
         if applicable(name, chosen):
             rows.append(score(fit_baseline(name, fitted_on), chosen, shared, train=fitted_on))
     write_rows(results / f"{experiment}.csv", pl.concat(rows))
+    keep_config(results, population.config)
     typer.echo(headline_of(results))
 
 

@@ -4,7 +4,7 @@ What belongs here: reading what evaluation and training wrote, and showing it.
 What does not: any computation of a metric, a forecast or a weight. If a number is missing here, it is missing upstream.
 """
 
-from compevo_core.report.inputs import ReportInputs, RunRecord, read_inputs
+from compevo_core.report.inputs import ReportInputs, RunRecord, keep_config, read_inputs
 from compevo_core.report.page import render_page, write_report
 from compevo_core.report.panels import ForecastPanel, write_panels
 from compevo_core.report.readme import headline_markdown
@@ -14,6 +14,7 @@ __all__ = [
     "ReportInputs",
     "RunRecord",
     "headline_markdown",
+    "keep_config",
     "read_inputs",
     "render_page",
     "write_panels",

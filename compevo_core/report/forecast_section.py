@@ -16,8 +16,7 @@ def panel_html(panel: ForecastPanel) -> str:
     """The plot, its caption and the list of news."""
     zone = panel_zone(panel)
     start = f"{panel.origin_utc.astimezone(zone):%d %b %Y, %H:%M} {zone.tzname(None)}"
-    kind = " Synthetic series." if panel.synthetic else ""
-    caption = f"{panel.entity}, from {start} ({scope_name(panel.dataset, panel.subset)}).{kind}"
+    caption = f"{panel.entity}, from {start} ({scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)})."
     alt = (
         f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, then the truth "
         f"beside forecasts by {listed([method_name(name) for name in panel.forecasts])}."

@@ -6,19 +6,21 @@ What does not: drawing and wording.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.report.panels import FILE_NAME, ForecastPanel, read_panels
-from compevo_core.report.rows import header_of, is_result_file, latest, read_rows
+from compevo_core.report.rows import header_of, is_result_file, is_synthetic, read_rows
 
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
+CONFIGS = "configs"
 Round = Mapping[str, Any]
 
 
@@ -49,7 +51,10 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
-    """What one report shows. ``checks`` and ``paired`` may be empty; ``unread`` names CSV files not understood."""
+    """What one report shows. ``checks`` and ``paired`` may be empty; ``unread`` names CSV files not understood.
+
+    ``configs`` are the resolved configurations that rows were made with, by the rows' ``config_hash``.
+    """
 
     mode: str
     generated_at: datetime
@@ -58,12 +63,18 @@ class ReportInputs:
     checks: Sequence[tuple[str, bool, str]] = ()
     paired: Sequence[Mapping[str, Any]] = ()
     unread: Sequence[str] = ()
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def prior_of(self, config_hash: str | None) -> str:
+        """The prior of the configuration with this hash; empty where the configuration is not known."""
+        forecast = self.configs.get(config_hash or "", {}).get("forecast", {})
+        return str(forecast.get("prior", ""))
 
     @property
     def synthetic(self) -> bool:
         """Whether any row or panel comes from made-up data."""
         shown = any(panel.synthetic for run in self.runs for panel in run.panels)
-        return shown or bool(self.rows.get_column("synthetic").any())
+        return shown or is_synthetic(self.rows)
 
 
 def read_inputs(results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime) -> ReportInputs:
@@ -71,6 +82,7 @@ def read_inputs(results: Path, run_folders: Sequence[Path], *, mode: str, genera
     checks: list[tuple[str, bool, str]] = []
     paired: list[dict[str, Any]] = []
     unread: list[str] = []
+    runs = [read_run(folder) for folder in run_folders]
     for path in sorted(results.glob("*.csv")):
         header = header_of(path)
         if is_result_file(header):
@@ -84,12 +96,26 @@ def read_inputs(results: Path, run_folders: Sequence[Path], *, mode: str, genera
     return ReportInputs(
         mode=mode,
         generated_at=generated_at,
-        rows=latest(read_rows(results)),
+        rows=read_rows(results),
         checks=checks,
         paired=paired,
         unread=unread,
-        runs=[read_run(folder) for folder in run_folders],
+        runs=runs,
+        configs=read_configs(results) | {str(run.summary["config_hash"]): run.config for run in runs if run.summary},
     )
+
+
+def keep_config(results: Path, config: RunConfig) -> Path:
+    """Keep a configuration beside the rows made with it, so that a reader of the rows alone can tell what it was."""
+    path = results / CONFIGS / f"{config.hash}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return path
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Configurations kept beside the rows, by hash."""
+    return {path.stem: _read_json(path) for path in sorted((results / CONFIGS).glob("*.json"))}
 
 
 def _read_checks(path: Path) -> list[tuple[str, bool, str]]:

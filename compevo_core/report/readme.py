@@ -27,9 +27,12 @@ def headline_markdown(inputs: ReportInputs) -> str:
     """Headline and ablation tables with their verdict lines, as Markdown."""
     if pooled(inputs.rows).is_empty():
         return NO_ROWS
-    lines = {verdict.scope: one_line(verdict) for verdict in verdicts(inputs)}
-    blocks = [result_tables.headline(inputs.rows, dataset, subset) for dataset, subset in scopes(pooled(inputs.rows))]
-    text = [_block(table, lines.get(table.caption.removesuffix(": pooled errors"), "")) for table in blocks]
+    text = []
+    for dataset, subset in scopes(pooled(inputs.rows)):
+        table = result_tables.headline(inputs.rows, dataset, subset)
+        name = table.caption.removesuffix(": pooled errors")
+        lines = [one_line(verdict) for verdict in verdicts(inputs) if verdict.scope.startswith(name)]
+        text.append(_block(table, "\n\n".join(lines)))
     datasets = (
         inputs.rows.filter(inputs.rows["experiment"] == ABLATION).get_column("dataset").unique(maintain_order=True)
     )

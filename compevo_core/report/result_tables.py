@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from compevo_core.report.rows import ABLATION, POOLED, in_scope, over_seeds, pooled
+from compevo_core.report.rows import ABLATION, POOLED, in_scope, is_synthetic, over_seeds, pooled
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import column, duration, listed, method_name, number, percent, scope_name, short
 
@@ -21,15 +21,18 @@ Row = Mapping[str, Any]
 
 def headline(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Method by metric for one data set and subset, best MAE first."""
+    chosen = in_scope(pooled(rows), dataset, subset)
     return _method_table(
-        _ranked(in_scope(pooled(rows), dataset, subset)), f"{scope_name(dataset, subset)}: pooled errors"
+        _ranked(chosen), f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: pooled errors"
     )
 
 
 def ablation(rows: pl.DataFrame, dataset: str) -> Table:
     """Ablation variants of one data set under one budget, best MAE first."""
     chosen = pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
-    return _method_table(_ranked(chosen), f"{dataset.capitalize()}: ablation under one equal budget")
+    return _method_table(
+        _ranked(chosen), f"{scope_name(dataset, '', synthetic=is_synthetic(chosen))}: ablation under one equal budget"
+    )
 
 
 def _ranked(rows: pl.DataFrame) -> list[Row]:
@@ -123,7 +126,7 @@ def by_entity(rows: pl.DataFrame, dataset: str, subset: str, metric: str, label:
     return Table(
         header=["Method", *entities],
         rows=[[method_name(m), *line] for m, line in zip(methods, shown, strict=True)],
-        caption=f"{scope_name(dataset, subset)}: {label} by region",
+        caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: {label} by region",
         best=_best_of_columns(grid),
         own=frozenset(i for i, m in enumerate(methods) if m in OWN_METHODS),
     )
@@ -159,7 +162,7 @@ def identity(rows: pl.DataFrame) -> Table:
         [
             method_name(row["method"]),
             row["experiment"] or "",
-            scope_name(row["dataset"], row["subset"]),
+            scope_name(row["dataset"], row["subset"], synthetic=bool(row["synthetic"])),
             number(row["seed"]),
             short(row["config_hash"]),
             short(row["data_hash"]),

@@ -21,6 +21,7 @@ __all__ = [
     "header_of",
     "in_scope",
     "is_result_file",
+    "is_synthetic",
     "latest",
     "over_seeds",
     "pooled",
@@ -111,6 +112,11 @@ def over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 def scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """Each (dataset, subset) with rows, in the order of first appearance."""
     return [(str(a), str(b)) for a, b in rows.select("dataset", "subset").unique(maintain_order=True).iter_rows()]
+
+
+def is_synthetic(rows: pl.DataFrame) -> bool:
+    """Whether any of the rows was scored on made-up data."""
+    return bool(rows.get_column("synthetic").any())
 
 
 def in_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:

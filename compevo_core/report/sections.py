@@ -14,7 +14,7 @@ import polars as pl
 from compevo_core.report import forecast_section, result_plots, result_tables, run_section
 from compevo_core.report.figures import to_html
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.rows import in_scope, pooled, scopes
+from compevo_core.report.rows import in_scope, is_synthetic, pooled, scopes
 from compevo_core.report.tables import to_html as table_html
 from compevo_core.report.verdict import Verdict, verdicts
 from compevo_core.report.wording import scope_name
@@ -102,8 +102,9 @@ def _headline(inputs: ReportInputs) -> Section | None:
 
 
 def _method_bars(rows: pl.DataFrame, dataset: str, subset: str) -> str:
-    name = scope_name(dataset, subset)
-    if in_scope(pooled(rows), dataset, subset).get_column("mae").drop_nulls().len() < 2:
+    chosen = in_scope(pooled(rows), dataset, subset)
+    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
+    if chosen.get_column("mae").drop_nulls().len() < 2:
         return ""
     return to_html(
         result_plots.methods(rows, dataset, subset),

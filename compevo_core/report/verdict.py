@@ -4,15 +4,13 @@ What belongs here: comparing two rows of the same scope, and saying it without d
 What does not: metrics, significance tests (evaluation computes both), layout.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.rows import in_scope, over_seeds, pooled, scopes
-from compevo_core.report.wording import method_name, scope_name, with_unit
+from compevo_core.report.rows import in_scope, is_synthetic, over_seeds, pooled, scopes
+from compevo_core.report.wording import method_name, scope_name, short, with_unit
 
 TIE = 0.0005
 RIVALS = ("prior", "persistence", "weekly", "calendar-ridge", "gbm", "published")
@@ -38,29 +36,21 @@ class Verdict:
 
 
 def verdicts(inputs: ReportInputs) -> list[Verdict]:
-    """One verdict for each scope in which CompEvo was scored."""
-    made = [_scope_verdict(inputs, dataset, subset) for dataset, subset in scopes(pooled(inputs.rows))]
-    return [verdict for verdict in made if verdict is not None]
+    """One verdict for each configuration of CompEvo in each scope it was scored in."""
+    return [one for dataset, subset in scopes(pooled(inputs.rows)) for one in _in_scope(inputs, dataset, subset)]
 
 
-def prior_names(inputs: ReportInputs) -> frozenset[str]:
-    """Baselines that a shown run corrects: its configured prior, or the row that says ``prior``."""
-    named = {run.setting("forecast", "prior") for run in inputs.runs}
-    return frozenset((named & set(RIVALS)) | {"prior"})
-
-
-def _scope_verdict(inputs: ReportInputs, dataset: str, subset: str) -> Verdict | None:
-    rows = {row["method"]: row for row in over_seeds(in_scope(pooled(inputs.rows), dataset, subset)).to_dicts()}
-    own = rows.get("compevo")
-    if own is None or own["mae"] is None:
-        return None
-    priors = prior_names(inputs)
-    found = [
-        _compare(own, rows[name], own_prior=name in priors)
-        for name in RIVALS
-        if name in rows and rows[name]["mae"] is not None
-    ]
-    return Verdict(scope=scope_name(dataset, subset), summary=_summary(own, found), comparisons=found)
+def _in_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[Verdict]:
+    rows = in_scope(pooled(inputs.rows), dataset, subset)
+    records = [row for row in over_seeds(rows).iter_rows(named=True) if row["mae"] is not None]
+    rivals = {row["method"]: row for row in records if row["method"] in RIVALS}
+    own = [row for row in records if row["method"] == "compevo"]
+    name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
+    for row in own:
+        priors = {"prior", inputs.prior_of(row["config_hash"])}
+        found = [_compare(row, rivals[rival], own_prior=rival in priors) for rival in RIVALS if rival in rivals]
+        scope = name if len(own) == 1 else f"{name}, configuration {short(row['config_hash'])}"
+        yield Verdict(scope=scope, summary=_summary(row, found), comparisons=found)
 
 
 def _compare(own: Row, rival: Row, *, own_prior: bool) -> Comparison:
@@ -106,8 +96,3 @@ def _summary(own: Row, found: Sequence[Comparison]) -> str:
 def one_line(verdict: Verdict) -> str:
     """A verdict as one plain line, for the README and the terminal."""
     return f"{verdict.scope}: {verdict.summary}"
-
-
-def has_rows(rows: pl.DataFrame) -> bool:
-    """Whether there is any pooled row to speak of."""
-    return not pooled(rows).is_empty()

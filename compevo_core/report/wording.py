@@ -37,11 +37,12 @@ def method_name(method: str) -> str:
     return METHODS.get(method, method)
 
 
-def scope_name(dataset: str, subset: str) -> str:
-    """Display name of a data set and one of its subsets; a thinned subset says so."""
+def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
+    """Display name of a data set and one of its subsets; thinned and synthetic ones say so."""
     base, thinned, every = subset.partition("-every-")
     name = SUBSETS.get(base, base) + (f", one window in {every}" if thinned else "")
-    return f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()
+    tail = " (synthetic stand-in)" if synthetic else ""
+    return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + tail
 
 
 def number(value: float | int | None) -> str:

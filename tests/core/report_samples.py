@@ -15,6 +15,7 @@ from compevo_core.report.rows import RESULT_SCHEMA
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+CONFIG_HASH = "ccompevo" * 2
 HOSTILE = "<script>alert('news')</script> \"Heat & wind\" | pipe"
 MAE = {"compevo": 198.4, "persistence": 291.2, "calendar-ridge": 205.3, "gbm": 180.1}
 MAE_2026 = {"compevo": 226.0, "persistence": 318.2, "calendar-ridge": 226.0, "published": 126.3}
@@ -47,7 +48,7 @@ def row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
         "n_points": 4800,
         "n_masked": 0,
         "seed": 0,
-        "config_hash": f"c{method}" * 3,
+        "config_hash": f"c{method}" * 2,
         "data_hash": "d41d8cd98f00",
         "artifact_hash": "0a4b55a8d778",
         "commit": "1234567890ab",
@@ -166,7 +167,11 @@ def run() -> RunRecord:
         "grpo": {"group_size": 8},
     }
     return RunRecord(
-        name="electricity", config=config, summary={}, rounds=rounds(), panels=(panel(), panel("QLD1", news=()))
+        name="electricity",
+        config=config,
+        summary={"config_hash": CONFIG_HASH},
+        rounds=rounds(),
+        panels=(panel(), panel("QLD1", news=())),
     )
 
 
@@ -177,6 +182,7 @@ def inputs(**changes: Any) -> ReportInputs:
         "generated_at": NOW,
         "rows": rows(),
         "runs": (run(),),
+        "configs": {CONFIG_HASH: run().config},
         "checks": [
             ("artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"),
             ("every article older than its origin", False, "1 of 500 articles is later: w-NSW1"),
@@ -200,7 +206,7 @@ def write_run(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text(json.dumps(run().config))
-    (folder / "metrics.json").write_text("{}")
+    (folder / "metrics.json").write_text(json.dumps(run().summary))
     (folder / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in rounds(6)))
     write_panels(folder / "panels.jsonl", [panel()])
     return folder

@@ -2,9 +2,11 @@
 
 import polars as pl
 import pytest
-from report_samples import inputs, row, rows
+from report_samples import NOW, inputs, row, rows
 
+from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
+from compevo_core.report.inputs import keep_config, read_inputs
 from compevo_core.report.readme import END, NO_ROWS, START, headline_markdown, main, with_table
 from compevo_core.report.rows import RESULT_SCHEMA, empty_rows
 from compevo_core.report.verdict import verdicts
@@ -36,6 +38,33 @@ def test_a_tie_with_the_prior_is_not_an_improvement():
 def test_a_population_that_beats_its_prior_may_say_so():
     (verdict,) = verdicts(scored(compevo=195.0, calendar_ridge=205.0))
     assert "The population improves on its own prior." in verdict.summary
+
+
+def test_an_unknown_configuration_claims_no_prior():
+    verdict, _ = verdicts(inputs(configs={}))
+    assert "prior" not in verdict.summary and verdict.comparisons[1].sentence.startswith("Beats calendar ridge")
+
+
+def test_two_configurations_get_a_verdict_each():
+    made = [row("compevo", 200.0), row("compevo", 210.0, config_hash="other"), row("gbm", 205.0)]
+    found = verdicts(inputs(rows=pl.DataFrame(made, schema=RESULT_SCHEMA)))
+    assert [one.comparisons[0].outcome for one in found] == ["better", "worse"]
+    assert found[1].scope.endswith("configuration other")
+
+
+def test_synthetic_data_is_called_so_in_every_verdict():
+    made = rows().with_columns(pl.lit(value=True).alias("synthetic"))
+    assert all("synthetic stand-in" in one.scope for one in verdicts(inputs(rows=made)))
+    assert headline_markdown(inputs(rows=made)).count("synthetic stand-in") >= 3
+
+
+def test_the_readme_learns_the_prior_from_the_configuration_beside_the_rows(tmp_path):
+    config = RunConfig.preset("default")
+    made = [row("compevo", 210.0, config_hash=config.hash), row(config.forecast.prior, 205.0)]
+    pl.DataFrame(made, schema=RESULT_SCHEMA).write_csv(tmp_path / "main.csv")
+    keep_config(tmp_path, config)
+    read = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
+    assert "does not improve on its own prior" in headline_markdown(read)
 
 
 def test_without_rows_of_compevo_there_is_no_verdict():
