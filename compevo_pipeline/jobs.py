@@ -20,15 +20,16 @@ def in_mode(mode: Mode) -> dict[str, Any]:
 
 
 def demo_config() -> dict[str, Any]:
-    """Sample mode, the demo preset, one seed."""
-    training, one_seed = {"config": {"preset": "demo"}}, {"config": {"seeds": 1}}
-    ops = {
-        "models__compevo": training,
-        "ablation__variants": training,
-        "evaluation__baselines": one_seed,
-        "leakage__inference_2026": one_seed,
+    """Sample mode and so little of everything that two cores need minutes; rows say what they were made of."""
+    smaller = {"population.agents": 2, "run.validate_every": 0, "forecast.prior_folds": 1}
+    ops: dict[str, dict[str, Any]] = {
+        "models__compevo": {"preset": "demo"},
+        "ablation__variants": {"preset": "demo", "rounds": 1, "overrides": smaller, "every": 4},
+        "evaluation__baselines": {"seeds": 1},
+        "evaluation__test": {"scopes": 1},
+        "leakage__inference_2026": {"seeds": 1, "every": 5},
     }
-    return in_mode(Mode.SAMPLE) | {"ops": ops}
+    return in_mode(Mode.SAMPLE) | {"ops": {name: {"config": config} for name, config in ops.items()}}
 
 
 def jobs() -> list[Any]:

@@ -43,12 +43,14 @@ def test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 
 def thinned(windows: WindowSet, subset: str, every: int) -> Scope:
-    """Every n-th window in order of time; the name says so where n is above one."""
+    """The windows of every n-th origin, all entities of it; the name says so where n is above one."""
     if every < 1:
         raise ConfigError(f"every is {every}; it must be 1 (all windows) or more")
     if every == 1:
         return Scope(subset=subset, windows=windows)
-    kept = WindowSet(windows[::every], dataset=windows.dataset, manifest=windows.manifest)
+    origins = set(sorted({view.origin_utc for view in windows.views()})[::every])
+    held = [window for window in windows if window.view.origin_utc in origins]
+    kept = WindowSet(held, dataset=windows.dataset, manifest=windows.manifest)
     return Scope(subset=f"{subset}-every-{every}", windows=kept)
 
 

@@ -32,8 +32,8 @@ class AblationConfig(TrainConfig):
     """The budget every variant gets, and where it is scored."""
 
     variants: list[str] = Field(default=[], description="names of variants; empty: all six")
-    every: int = Field(default=1, description="score every n-th window; the rows' subset says so where n is above 1")
-    scopes: int = Field(default=1, description="how many of the data set's test scopes to score, in order")
+    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
+    scopes: int = Field(default=1, description="how many of the data set's test scopes to score, in order; 0: all")
 
     def chosen(self) -> list[str]:
         """The variants to run.
@@ -92,7 +92,7 @@ def _score(
 ) -> pl.DataFrame:
     forecaster = load(workspace.layout.root / "runs" / run, workspace.layout.news_pool)
     parts = []
-    for scope in test_scopes(windows, config.every)[: config.scopes]:
+    for scope in test_scopes(windows, config.every)[: config.scopes or None]:
         context.log.info(f"scoring {name}")
         found = predict(forecaster, scope, context.log)
         about = identity(forecaster, found, experiment=ABLATION, method=name, subset=scope.subset)

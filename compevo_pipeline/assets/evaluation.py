@@ -32,14 +32,15 @@ SHOWN_COLUMNS = ("method", "subset", "n_windows", "mae", "rmse", "mape_pct", "wa
 class BaselineConfig(dg.Config):
     """How baselines are scored."""
 
-    every: int = Field(default=1, description="score every n-th window; the rows' subset says so where n is above 1")
+    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
     seeds: int = Field(default=5, description="seeds of the methods that draw random numbers")
 
 
 class PopulationConfig(dg.Config):
     """How the population is scored."""
 
-    every: int = Field(default=1, description="score every n-th window; give evaluation/baselines the same")
+    every: int = Field(default=1, description="score every n-th origin; give evaluation/baselines the same")
+    scopes: int = Field(default=0, description="how many of the data set's test scopes to score, in order; 0: all")
     shown: int = Field(default=4, description="forecasts drawn in the report for each set of windows")
 
 
@@ -92,7 +93,7 @@ def population(
     with source_failures(retry=False):
         windows, run = WindowSet.read(layout.windows(dataset)), current(layout, dataset)
         forecaster, news = load(run, layout.news_pool), NewsPool.read(layout.news_pool)
-        for scope in test_scopes(windows, config.every):
+        for scope in test_scopes(windows, config.every)[: config.scopes or None]:
             rivals = read_forecasts(forecast_file(layout, dataset), scope)
             found = predict(forecaster, scope, context.log)
             about = identity(forecaster, found, experiment=EXPERIMENT, method=COMPEVO, subset=scope.subset)

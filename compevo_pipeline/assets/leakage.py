@@ -46,7 +46,7 @@ CHECKS = {
 class InferenceConfig(dg.Config):
     """How much is forecast."""
 
-    every: int = Field(default=1, description="score every n-th window; the rows' subset says so where n is above 1")
+    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
     seeds: int = Field(default=5, description="seeds of the baselines that draw random numbers")
 
 
