@@ -68,3 +68,11 @@ def test_every_file_the_paper_map_names_is_there():
     named = re.findall(r"`([\w/]+\.(?:py|toml))`", table)
     missing = [name for name in named if not (REPO / name).exists() and not (REPO / "compevo_core" / name).exists()]
     assert len(named) > 30 and missing == []
+
+
+@pytest.mark.parametrize("package", ["compevo_core", "compevo_pipeline"])
+def test_the_readme_tree_names_every_module(package):
+    text = (REPO / "README.md").read_text()
+    tree = text[text.index("## Architecture") : text.index("## Data sources and modes")]
+    modules = {path.name for path in (REPO / package).glob("*.py")} - {"__init__.py"}
+    assert sorted(name for name in modules if name not in tree) == []
