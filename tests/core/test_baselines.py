@@ -104,14 +104,6 @@ def test_one_missing_covariate_is_imputed_from_train_and_counted(train, windows)
     assert np.isfinite(fitted.predict([thin.view])).all()
 
 
-def test_the_ridge_holds_inputs_to_the_range_it_was_fitted_on(train, windows):
-    fitted = fit_baseline("calendar-ridge", train)
-    last = windows[52].view
-    far, farther = (window(0, x=last.x * k, origin=last.origin_utc).view for k in (50.0, 60.0))
-    changes = [fitted.predict([v])[0] - v.x for v in (far, farther)]
-    np.testing.assert_allclose(*changes, atol=1e-6)
-
-
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
     masked = [window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i)) for i in range(40)]
     fitted = fit_baseline("calendar-ridge", WindowSet(masked, dataset="electricity"))
