@@ -1,0 +1,74 @@
+"""Settings: the paper's defaults, refusal of what is unknown or out of bounds, presets that load."""
+
+from importlib import resources
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compevo_core.config import RunConfig, describe
+from compevo_core.errors import ConfigError
+
+PAPER = {
+    "population.agents": 10, "population.rank": 16, "population.alpha": 32.0, "population.dropout": 0.05,
+    "grpo.group_size": 8, "grpo.kl": 0.04, "grpo.clip": 0.2, "optim.policy_lr": 1e-6, "optim.forecast_lr": 1e-4,
+    "optim.warmup_ratio": 0.03, "backbone.context_tokens": 4096, "selection.temperature": 0.5,
+    "objective.lambda_pg": 0.5, "objective.lambda_div": 0.1, "objective.lambda_prune": 0.01,
+    "evolution.temperature": 0.7, "run.epochs": 3, "run.batch_windows": 5, "population.exposed_peers": 2,
+}
+PRESETS = sorted(p.name.removesuffix(".toml") for p in (resources.files("compevo_core") / "presets").iterdir()
+                 if p.name.endswith(".toml"))
+
+
+@pytest.mark.parametrize("source", ["defaults", "paper"])
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_defaults_and_paper_preset_hold_the_papers_hyperparameters(name: str, source: str) -> None:
+    config = RunConfig() if source == "defaults" else RunConfig.preset("paper")
+    section, key = name.split(".")
+    assert config.to_dict()[section][key] == PAPER[name]
+
+
+def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
+    config = RunConfig.preset("paper")
+    assert (config.forecast.decoder, config.forecast.prior, config.news.encoder) == ("text", "none", "BAAI/bge-m3")
+    assert config.backbone.spec == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
+    assert sum(RunConfig.preset(other).hash == RunConfig.preset(name).hash for other in PRESETS) == 1
+
+
+@pytest.mark.parametrize(("tree", "message"), [
+    ({"populations": {}}, "unknown section"),
+    ({"population": {"agent": 3}}, "unknown setting population.agent"),
+    ({"population": {"agents": 0}}, "below 1"),
+    ({"population": {"agents": "3"}}, "must be int"),
+    ({"population": {"agents": True}}, "must be int"),
+    ({"selection": {"ema": 1.0}}, "above"),
+    ({"forecast": {"decoder": "words"}}, "not one of head, text"),
+])
+def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.from_mapping(tree)
+
+
+def test_overrides_change_one_setting_and_the_hash() -> None:
+    config = RunConfig.preset("tiny")
+    changed = config.with_overrides({"run.seed": 9})
+    assert changed.run.seed == 9
+    assert changed.hash != config.hash
+    assert changed.with_overrides({"run.seed": config.run.seed}) == config
+    for wrong in ("seed", "runs.seed", "run."):
+        with pytest.raises(ConfigError):
+            config.with_overrides({wrong: 1})
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"default, demo, paper, tiny"):
+        RunConfig.preset("papers")
+
+
+@given(st.sampled_from([name for name, _, _ in describe()]))
+def test_every_setting_says_what_it_is(name: str) -> None:
+    assert next(len(note) for n, _, note in describe() if n == name) > 5
