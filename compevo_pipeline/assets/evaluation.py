@@ -13,7 +13,7 @@ from pydantic import Field
 
 from compevo_core.evaluation import POOLED, evaluate, write_rows
 from compevo_core.newspool import NewsPool
-from compevo_core.report import write_panels
+from compevo_core.report import keep_config, write_panels
 from compevo_core.windowset import WindowSet
 from compevo_pipeline.assets import show
 from compevo_pipeline.assets.training import GPU_POOL, compevo
@@ -103,6 +103,7 @@ def population(
             made.append((scope, {COMPEVO: found.values}))
         path = layout.results / f"compevo-{dataset}.csv"
         write_rows(path, pl.concat(rows))
+        keep_config(layout.results, forecaster.config)
     write_forecasts(run / "predictions.parquet", made)
     write_panels(run / "panels.jsonl", shown)
     pl.DataFrame(paired).write_csv(layout.results / f"paired-{dataset}.csv")

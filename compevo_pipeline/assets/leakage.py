@@ -19,6 +19,7 @@ from compevo_core.leakage import (
     folder_hashes,
     trained_on_or_after,
 )
+from compevo_core.report import keep_config
 from compevo_core.windowset import WindowSet
 from compevo_pipeline.assets import show
 from compevo_pipeline.assets.evaluation import describe
@@ -83,6 +84,7 @@ def inference_2026(
         rivals, (forecasts,) = score_baselines(train, [scope], experiment=EXPERIMENT, seeds=config.seeds)
         rows, path = pl.concat([own, rivals]), layout.results / "leakage-2026.csv"
         write_rows(path, rows)
+        keep_config(layout.results, forecaster.config)
         write_forecasts(
             layout.root / "forecasts" / "leakage-2026.parquet", [(scope, {COMPEVO: found.values, **forecasts})]
         )
