@@ -18,7 +18,7 @@ import dagster as dg
 
 from compevo_core.report import headline_markdown, read_inputs
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import DEFAULT_PARTITION
+from compevo_pipeline.jobs import DEFAULT_PARTITION, run_config
 from compevo_pipeline.progress import duration
 from compevo_pipeline.settings import Layout, Settings, ensure_dagster_home
 from compevo_pipeline.sources.base import Mode
@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(defs: dg.Definitions, name: str, dataset: str) -> list[str]:
     """Runs a job in this process; returns what failed, in words."""
     job = defs.resolve_job_def(name)
-    config: dict[str, Any] = {"loggers": {"plain": {"config": {"steps": [node.name for node in job.nodes]}}}}
+    loggers: dict[str, Any] = {"loggers": {"plain": {"config": {"steps": [node.name for node in job.nodes]}}}}
     with dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
-            run_config=merged(job, config),
+            run_config=run_config(name) | loggers,
             instance=instance,
             partition_key=dataset if job.partitions_def else None,
             raise_on_error=False,
@@ -62,11 +62,6 @@ def run(defs: dg.Definitions, name: str, dataset: str) -> list[str]:
         if result.success:
             return []
         return [f"  {event.step_key}: {reason(event)}" for event in result.filter_events(lambda e: e.is_step_failure)]
-
-
-def merged(job: dg.JobDefinition, config: dict[str, Any]) -> dict[str, Any]:
-    """The job's own run configuration with the logger added."""
-    return {**dict(job.run_config or {}), **config}
 
 
 def reason(event: dg.DagsterEvent) -> str:

@@ -1,0 +1,107 @@
+"""The asset graph: what it holds, what is wired to what, and that it loads without heavy libraries."""
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+from deployment import deploy
+
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.jobs import REFRESHED, run_config
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.base import Mode
+
+GRAPH = {
+    "ablation/variants": {"news/embeddings", *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic"))},
+    "evaluation/baselines": {f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")},
+    "evaluation/test": {"evaluation/baselines", "models/compevo"},
+    "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
+    "models/compevo": {"news/embeddings", *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic"))},
+    "news/articles": set(),
+    "news/embeddings": {"news/articles"},
+    "report/site": {"ablation/variants", "evaluation/baselines", "evaluation/test", "leakage/inference_2026"},
+    **{f"series/{d}": set() for d in ("electricity", "exchange", "bitcoin", "traffic")},
+    **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in ("electricity", "exchange", "bitcoin", "traffic")},
+}
+PARTITIONED = {"models/compevo", "evaluation/baselines", "evaluation/test", "ablation/variants"}
+
+
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs
+
+
+@pytest.fixture(scope="module")
+def graph(defs):
+    return defs.resolve_asset_graph()
+
+
+def test_the_graph_is_the_designed_one(graph):
+    found = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert found == GRAPH
+
+
+def test_models_and_scores_are_partitioned_by_data_set_and_nothing_else_is(graph):
+    partitioned = {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned}
+    assert partitioned == PARTITIONED
+    keys = graph.get(dg.AssetKey(["models", "compevo"])).partitions_def.get_partition_keys()
+    assert sorted(keys) == ["bitcoin", "electricity", "exchange", "traffic"]
+
+
+def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.owners and node.description and node.kinds, key
+        assert node.group_name == key.path[0]
+
+
+def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
+    pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
+    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles", "news/embeddings"}
+    assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
+        "models/compevo", "evaluation/test", "ablation/variants", "leakage/inference_2026",
+    }  # fmt: skip
+
+
+def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
+    blocking = {(k.asset_key.to_user_string(), k.name) for k in graph.asset_check_keys if graph.get_check_spec(k).blocking}
+    for name in ("artifact_unchanged", "nothing_late", "nothing_of_2026_in_training", "every_window_scored"):
+        assert ("leakage/inference_2026", name) in blocking
+    for dataset in ("electricity", "exchange", "bitcoin", "traffic"):
+        assert ("windows/" + dataset, "splits_disjoint") in blocking
+        assert {("series/" + dataset, n) for n in ("schema", "grid", "units", "duplicates", "ranges")} < blocking
+        assert ("series/" + dataset, "gaps") not in blocking
+
+
+def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
+    everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    for name in ("demo", "full"):
+        keys = defs.resolve_job_def(name).asset_layer.executable_asset_keys
+        assert {key.to_user_string() for key in keys} == everything
+    refreshed = {k.to_user_string() for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys}
+    assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED}
+    assert defs.resolve_job_def("refresh").partitions_def is None
+
+
+def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
+    archive = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=tmp_path)
+    job = build_defs(archive).resolve_job_def("demo")
+    config = job.partitioned_config.get_run_config_for_partition_key("electricity")
+    assert config == run_config("demo")
+    assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
+
+
+def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
+    schedule = defs.resolve_schedule_def("daily_refresh")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 17 * * *", "Australia/Brisbane")
+
+
+def test_loading_the_definitions_imports_no_heavy_library():
+    heavy = "('torch', 'transformers', 'peft', 'great_expectations', 'sentence_transformers', 'matplotlib.pyplot')"
+    code = f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
