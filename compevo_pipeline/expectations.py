@@ -14,6 +14,7 @@ import polars as pl
 from compevo_core.series import FLAG_PATTERN, SERIES_SCHEMA
 
 NAMES = ("schema", "grid", "units", "gaps", "duplicates", "ranges")
+_FLAG_REGEX = FLAG_PATTERN.replace("(", "(?:")  # pandas warns of groups it does not extract
 KEYS = ["series_id", "variable", "start_utc"]
 
 
@@ -149,6 +150,7 @@ def _per_series(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 def _suite(part: str, frame: pl.DataFrame, rules: Rules) -> list[Any]:
     import great_expectations.expectations as gxe
+    from great_expectations.expectations.row_conditions import Column
 
     if part == "series":
         limit = rules.max_gap_share
@@ -161,26 +163,24 @@ def _suite(part: str, frame: pl.DataFrame, rules: Rules) -> list[Any]:
             column_set=[*SERIES_SCHEMA, "off_grid_seconds"], exact_match=True, meta={"check": "schema"}
         ),
         gxe.ExpectTableRowCountToBeBetween(min_value=1, meta={"check": "schema"}),
-        gxe.ExpectColumnValuesToMatchRegex(column="flag", regex=FLAG_PATTERN, meta={"check": "schema"}),
+        gxe.ExpectColumnValuesToMatchRegex(column="flag", regex=_FLAG_REGEX, meta={"check": "schema"}),
         *(gxe.ExpectColumnValuesToNotBeNull(column=c, meta={"check": "schema"}) for c in SERIES_SCHEMA if c != "value"),
         gxe.ExpectColumnValuesToBeInSet(column="off_grid_seconds", value_set=[0], meta={"check": "grid"}),
         gxe.ExpectCompoundColumnsToBeUnique(column_list=KEYS, meta={"check": "duplicates"}),
     ]
     present = set(frame["variable"].unique().to_list())
+    variable = Column("variable")
     for name in sorted(present & set(rules.variables)):
-        rule, where = rules.variables[name], _where(f'variable=="{name}"')
+        rule, here = rules.variables[name], variable == name
         bounds = {"column": "value", "min_value": rule.low, "max_value": rule.high}
-        suite.append(gxe.ExpectColumnValuesToBeBetween(**bounds, **where, meta={"check": "ranges"}))
+        suite.append(gxe.ExpectColumnValuesToBeBetween(**bounds, row_condition=here, meta={"check": "ranges"}))
         units = {"column": "unit", "value_set": [rule.unit]}
-        suite.append(gxe.ExpectColumnValuesToBeInSet(**units, **where, meta={"check": "units"}))
+        suite.append(gxe.ExpectColumnValuesToBeInSet(**units, row_condition=here, meta={"check": "units"}))
     if present - set(rules.variables):
-        where = _where(f"variable not in {sorted(rules.variables)}")
-        suite.append(gxe.ExpectColumnValuesToBeBetween(column="value", min_value=0, **where, meta={"check": "ranges"}))
+        others = variable.is_not_in(sorted(rules.variables))
+        bounds = {"column": "value", "min_value": 0}
+        suite.append(gxe.ExpectColumnValuesToBeBetween(**bounds, row_condition=others, meta={"check": "ranges"}))
     return suite
-
-
-def _where(condition: str) -> dict[str, Any]:
-    return {"row_condition": condition, "condition_parser": "pandas"}
 
 
 def _outcome(name: str, results: list[Any]) -> Outcome:

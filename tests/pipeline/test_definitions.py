@@ -13,7 +13,10 @@ from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.base import Mode
 
 GRAPH = {
-    "ablation/variants": {"news/embeddings", *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic"))},
+    "ablation/variants": {
+        "news/embeddings",
+        *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")),
+    },
     "evaluation/baselines": {f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")},
     "evaluation/test": {"evaluation/baselines", "models/compevo"},
     "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
@@ -68,7 +71,9 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
 
 
 def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
-    blocking = {(k.asset_key.to_user_string(), k.name) for k in graph.asset_check_keys if graph.get_check_spec(k).blocking}
+    blocking = {
+        (k.asset_key.to_user_string(), k.name) for k in graph.asset_check_keys if graph.get_check_spec(k).blocking
+    }
     for name in ("artifact_unchanged", "nothing_late", "nothing_of_2026_in_training", "every_window_scored"):
         assert ("leakage/inference_2026", name) in blocking
     for dataset in ("electricity", "exchange", "bitcoin", "traffic"):

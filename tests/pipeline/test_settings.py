@@ -1,0 +1,62 @@
+"""The environment, folders, run names."""
+
+from pathlib import Path
+
+import pytest
+
+from compevo_core.config import RunConfig
+from compevo_core.errors import ConfigError, DataError
+from compevo_pipeline.runs import current, has_run, run_name, set_current
+from compevo_pipeline.settings import REPOSITORY, Layout, Settings, child_environment, process_rank
+from compevo_pipeline.sources.base import Mode
+
+
+def test_the_defaults_are_sample_mode_below_the_repository():
+    found = Settings.from_environment({})
+    assert found == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
+    assert found.preset_for(Mode.SAMPLE) == "demo" and found.preset_for(Mode.ARCHIVE) == "default"
+
+
+def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
+    assert settings.layout(Mode.SAMPLE).root == tmp_path / "sample"
+    assert settings.layout(Mode.ARCHIVE) == settings.layout(Mode.LIVE) == Layout(root=tmp_path / "real")
+
+
+@pytest.mark.parametrize("env", [{"COMPEVO_MODE": "archive"}, {"COMPEVO_MODE": "archive", "COMPEVO_ARCHIVE": "/no"}])
+def test_archive_mode_without_an_archive_says_what_to_set(env):
+    with pytest.raises(ConfigError, match="COMPEVO_ARCHIVE"):
+        Settings.from_environment(env)
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="live, archive, sample"):
+        Settings.from_environment({"COMPEVO_MODE": "demo"})
+
+
+def test_a_child_gets_our_environment_and_its_threads(monkeypatch):
+    monkeypatch.setenv("COMPEVO_MARK", "kept")
+    assert child_environment(2)["OMP_NUM_THREADS"] == "2"
+    assert child_environment()["COMPEVO_MARK"] == "kept"
+
+
+def test_the_rank_is_read_from_torchrun(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert process_rank() == (3, 4)
+
+
+def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
+    one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
+    names = {run_name("x", c, d) for c in (one, other) for d in ("a" * 64, "b" * 64)}
+    assert len(names) == 4 and all(name.startswith("x-") for name in names)
+
+
+def test_the_current_run_is_the_last_finished_one(tmp_path):
+    layout = Layout(root=tmp_path)
+    assert not has_run(layout, "traffic")
+    with pytest.raises(DataError, match="materialize models/compevo"):
+        current(layout, "traffic")
+    set_current(layout, "traffic", "one")
+    set_current(layout, "traffic", "two")
+    assert current(layout, "traffic") == Path(tmp_path / "runs" / "two")
