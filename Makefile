@@ -12,6 +12,8 @@ STAMP  := $(VENV)/.installed-$(KEY)
 # Dagster insists on an absolute home. Set before the call, yours wins.
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export PYTHONUNBUFFERED = 1
+# Threads wait asleep: on shared cores, spinning costs more than it saves.
+export OMP_WAIT_POLICY ?= PASSIVE
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
