@@ -124,7 +124,7 @@ class RoundPlayer:
         weights, gates = self.config.objective, self.learner.selection.gates_A
         policy = self.learner.policy_parameters()
         diversity = diversity_loss(proposal.candidate_AD)
-        require_finite("L_div", diversity, state.round)
+        require_finite("L_div", proposal.candidate_AD.sum(1), state.round)
         if weights.lambda_div and diversity.requires_grad:
             with self.learner.population.using(LOGIC):
                 _backward(weights.lambda_div * diversity, retain_graph=True)
@@ -233,7 +233,7 @@ class _PolicyStep:
             one = slice(agent, agent + 1)
             with self.writer.routing(one):
                 logp_AGT = self.writer.logp(self.proposal, one, leaf_AD)
-                require_finite("L_pg", (logp_AGT * self.mask_AGT[one]).sum(), round_number)
+                require_finite("L_pg", (logp_AGT * self.mask_AGT[one]).sum((1, 2)), round_number, first=agent)
                 if self.calls == 0:
                     self.old_AGT[one] = logp_AGT.detach()
                 term = policy_loss(logp_AGT, self.old_AGT[one], self.reference_AGT[one], self.advantage_AG[one],

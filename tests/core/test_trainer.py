@@ -61,6 +61,7 @@ def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path: Path) 
 
 def test_the_carried_logic_is_the_best_of_its_group(run: Path) -> None:
     rounds = _rounds(run)
+    assert any(int(np.argmax(group)) > 0 for r in rounds for group in r["group_rewards"])
     for now, following in itertools.pairwise(rounds):
         best = [group[int(np.argmax(rewards))] for group, rewards in
                 zip(now["group_logics"], now["group_rewards"], strict=True)]

@@ -1,0 +1,42 @@
+"""One round on the tiny backbone, from a population away from its trivial start."""
+
+import numpy as np
+import torch
+from population_fixtures import news_pool, tiny, windows
+
+from compevo_core.answers import Task
+from compevo_core.backbone import load_backbone
+from compevo_core.encoder import HashingEncoder
+from compevo_core.learner import Learner
+from compevo_core.population import KINDS
+from compevo_core.prior import make_tasks
+from compevo_core.prompts import SEED_LOGICS
+from compevo_core.rounds import RoundPlayer, RunState
+from compevo_core.scaling import Scaler
+from compevo_core.strategy import NewsChooser
+
+
+def round_player(rounds: int = 100, **overrides: object) -> tuple[RoundPlayer, RunState, list[Task]]:
+    """A player whose adapters, heads and fitness are seeded and not zero, its first state, and two tasks."""
+    config = tiny(**overrides)
+    drawn = windows("train", 1)
+    scaler = Scaler.fit(windows("train", 4))
+    learner = Learner(config, load_backbone(config.backbone, device="cpu"), scaler)
+    generator = torch.Generator().manual_seed(1)
+    for kind in KINDS:
+        for parameter in learner.population.parameters_of(kind):
+            parameter.data.normal_(0, 0.05, generator=generator)
+    for parameter in learner.answers.module.parameters():
+        parameter.data.normal_(0, 0.05, generator=generator)
+    learner.selection.fitness_A.copy_(-torch.linspace(0.1, 1.0, config.population.agents))
+    chooser = NewsChooser(news_pool(), HashingEncoder(), config.news.top_k)
+    player = RoundPlayer(learner, learner.executor(chooser), rounds)
+    logics = list(SEED_LOGICS[: config.population.agents])
+    zeros = [0.0] * len(logics)
+    tasks = make_tasks(drawn, np.stack([view.x for view in drawn.views()]), scaler)
+    return player, RunState(0, logics, zeros, player.writer.encode_texts(logics), list(zeros)), tasks
+
+
+def play(player: RoundPlayer, state: RunState, tasks: list[Task]) -> dict[str, object]:
+    """One round with fresh seeded generators."""
+    return player.play(state, tasks, torch.Generator().manual_seed(5), np.random.default_rng(6))
