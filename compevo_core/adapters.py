@@ -39,13 +39,16 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
     """Sets one agent's adapter of one kind from a PEFT LoRA folder of the same rank, scale and layers.
 
     Raises:
-        CheckpointMismatch: the folder's rank, scaling or layers are not this population's.
+        CheckpointMismatch: the folder's rank, scaling, layers or kind of update are not this population's.
     """
     config = LoraConfig.from_pretrained(folder)
     if (config.r, config.lora_alpha) != (population.config.rank, population.config.alpha) or config.use_rslora:
         raise CheckpointMismatch(
             f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population {population.config.rank} "
             f"and {population.config.alpha}; set population.rank and population.alpha to match")
+    if config.rank_pattern or config.alpha_pattern or config.use_dora:
+        raise CheckpointMismatch(f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
+                                 "train it without rank_pattern, alpha_pattern and use_dora")
     tensors = load_file(folder / _FILE)
     expected = {f"{_PREFIX}{name}.lora_{part}.weight" for name in population.layers for part in "AB"}
     if wrong := sorted(expected ^ tensors.keys()):

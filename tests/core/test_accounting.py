@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from population_fixtures import windows
+from typer.testing import CliRunner
 
 from compevo_core.accounting import (
     METHODS,
@@ -13,9 +15,20 @@ from compevo_core.accounting import (
     parameter_report,
     trainable_parts,
 )
+from compevo_core.cli import app
 from compevo_core.errors import ConfigError
 
 PUBLISHED_MILLIONS = {"sa": 41.9, "mael": 419.4, "mae-gpt": 419.4, "mad-rl": 1258.4, "compevo": 922.8}
+#: By hand: blocks x rank 16 x the summed widths (in + out) of q, k, v, o, gate, up and down; and the model's hidden size.
+ONE_ADAPTER = {
+    "mistral-7b-v0.1": (32 * 16 * (8192 + 2 * 5120 + 8192 + 3 * 18432), 4096),
+    "gemma-2-9b": (42 * 16 * (2 * 7680 + 2 * 5632 + 3 * 17920), 3584),
+    "llama-2-7b": (32 * 16 * (4 * 8192 + 3 * 15104), 4096),
+    "llama-3.1-8b": (32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432), 4096),
+    "llama-3.1-70b": (80 * 16 * (2 * 16384 + 2 * 9216 + 3 * 36864), 8192),
+    "qwen2.5-7b": (28 * 16 * (2 * 7168 + 2 * 4096 + 3 * 22528), 3584),
+    "qwen2.5-32b": (64 * 16 * (2 * 10240 + 2 * 6144 + 3 * 32768), 5120),
+}
 
 
 def published_total(stem: str) -> int:
@@ -64,6 +77,40 @@ def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(ste
 def test_the_eight_architectures_of_the_paper_and_the_packaged_one_are_there() -> None:
     assert known_architectures() == ["gemma-2-9b", "llama-2-7b", "llama-3.1-70b", "llama-3.1-8b", "mistral-7b-v0.1",
                                      "qwen2.5-32b", "qwen2.5-7b", "smollm2-135m"]
+
+
+@pytest.mark.parametrize("backbone", ONE_ADAPTER)
+def test_the_command_prints_counts_by_part_and_method_and_the_tensors_for_each_backbone(backbone: str) -> None:
+    result = CliRunner().invoke(app, ["params", "--backbone", backbone])
+    report = json.loads(result.output)
+    adapter, d = ONE_ADAPTER[backbone]
+    assert report["adapter"]["parameters"] == adapter
+    totals = {"sa": adapter, "mael": 10 * adapter, "mae-gpt": 10 * adapter, "mad-rl": 30 * adapter + 20 * (d + 1),
+              "compevo": 20 * adapter + 2 * (2 * d * d + d) + (d * d + d) + 10 * 10 + 10}
+    assert {m: report["methods"][m]["trainable_parameters"] for m in METHODS} == totals
+    for method in METHODS:
+        parts = report["methods"][method]["parts"]
+        assert sum(p["parameters"] for p in parts) == totals[method]
+        assert all(p["copies"] * p["each"] == p["parameters"] and p["tensors"] for p in parts)
+    block = report["adapter"]["tensors_of_one_block"]
+    assert [t["module"] for t in block] == ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    listed = sum(a * b for t in block for a, b in (t["lora_A"], t["lora_B"]))
+    assert report["adapter"]["blocks"] * listed == adapter
+    assert report["frozen_backbone_parameters"] == published_total(backbone)
+
+
+def test_the_counts_are_those_of_the_population_that_trains() -> None:
+    from compevo_core.backbone import load_backbone
+    from compevo_core.config import RunConfig
+    from compevo_core.learner import Learner
+    from compevo_core.scaling import Scaler
+
+    config = RunConfig.preset("tiny").with_overrides({"forecast.decoder": "text"})
+    learner = Learner(config, load_backbone(config.backbone, device="cpu"), Scaler.fit(windows("train", 2)))
+    plain = load_backbone(config.backbone, device="cpu").model.config.to_dict()
+    parts = trainable_parts(Architecture.from_mapping(plain, name="tiny"), "compevo", agents=3, rank=4)
+    trained = [*learner.forecast_parameters(), *learner.policy_parameters()]
+    assert sum(p.numel() for p in trained) == sum(part.parameters for part in parts)
 
 
 def test_a_model_folder_is_read_and_missing_head_dim_and_key_value_heads_follow_the_usual_rule(tmp_path) -> None:

@@ -76,7 +76,8 @@ def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_s
 
 @pytest.mark.parametrize(("settings", "says"), [
     ({"r": 8}, "rank 8"), ({"lora_alpha": 16}, "alpha 16"), ({"use_rslora": True}, "set population.rank"),
-    ({"target_modules": ["q_proj", "v_proj"]}, "differ in"),
+    ({"target_modules": ["q_proj", "v_proj"]}, "differ in"), ({"use_dora": True}, "not one plain LoRA"),
+    ({"alpha_pattern": {"q_proj": 64}}, "not one plain LoRA"), ({"rank_pattern": {"q_proj": 8}}, "not one plain LoRA"),
 ])
 def test_adapters_of_another_shape_are_refused(settings: dict[str, object], says: str, tmp_path: Path) -> None:
     _made_by_peft(tmp_path, seed=0, **settings)

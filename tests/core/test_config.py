@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compevo_core.config import RunConfig, describe
 from compevo_core.errors import ConfigError
+from compevo_core.splits import FOLDS
 
 PAPER = {
     "population.agents": 10, "population.rank": 16, "population.alpha": 32.0, "population.dropout": 0.05,
@@ -26,6 +27,10 @@ def test_defaults_and_paper_preset_hold_the_papers_hyperparameters(name: str, so
     config = RunConfig() if source == "defaults" else RunConfig.preset("paper")
     section, key = name.split(".")
     assert config.to_dict()[section][key] == PAPER[name]
+
+
+def test_the_papers_five_validation_folds_are_the_default() -> None:
+    assert FOLDS == 5
 
 
 def test_the_paper_preset_answers_in_text_without_a_prior() -> None:

@@ -57,17 +57,40 @@ def test_weights_are_the_gated_softmax() -> None:
 finite = st.floats(-3, 3)
 
 
-@given(st.lists(finite, min_size=2, max_size=6), st.floats(0, 3), st.data())
+@pytest.mark.parametrize("rule", ["none", "min"])
+@given(st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6), st.floats(1e-3, 2), st.data())
 def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(
-        fitness: list[float], gate: float, data: st.DataObject) -> None:
-    k = data.draw(st.integers(0, len(fitness) - 1))
-    selection = _selection(fitness, [gate] * len(fitness))
+        rule: str, agents: list[tuple[float, float]], more: float, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, len(agents) - 1))
+    fitness, gates = [list(column) for column in zip(*agents, strict=True)]
+    selection = _selection(fitness, gates, fitness_shift=rule)
     values = selection.fitness_A.clone().double().requires_grad_()
     selection.fitness_A = values
-    weight = selection.weights()[k]
-    (slope,) = torch.autograd.grad(weight, values)
-    assert slope[k] >= 0
-    assert selection.weights().sum().item() == pytest.approx(1.0, abs=1e-5)
+    weights = selection.weights()
+    (slope,) = torch.autograd.grad(weights[k], values)
+    assert slope[k] >= -1e-12
+    assert weights.sum().item() == pytest.approx(1.0, abs=1e-5)
+    raised = [m + more if i == k else m for i, m in enumerate(fitness)]
+    after = _selection(raised, gates, fitness_shift=rule).weights()
+    assert after[k].item() >= weights[k].item() - 1e-6
+
+
+@given(st.lists(st.tuples(finite, st.floats(0.1, 3)), min_size=2, max_size=6), st.data())
+def test_the_slope_is_the_one_of_proposition_b_5_1(agents: list[tuple[float, float]], data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, len(agents) - 1))
+    fitness, gates = [list(column) for column in zip(*agents, strict=True)]
+    selection = _selection(fitness, gates, temperature=0.5)
+    values = selection.fitness_A.clone().double().requires_grad_()
+    selection.fitness_A = values
+    weights = selection.weights()
+    (slope,) = torch.autograd.grad(weights[k], values)
+    w = weights.tolist()[k]
+    assert slope[k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
+
+
+def test_a_negative_gate_turns_the_order_around_which_is_why_the_proposition_asks_for_none() -> None:
+    low, high = (_selection([m, -1.0], [-1.0, 1.0]).weights()[0].item() for m in (-2.0, -1.0))
+    assert high < low
 
 
 def test_with_the_printed_rule_closing_a_gate_raises_a_weak_agents_weight_and_the_shifted_rule_does_not() -> None:
