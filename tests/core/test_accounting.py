@@ -19,7 +19,7 @@ from compevo_core.cli import app
 from compevo_core.errors import ConfigError
 
 PUBLISHED_MILLIONS = {"sa": 41.9, "mael": 419.4, "mae-gpt": 419.4, "mad-rl": 1258.4, "compevo": 922.8}
-#: By hand: blocks x rank 16 x the summed widths (in + out) of q, k, v, o, gate, up and down; and the model's hidden size.
+#: By hand: blocks x rank 16 x the summed widths (in + out) of the seven linear layers; and the model's hidden size.
 ONE_ADAPTER = {
     "mistral-7b-v0.1": (32 * 16 * (8192 + 2 * 5120 + 8192 + 3 * 18432), 4096),
     "gemma-2-9b": (42 * 16 * (2 * 7680 + 2 * 5632 + 3 * 17920), 3584),

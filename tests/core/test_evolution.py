@@ -66,6 +66,21 @@ def test_half_open_gates_average() -> None:
     assert torch.allclose(fusion(candidate, previous), 0.5 * informed + 0.5 * candidate)
 
 
+def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        found, scores = fusion(candidate, previous), fusion.scores_AA
+        for i in range(3):
+            peers = [j for j in range(3) if j != i]
+            alpha = torch.exp(scores[i, peers]) / torch.exp(scores[i, peers]).sum()
+            context = sum(a * previous[j] for a, j in zip(alpha, peers, strict=True))
+            g2 = torch.sigmoid(fusion.gate2.weight @ torch.cat([previous[i], context]) + fusion.gate2.bias)
+            informed = (1 - g2) * previous[i] + g2 * context
+            g3 = torch.sigmoid(fusion.gate3.weight @ torch.cat([informed, candidate[i]]) + fusion.gate3.bias)
+            assert torch.allclose(found[i], (1 - g3) * informed + g3 * candidate[i], atol=1e-6)
+
+
 def test_the_previous_round_carries_no_gradient() -> None:
     fusion, (candidate, previous) = _fusion(), _states()
     candidate.requires_grad_()

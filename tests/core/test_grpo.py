@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compevo_core.grpo import group_advantages, policy_loss, token_logp
@@ -21,6 +21,15 @@ def test_advantages_do_not_depend_on_other_groups_and_sum_to_zero(rewards: list[
     both, _ = group_advantages(torch.tensor([rewards, [other] * len(rewards)]))
     assert torch.equal(alone[0], both[0])
     assert abs(float(alone.sum())) < 1e-2
+
+
+@given(st.floats(-1e3, 1e3, width=32), st.integers(2, 9), st.lists(st.floats(-5, 5, width=32), min_size=9, max_size=9))
+@example(0.1, 3, [0.0] * 9)
+@example(-0.0689, 7, [1.0] * 9)
+def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(value: float, size: int, other: list[float]) -> None:
+    advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
+    assert advantage[0].tolist() == [0.0] * size
+    assert equal == 1 + (len(set(other[:size])) == 1)
 
 
 def _loss(logp: float, old: float, advantage: float, clip: float = 0.2, kl: float = 0.0, ref: float = 0.0) -> float:
@@ -59,7 +68,9 @@ def test_token_logp_is_the_tempered_log_softmax() -> None:
     assert torch.allclose(token_logp(logits, ids, 0.7), expected, atol=1e-6)
 
 
-def test_loss_and_gradient_equal_trl_on_the_same_samples(tmp_path) -> None:
+@pytest.fixture(scope="module", params=[1.0, 0.7])
+def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+    """TRL's own trainer on the tiny backbone at one temperature; only its functions are used, never its loop."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -67,14 +78,27 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(tmp_path) -> None:
     from compevo_core.config import BackboneConfig
 
     backbone = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
-    model = backbone.model.requires_grad_(True)
-    args = GRPOConfig(output_dir=str(tmp_path), loss_type="grpo", beta=0.0, epsilon=0.2, use_bias_correction_kl=False,
-                      scale_rewards="group", use_cpu=True, bf16=False, report_to="none", num_generations=4,
-                      per_device_train_batch_size=4, gradient_checkpointing=False, max_completion_length=6,
-                      temperature=1.0)
-    trainer = GRPOTrainer(model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args,
-                          train_dataset=Dataset.from_dict({"prompt": ["a"]}), processing_class=backbone.tokenizer)
+    args = GRPOConfig(output_dir=str(tmp_path_factory.mktemp("trl")), loss_type="grpo", beta=0.0, epsilon=0.2,
+                      use_bias_correction_kl=False, scale_rewards="group", use_cpu=True, bf16=False, report_to="none",
+                      num_generations=4, per_device_train_batch_size=4, gradient_checkpointing=False,
+                      max_completion_length=6, temperature=request.param)
+    trainer = GRPOTrainer(backbone.model.requires_grad_(True), args=args, processing_class=backbone.tokenizer,
+                          reward_funcs=lambda completions, **_: [0.0] * len(completions),
+                          train_dataset=Dataset.from_dict({"prompt": ["a"]}))
     trainer.beta = 0.04  # given at once, it would load a second model as the reference
+    return trainer
+
+
+def test_advantages_equal_trls_rule_with_trls_own_deviation() -> None:
+    from trl.trainer.utils import nanstd
+
+    rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    theirs = (rewards - rewards.mean(1, keepdim=True)) / (nanstd(rewards, dim=1)[:, None] + 1e-4)
+    assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
+
+
+def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
+    model, temperature = trl.model, trl.temperature
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(3, 200, (1, 5), generator=generator).repeat(4, 1)
     completion = torch.randint(3, 200, (4, 6), generator=generator)
@@ -82,18 +106,22 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(tmp_path) -> None:
     mask[1, 4:] = 0
     ids = torch.cat([prompt, completion], 1)
     with torch.no_grad():
-        here = token_logp(model(ids).logits[:, 4:-1].float(), completion, 1.0)
+        here = token_logp(model(ids).logits[:, 4:-1].float(), completion, temperature)
+        theirs_here, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[:2]
+    assert torch.allclose(here, theirs_here, atol=1e-5)
     old, ref = (here + 0.3 * torch.randn(here.shape, generator=generator) for _ in range(2))
     advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
-    theirs = trainer._compute_loss(model, {
+    theirs = trl._compute_loss(model, {
         "prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt), "completion_ids": completion,
         "completion_mask": mask, "advantages": advantage[0], "old_per_token_logps": old, "ref_per_token_logps": ref,
         "num_items_in_batch": mask.sum()})
-    their_gradient = torch.autograd.grad(theirs, list(model.parameters()), allow_unused=True)
-    logp = token_logp(model(ids).logits[:, 4:-1].float(), completion, 1.0)
-    ours = policy_loss(logp[None], old[None], ref[None], advantage, mask[None].float(), clip=0.2, kl=0.04).loss
-    our_gradient = torch.autograd.grad(ours, list(model.parameters()), allow_unused=True)
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
+    parameters = list(model.parameters())
+    their_gradient = torch.autograd.grad(theirs, parameters)
+    logp = token_logp(model(ids).logits[:, 4:-1].float(), completion, temperature)
+    ours = policy_loss(logp[None], old[None], ref[None], advantage, mask[None].float(), clip=0.2, kl=0.04)
+    assert ours.clip_fraction > 0
+    our_gradient = torch.autograd.grad(ours.loss, parameters)
+    assert ours.loss.item() == pytest.approx(theirs.item(), abs=1e-5)
+    assert max(float(g.abs().max()) for g in their_gradient) > 1e-3
     for mine, other in zip(our_gradient, their_gradient, strict=True):
-        if mine is not None and other is not None:
-            assert torch.allclose(mine, other, atol=1e-5)
+        assert torch.allclose(mine, other, atol=1e-5)

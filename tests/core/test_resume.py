@@ -24,7 +24,7 @@ MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 
 
 def train_here(out: Path, **options: object) -> dict[str, object]:
-    """Six rounds with dropout, two policy updates a round and a part of the windows scored: every generator is drawn."""
+    """Six rounds with dropout, two policy updates a round, a part of the windows scored: all generators are drawn."""
     config = tiny(run__rounds=ROUNDS, run__epochs=2, run__validate_every=4, population__dropout=0.1,
                   grpo__iterations=2, grpo__reward_windows=1)
     return train(config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out, **options)
