@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from population_fixtures import news_pool, tiny, windows
 
 from compevo_core import trainer
-from compevo_core.answers import TextAnswers
+from compevo_core.answers import Task, TextAnswers
+from compevo_core.backbone import load_backbone
 from compevo_core.baselines import gbm
 from compevo_core.decoding import parse_answer
 from compevo_core.errors import ForecastParseError
@@ -20,6 +21,7 @@ from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.learner import Learner
 from compevo_core.population import Population, Prefix
 from compevo_core.prior import make_tasks, make_view_tasks
+from compevo_core.scaling import Scaler
 from compevo_core.selection import aggregate
 from compevo_core.strategy import NewsChooser
 from compevo_core.windowset import WindowSet
@@ -102,17 +104,38 @@ def _predicted_in_memory(learner: Learner, logics: list[str], fitted: object, te
     return np.stack(rows)
 
 
-@pytest.fixture(scope="module")
-def text_answers() -> tuple[TextAnswers, list[object]]:
-    from compevo_core.backbone import load_backbone
-    from compevo_core.config import BackboneConfig
-    from compevo_core.scaling import Scaler
+def _text_answers(prior: str) -> tuple[TextAnswers, list[Task]]:
+    drawn, scaler = windows("train", 1), Scaler.fit(windows("train", 4))
+    config = tiny(forecast__decoder="text", forecast__prior=prior)
+    learner = Learner(config, load_backbone(config.backbone, device="cpu"), scaler)
+    base = None if prior == "none" else np.stack([view.x for view in drawn.views()])
+    return learner.answers, make_tasks(drawn, base, scaler)
 
-    drawn = windows("train", 1)
-    scaler = Scaler.fit(windows("train", 4))
-    config = tiny(forecast__decoder="text")
-    learner = Learner(config, load_backbone(BackboneConfig(spec="tiny-random"), device="cpu"), scaler)
-    return learner.answers, make_tasks(drawn, np.stack([v.x for v in drawn.views()]), scaler)
+
+@pytest.mark.parametrize("prior", ["none", "persistence"])
+def test_the_text_an_agent_is_taught_reads_back_as_the_truth(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, tasks = _text_answers(prior)
+    tokenizer = answers.population.backbone.tokenizer
+    taught = [answers._answer_ids(task) for task in tasks] * 3
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in taught]
+    first = tasks[0].view.entity
+    unit = answers.scaler.std[first], answers.scaler.mean[first]
+    meant = tasks[0].truth_H * unit[0] + unit[1] if prior == "none" else (tasks[0].truth_H - tasks[0].base_H) * unit[0]
+    assert np.allclose(parse_answer(texts[0]), meant, atol=0.051)  # MW
+    width = max(len(ids) for ids in taught)
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in taught])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in taught])
+    monkeypatch.setattr(Population, "sample", lambda *_, **__: (ids, mask))
+    values, failures = answers._generate(None, 3, tasks)
+    assert failures == 0
+    for number, task in enumerate(tasks):
+        step = 0.051 / answers.scaler.std[task.view.entity]
+        assert np.allclose(values[:, number].numpy(), task.truth_H, atol=step)
+
+
+@pytest.fixture(scope="module")
+def text_answers() -> tuple[TextAnswers, list[Task]]:
+    return _text_answers("persistence")
 
 
 NUMBERS = st.lists(st.floats(width=32).map(str), min_size=47, max_size=49).map(", ".join)
@@ -123,7 +146,7 @@ NUMBERS = st.lists(st.floats(width=32).map(str), min_size=47, max_size=49).map("
 @example([", ".join(["1e14"] * 48)] * 6)
 @example([", ".join(["nan"] * 48), "", "1", ", ".join(["2.5"] * 48), "\x00", ", ".join(["7"] * 49)])
 def test_whatever_a_model_writes_is_48_finite_numbers_or_a_counted_failure_scored_as_the_prior(
-        text_answers: tuple[TextAnswers, list[object]], texts: list[str]) -> None:
+        text_answers: tuple[TextAnswers, list[Task]], texts: list[str]) -> None:
     answers, tasks = text_answers
     tokenizer = answers.population.backbone.tokenizer
     rows = [tokenizer(t, add_special_tokens=False)["input_ids"] or [2] for t in texts]

@@ -139,3 +139,40 @@ def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing
     assert all(torch.equal(value, before[name]) for name, value in player.learner.tensors().items())
     assert not player.optimizer.state
     assert state.round == 0
+
+
+def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    player, state, tasks = round_player(selection__ema=0.75, selection__temperature=0.5)
+    selection = player.learner.selection
+    before = selection.fitness_A.clone()
+    proposals = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1])
+    record = play(player, state, tasks)
+    rewards = torch.tensor(record["rewards"])
+    assert record["weights"] == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
+    assert torch.allclose(selection.fitness_A, 0.75 * before + 0.25 * rewards)
+    assert state.rewards == record["rewards"]
+    assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
+    assert not state.previous_AD.requires_grad
+    best = [group[int(np.argmax(scores))] for group, scores in
+            zip(record["group_logics"], record["group_rewards"], strict=True)]
+    assert state.logics == best
+    assert state.logics != record["logics"]
+
+
+def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_of_others(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    player, state, tasks = round_player(population__agents=4, population__exposed_peers=2)
+    seen = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(LogicWriter, "propose", lambda self, o, *rest: seen.append(o) or propose(self, o, *rest))
+    logics = list(state.logics)
+    record = play(player, state, tasks)
+    (observed,) = seen
+    assert observed.logics == logics
+    assert observed.rewards == record["rewards"]
+    for agent, peers in enumerate(observed.peers):
+        assert len(set(peers)) == 2
+        assert agent not in peers
