@@ -79,7 +79,7 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
     """Regret from running sums: ``played_sums`` (N,), ``fixed_sums`` (N, K) -> (N,) = max_k fixed - played."""
     played_n, fixed_nk = _finite("played_sums", played_sums, 1), _finite("fixed_sums", fixed_sums, 2)
     if len(played_n) != len(fixed_nk):
-        raise DataError(f"{len(played_n)} played rewards but fixed logics scored for {len(fixed_nk)}: score all of them")
+        raise DataError(f"{len(played_n)} played rewards but fixed logics scored for {len(fixed_nk)}: score all")
     return np.asarray(fixed_nk.max(axis=1) - played_n)
 
 

@@ -165,8 +165,9 @@ class _Training:
             raise CheckpointMismatch(f"{self.out / ROUNDS_FILE} has {len(lines)} rounds, the checkpoint "
                                      f"{saved['round']}; restore the file or start over with resume=False")
         (self.out / ROUNDS_FILE).write_text("".join(lines), encoding="utf-8")
-        return RunState(saved["round"], saved["logics"], saved["rewards"],
-                        tensors["run.previous_AD"].to(self.learner.backbone.device), RegretBook.restore(saved["regret"]))
+        previous = tensors["run.previous_AD"].to(self.learner.backbone.device)
+        return RunState(saved["round"], saved["logics"], saved["rewards"], previous,
+                        RegretBook.restore(saved["regret"]))
 
     def _same(self, identity: dict[str, Any]) -> None:
         differing = sorted(k for k in self.identity if identity.get(k) != self.identity[k])
