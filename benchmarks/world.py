@@ -28,6 +28,7 @@ from compevo_core.newspool import NewsPool
 from compevo_core.population import KINDS
 from compevo_core.prior import make_tasks
 from compevo_core.prompts import SEED_LOGICS
+from compevo_core.regret import RegretBook
 from compevo_core.rounds import RoundPlayer, RunState
 from compevo_core.scaling import Scaler
 from compevo_core.strategy import NewsChooser, StrategyExecutor
@@ -60,9 +61,9 @@ _QUICK = {"backbone.context_tokens": 1024, "evolution.logic_tokens": 24}
 
 
 def configuration(agents: int, *, quick: bool, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The preset ``default`` with ``agents`` agents, or the preset ``tiny`` for a quick look."""
+    """The preset ``default`` with ``agents`` agents and no comparators of regret; ``tiny`` for a quick look."""
     config = RunConfig.preset("tiny" if quick else "default")
-    fixed = {"population.agents": agents} | (_QUICK if quick else {})
+    fixed = {"population.agents": agents, "run.fixed_logics": 0} | (_QUICK if quick else {})
     return config.with_overrides(fixed | dict(overrides or {}))
 
 
@@ -172,7 +173,8 @@ class World:
     def state(self, player: RoundPlayer) -> RunState:
         """Where round 0 begins."""
         zeros = [0.0] * len(self.logics)
-        return RunState(0, list(self.logics), zeros, player.writer.encode_texts(self.logics), list(zeros))
+        return RunState(0, list(self.logics), zeros, player.writer.encode_texts(self.logics),
+                        RegretBook.start(len(self.logics), self.config.run.fixed_logics))
 
     def play(self, player: RoundPlayer, state: RunState, number: int) -> dict[str, Any]:
         """Our round on the windows of day ``number``."""

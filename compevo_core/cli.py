@@ -1,10 +1,11 @@
-"""The command line: ``compevo train | predict | evaluate | table | report | params | demo``.
+"""The command line: ``compevo train | predict | evaluate | lud | table | report | params | demo``.
 
 What belongs here: arguments, one call into the library each, and what is printed.
 What does not: anything worth calling from elsewhere. Heavy modules are imported inside the commands, so that
 ``compevo --help`` answers at once.
 """
 
+import importlib
 import json
 import runpy
 import tomllib
@@ -146,6 +147,33 @@ def evaluate(
     write_rows(results / f"{experiment}.csv", pl.concat(rows))
     keep_config(results, population.config)
     typer.echo(headline_of(results))
+
+
+@app.command()
+def lud(
+    run: Run,
+    judge: Annotated[list[str] | None, typer.Option(help="local or endpoint (COMPEVO_JUDGE_URL); may be given twice.")]
+    = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Updates of an agent that a judge sees, evenly spaced.")] = 8,
+    encoder: Annotated[str, typer.Option(help="Encoder of the logics; empty: the run's own.")] = "",
+) -> None:
+    """Measure how much the logics of a run changed (LUD); writes lud.json and lud.csv into its folder."""
+    from compevo_core.artifact import read_config
+    from compevo_core.encoder import load_encoder
+    from compevo_core.lud_run import BackboneJudge, measure_lud
+
+    trained, judges = read_config(run), []
+    for name in judge or ["local"]:
+        if name not in ("local", "endpoint"):
+            raise ConfigError(f"--judge {name!r} is not local or endpoint")
+        judges.append(BackboneJudge(trained.backbone) if name == "local" else _endpoint_judge())
+    found = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    typer.echo(json.dumps(found, indent=1))
+
+
+def _endpoint_judge() -> Any:  # noqa: ANN401 - EndpointJudge, imported late
+    # The network belongs to the pipeline; the core names it only here, at its edge.
+    return importlib.import_module("compevo_pipeline.judges").endpoint_from_environment()
 
 
 @app.command()

@@ -160,6 +160,8 @@ class RunConfigSection(_Section):
     validate_every: int = _setting(50, "rounds between validations; 0 = never", low=0)
     validation_windows: int = _setting(60, "evenly spaced validation windows; 0 = all", low=0)
     checkpoint_every: int = _setting(10, "rounds between checkpoints", low=1)
+    fixed_logics: int = _setting(2, "fixed seed logics K an agent's regret is measured against, scored each round "
+                                    "without gradient (theorem B.3.2); 0 = off", low=0, high=10)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ A judge sees a pair of logics and nothing else: no method, agent, round or score
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -40,6 +41,8 @@ Return only a valid JSON object. The values must be either 0 or 1.
   "evidence_recombination": 1
 }}"""
 LOGIC_CHARACTERS = 4000
+PROMPT_HASH = hashlib.sha256(f"{SYSTEM_PROMPT}\n{USER_PROMPT}".encode()).hexdigest()[:16]
+"""Identifies the prompt in result files."""
 
 Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Sends the JSON body of a chat completion and returns the JSON answer."""

@@ -7,8 +7,8 @@ What does not: prompts and judges (``judge``), encoders (``encoder``), plots.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -67,11 +67,14 @@ def logic_update_degree(delta: npt.ArrayLike, rius_scores: npt.ArrayLike) -> Flo
 
 
 def lud_table(logics: Sequence[Sequence[str]], encode: Callable[[list[str]], npt.ArrayLike],
-              judge: Callable[[list[tuple[str, str]]], Sequence[Indicators]]) -> pl.DataFrame:
+              judge: Callable[[list[tuple[str, str]]], Sequence[Indicators | None]], *,
+              judged_rounds: Collection[int] | None = None) -> pl.DataFrame:
     """LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
     ``logics``: rounds x agents, as in ``rounds.jsonl``; row ``round`` compares round with round - 1. An unchanged text
     is not sent to the judge: its Delta and LUD are 0 whatever the verdict; it is flagged ``unchanged_text``.
+    Rows outside ``judged_rounds`` (None: all are judged), and rows for which the judge gave None, have a Delta only;
+    their indicators, RIUS and LUD are null.
     """
     if len({len(row) for row in logics}) > 1:
         raise DataError("rounds have different numbers of agents: give one logic per agent and round")
@@ -85,13 +88,27 @@ def lud_table(logics: Sequence[Sequence[str]], encode: Callable[[list[str]], npt
     same = np.array([before == after for before, after in pairs])
     delta = update_magnitude(vectors[[row_of[a] for a, _ in pairs]], vectors[[row_of[b] for _, b in pairs]])
     delta[same] = 0.0
-    verdicts = iter(judge([pair for pair, equal in zip(pairs, same, strict=True) if not equal]))
-    marks = [(0, 0) if equal else _marks(next(verdicts)) for equal in same]
-    shift, recombination = np.array(marks).T
+    chosen = [judged_rounds is None or t in judged_rounds for t, _ in keys]
+    verdicts = iter(judge([pair for pair, equal, wanted in zip(pairs, same, chosen, strict=True)
+                           if wanted and not equal]))
+    marks = [(None if not wanted else (0, 0) if equal else _marks_or_none(next(verdicts)))
+             for equal, wanted in zip(same, chosen, strict=True)]
+    known = [k for k, mark in enumerate(marks) if mark is not None]
+    shift, recombination = np.array([mark for mark in marks if mark is not None], dtype=np.int64).reshape(-1, 2).T
     score = rius(shift, recombination)
+
+    def spread(values: npt.NDArray[Any]) -> list[Any]:
+        cells = dict(zip(known, values.tolist(), strict=True))
+        return [cells.get(k) for k in range(len(keys))]
+
     return pl.DataFrame({"round": [t for t, _ in keys], "agent": [i for _, i in keys], "delta": delta,
-                         "strategy_shift": shift, "evidence_recombination": recombination, "rius": score,
-                         "lud": logic_update_degree(delta, score), "unchanged_text": same}, schema=LUD_SCHEMA)
+                         "strategy_shift": spread(shift), "evidence_recombination": spread(recombination),
+                         "rius": spread(score), "lud": spread(logic_update_degree(delta[known], score)),
+                         "unchanged_text": same}, schema=LUD_SCHEMA)
+
+
+def _marks_or_none(verdict: Indicators | None) -> tuple[int, int] | None:
+    return None if verdict is None else _marks(verdict)
 
 
 def _marks(verdict: Indicators) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from compevo_core.learner import Learner
 from compevo_core.logics import LogicWriter, Observation, Proposal
 from compevo_core.objective import LossTerms, diversity_loss, pruning_loss, require_finite
 from compevo_core.population import LOGIC
+from compevo_core.regret import RegretBook, fixed_logics
 from compevo_core.selection import aggregate, forecast_error, reward
 from compevo_core.strategy import StrategyExecutor
 from compevo_core.theory import aggregate_best_response_gap, best_response_gap, gradient_conflict_from_products
@@ -34,7 +35,7 @@ class RunState:
     logics: list[str]
     rewards: list[float]
     previous_AD: Tensor
-    regret: list[float]
+    regret: RegretBook
 
 
 @dataclasses.dataclass
@@ -80,13 +81,13 @@ class RoundPlayer:
         gap = aggregate_best_response_gap(_host(group_AGBH), _host(played_ABH), _host(weights_A), _host(truth_BH),
                                           metric=metric)
         own = best_response_gap(_host(group_AG), _host(reward(played_ABH, truth_BH, metric)))
-        state.regret = [total + float(step) for total, step in zip(state.regret, own, strict=True)]
+        beside_AK, fixed_unread = self._beside(state.logics, [tasks[i] for i in picked], truth_BH)
         losses, watched = self._update(state, proposal, group_AG, done)
-        record |= watched | {
+        record |= watched | state.regret.add(beside_AK, own) | {
             "loss": losses.total(self.config.objective) + done.tokens, "loss_pred": losses.pred,
             "loss_tokens": done.tokens, "loss_pg": losses.pg, "loss_div": losses.div, "loss_prune": losses.prune,
-            "best_response_gap": gap.tolist(), "regret": list(state.regret),
-            "unread_answers": done.failures + unread,
+            "best_response_gap": gap.tolist(),
+            "unread_answers": done.failures + unread, "fixed_unread_answers": fixed_unread,
             "answers": played_ABH.shape[0] * len(tasks) + group_AG.numel() * len(picked),
             "unique_news": self._unique_news(state.logics, tasks)}
         self.learner.selection.update(reward_A)
@@ -96,6 +97,19 @@ class RoundPlayer:
         state.previous_AD = proposal.candidate_AD.detach()
         state.round += 1
         return record
+
+    def _beside(self, logics: Sequence[str], tasks: Sequence[Task], truth_BH: Tensor
+                ) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
+        """Rewards (A, 1 + K) of the played logics and their fixed comparators, and how many answers were unreadable.
+
+        All of them are scored together, apart from the group and without dropout, so that the comparison is of like
+        with like and that measuring it moves no number of the training.
+        """
+        if not (count := self.config.run.fixed_logics):
+            return np.zeros((len(logics), 0), dtype=np.float32), 0
+        groups = [[logic, *fixed] for logic, fixed in zip(logics, fixed_logics(len(logics), count), strict=True)]
+        values_AGBH, unread = self.executor.forecast_groups(groups, tasks)
+        return _host(-forecast_error(values_AGBH, truth_BH, self.config.objective.metric).mean(-1)), unread
 
     def _forecast(self, state: RunState, tasks: Sequence[Task]) -> _Forecasts:
         """Strategy execution and the backward pass of L_pred, a few windows at a time."""

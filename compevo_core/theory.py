@@ -75,6 +75,14 @@ def aggregate_best_response_gap(group_forecasts: npt.ArrayLike, played_forecasts
     return np.asarray(np.maximum(played_loss - _masked_loss(switched_agbh, truth_bh, metric).min(axis=1), 0.0))
 
 
+def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> FloatArray:
+    """Regret from running sums: ``played_sums`` (N,), ``fixed_sums`` (N, K) -> (N,) = max_k fixed - played."""
+    played_n, fixed_nk = _finite("played_sums", played_sums, 1), _finite("fixed_sums", fixed_sums, 2)
+    if len(played_n) != len(fixed_nk):
+        raise DataError(f"{len(played_n)} played rewards but fixed logics scored for {len(fixed_nk)}: score all")
+    return np.asarray(fixed_nk.max(axis=1) - played_n)
+
+
 def cumulative_regret(played_rewards: npt.ArrayLike, fixed_rewards: npt.ArrayLike) -> FloatArray:
     """Regret against the best fixed logic in hindsight: max_k sum_s r_k(s) - sum_s r_played(s).
 
@@ -85,9 +93,7 @@ def cumulative_regret(played_rewards: npt.ArrayLike, fixed_rewards: npt.ArrayLik
     forecast adapters learn.
     """
     played_t, fixed_tk = _finite("played_rewards", played_rewards, 1), _finite("fixed_rewards", fixed_rewards, 2)
-    if len(played_t) != len(fixed_tk):
-        raise DataError(f"{len(played_t)} rounds played but fixed logics scored on {len(fixed_tk)}: score them on all")
-    return np.asarray(np.cumsum(fixed_tk, axis=0).max(axis=1) - np.cumsum(played_t))
+    return regret_of_sums(np.cumsum(played_t), np.cumsum(fixed_tk, axis=0))
 
 
 def cumulative_group_regret(played_rewards: npt.ArrayLike, group_rewards: npt.ArrayLike) -> FloatArray:

@@ -27,6 +27,7 @@ from compevo_core.learner import Learner
 from compevo_core.newspool import NewsPool
 from compevo_core.prior import fit_prior, make_tasks, out_of_fold
 from compevo_core.prompts import SEED_LOGICS
+from compevo_core.regret import RegretBook, growth
 from compevo_core.rounds import RoundPlayer, RunState
 from compevo_core.sampler import DaySampler
 from compevo_core.scaling import Scaler
@@ -154,7 +155,8 @@ class _Training:
             (self.out / ROUNDS_FILE).write_text("", encoding="utf-8")
             logics = list(SEED_LOGICS[: self.config.population.agents])
             zeros = [0.0] * len(logics)
-            return RunState(0, logics, zeros, self.player.writer.encode_texts(logics), list(zeros))
+            return RunState(0, logics, zeros, self.player.writer.encode_texts(logics),
+                            RegretBook.start(len(logics), self.config.run.fixed_logics))
         tensors, saved = found
         self._same(saved["identity"])
         self._restore(tensors, saved)
@@ -163,8 +165,9 @@ class _Training:
             raise CheckpointMismatch(f"{self.out / ROUNDS_FILE} has {len(lines)} rounds, the checkpoint "
                                      f"{saved['round']}; restore the file or start over with resume=False")
         (self.out / ROUNDS_FILE).write_text("".join(lines), encoding="utf-8")
-        return RunState(saved["round"], saved["logics"], saved["rewards"],
-                        tensors["run.previous_AD"].to(self.learner.backbone.device), saved["regret"])
+        previous = tensors["run.previous_AD"].to(self.learner.backbone.device)
+        return RunState(saved["round"], saved["logics"], saved["rewards"], previous,
+                        RegretBook.restore(saved["regret"]))
 
     def _same(self, identity: dict[str, Any]) -> None:
         differing = sorted(k for k in self.identity if identity.get(k) != self.identity[k])
@@ -180,7 +183,7 @@ class _Training:
         tensors |= {f"optimizer.{i}.{k}": v for i, slots in optimizer.items() for k, v in slots.items()}
         checkpoint.save(root, state.round, tensors, {
             "identity": self.identity, "round": state.round, "logics": state.logics, "rewards": state.rewards,
-            "regret": state.regret, "drawing": self.drawing.bit_generator.state, "best": self.best,
+            "regret": state.regret.saved(), "drawing": self.drawing.bit_generator.state, "best": self.best,
             "seconds": self.seconds})
 
     def _restore(self, tensors: dict[str, torch.Tensor], saved: dict[str, Any]) -> None:
@@ -242,6 +245,7 @@ class _Training:
             "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
             "equal_groups": sum(r["equal_groups"] for r in records),
             "empty_logics": sum(r["empty_logics"] for r in records),
+            "regret_exponent": growth([r["regret"] for r in records], self.config.run.seed),
             "parse_failure_rate": unread / max(1, sum(r["answers"] for r in records)),
         }
         (self.out / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True), encoding="utf-8")

@@ -6,6 +6,7 @@ What does not: judges and prompts (``judge``). A judge is asked once per distinc
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from compevo_core.errors import DataError
 from compevo_core.judge import Judge, JudgeReplyError, Verdict, judge_messages
 
+log = logging.getLogger(__name__)
 SAVE_EVERY = 16
 
 
@@ -86,24 +88,36 @@ class VerdictCache:
         return rows
 
 
-def judge_pairs(judge: Judge, pairs: Sequence[tuple[str, str]], *, cache: VerdictCache | None = None) -> list[Verdict]:
+def judge_pairs(judge: Judge, pairs: Sequence[tuple[str, str]], *,
+                cache: VerdictCache | None = None) -> list[Verdict | None]:
     """Verdicts for (previous, current) pairs, in order; only pairs that the cache lacks reach the judge.
 
-    What was judged before an error is saved.
+    A reply that is no verdict gives None: to be counted by the caller, and asked again the next time. Any other error
+    ends the work; what was judged before it is saved.
     """
-    store: dict[str, Verdict] = {}
+    store: dict[str, Verdict | None] = {}
     verdicts = []
     try:
         for previous, current in pairs:
             key = content_key(judge.name, previous, current)
-            verdict = store.get(key) or (cache.get(key) if cache is not None else None)
-            if verdict is None:
-                verdict = judge.judge(previous, current)
-                if cache is not None:
-                    cache.put(key, verdict, judge=judge.name)
-            store[key] = verdict
-            verdicts.append(verdict)
+            if key not in store:
+                store[key] = _verdict(judge, previous, current, key, cache)
+            verdicts.append(store[key])
     finally:
         if cache is not None:
             cache.save()
     return verdicts
+
+
+def _verdict(judge: Judge, previous: str, current: str, key: str, cache: VerdictCache | None) -> Verdict | None:
+    known = cache.get(key) if cache is not None else None
+    if known is not None:
+        return known
+    try:
+        verdict = judge.judge(previous, current)
+    except JudgeReplyError as error:
+        log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
+        return None
+    if cache is not None:
+        cache.put(key, verdict, judge=judge.name)
+    return verdict

@@ -24,6 +24,7 @@ USUAL_SECONDS = {
     "models__compevo": 70.0,
     "evaluation__baselines": 8.0,
     "evaluation__test": 30.0,
+    "evaluation__lud": 12.0,
     "ablation__variants": 180.0,
     "leakage__inference_2026": 40.0,
     "report__site": 8.0,

@@ -13,6 +13,7 @@ from compevo_pipeline.assets.news import articles, embeddings
 from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import series_assets
 from compevo_pipeline.assets.training import compevo
+from compevo_pipeline.assets.updates import lud
 from compevo_pipeline.assets.windows import windows_assets
 from compevo_pipeline.checks import all_checks
 from compevo_pipeline.console import plain_logger
@@ -34,7 +35,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Wires the whole graph for one deployment; every argument after ``settings`` replaces a default."""
     every_job = jobs()
-    scored = [baselines, population, variants, inference_2026, site]
+    scored = [baselines, population, lud, variants, inference_2026, site]
     return dg.Definitions(
         assets=[*series_assets(), articles, embeddings, *windows_assets(), compevo, *scored],
         asset_checks=all_checks(),

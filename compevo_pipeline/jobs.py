@@ -27,6 +27,7 @@ def demo_config() -> dict[str, Any]:
         "ablation__variants": {"preset": "demo", "rounds": 1, "overrides": smaller, "every": 4},
         "evaluation__baselines": {"seeds": 1},
         "evaluation__test": {"scopes": 1},
+        "evaluation__lud": {"pairs": 2},
         "leakage__inference_2026": {"seeds": 1, "every": 5},
     }
     return in_mode(Mode.SAMPLE) | {"ops": {name: {"config": config} for name, config in ops.items()}}

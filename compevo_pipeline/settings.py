@@ -9,7 +9,7 @@ below ``<home>/real``.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -72,6 +72,15 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """An OpenAI-compatible endpoint that judges logic updates; the key is in no text made from this."""
+
+    url: str
+    model: str
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How this deployment runs."""
 
@@ -79,6 +88,7 @@ class Settings:
     mode: Mode
     archive: Path | None = None
     preset: str = ""
+    judge: JudgeSettings | None = None
 
     def layout(self, mode: Mode) -> Layout:
         """Folders that data of ``mode`` lives in."""
@@ -90,10 +100,13 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Reads ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE`` and ``COMPEVO_PRESET``.
+        """Reads the variables of this project.
+
+        These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``, and for the judge
+        ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
 
         Raises:
-            ConfigError: an unknown mode, or archive mode without an archive folder.
+            ConfigError: an unknown mode, archive mode without an archive folder, or half a judge.
         """
         env = os.environ if environment is None else environment
         mode = parse_mode(env.get("COMPEVO_MODE") or Mode.SAMPLE)
@@ -104,7 +117,15 @@ class Settings:
                 f"COMPEVO_MODE=archive needs COMPEVO_ARCHIVE to name a folder of archive files; it is {named!r}"
             )
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
-        return cls(home=home, mode=mode, archive=archive, preset=env.get("COMPEVO_PRESET", ""))
+        return cls(home=home, mode=mode, archive=archive, preset=env.get("COMPEVO_PRESET", ""), judge=_judge(env))
+
+
+def _judge(env: Mapping[str, str]) -> JudgeSettings | None:
+    url, model = env.get("COMPEVO_JUDGE_URL", ""), env.get("COMPEVO_JUDGE_MODEL", "")
+    if bool(url) != bool(model):
+        missing = "COMPEVO_JUDGE_MODEL" if url else "COMPEVO_JUDGE_URL"
+        raise ConfigError(f"a judge's endpoint needs both an address and a model: set {missing}, or unset the other")
+    return JudgeSettings(url=url, model=model, key=env.get("COMPEVO_JUDGE_KEY", "")) if url else None
 
 
 def parse_mode(text: str) -> Mode:

@@ -15,6 +15,7 @@ import polars as pl
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
+from compevo_core.lud_run import ROWS_FILE, SUMMARY_FILE
 from compevo_core.report.panels import FILE_NAME, ForecastPanel, read_panels
 from compevo_core.report.rows import header_of, is_result_file, is_synthetic, read_rows
 
@@ -26,13 +27,18 @@ Round = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One training run: its name, configuration, summary and one object a round."""
+    """One training run: its name, configuration, summary, one object a round, and LUD if it was measured.
+
+    ``lud`` is the summary of ``lud.json``, ``lud_rows`` the rows of ``lud.csv``; both empty where LUD was not measured.
+    """
 
     name: str
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
     rounds: Sequence[Round]
     panels: Sequence[ForecastPanel] = ()
+    lud: Mapping[str, Any] = field(default_factory=dict)
+    lud_rows: Sequence[Mapping[str, Any]] = ()
 
     @property
     def agents(self) -> int:
@@ -124,17 +130,19 @@ def _read_checks(path: Path) -> list[tuple[str, bool, str]]:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """One run folder: ``model/config.json`` and ``rounds.jsonl`` must be there, ``metrics.json`` and panels may be."""
+    """One run folder: ``model/config.json`` and ``rounds.jsonl`` must be there; summary, panels and LUD may be."""
     rounds_file = folder / "rounds.jsonl"
     if not rounds_file.exists():
         raise DataError(f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round")
-    panels = folder / FILE_NAME
+    panels, measured = folder / FILE_NAME, (folder / SUMMARY_FILE).exists()
     return RunRecord(
         name=folder.name,
         config=_read_json(folder / "model" / "config.json"),
         summary=_read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {},
         rounds=tuple(_read_lines(rounds_file)),
         panels=read_panels(panels) if panels.exists() else (),
+        lud=_read_json(folder / SUMMARY_FILE) if measured else {},
+        lud_rows=pl.read_csv(folder / ROWS_FILE, infer_schema_length=None).to_dicts() if measured else (),
     )
 
 

@@ -1,7 +1,7 @@
 """One training run as HTML: what was trained, curves by round, theory instruments, logics.
 
-What belongs here: which plots a run shows and what they mean, the table of logics (untrusted model text, escaped).
-What does not: the drawing (``training_plots``).
+What belongs here: which parts a run has, its training plots, the table of logics (untrusted model text, escaped).
+What does not: the drawing (``training_plots``), the instruments (``theory_section``), LUD (``lud_section``).
 """
 
 import html
@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 from compevo_core.report import training_plots as plots
 from compevo_core.report.figures import to_html
 from compevo_core.report.inputs import Round, RunRecord
+from compevo_core.report.lud_section import lud_html
 from compevo_core.report.tables import Table
 from compevo_core.report.tables import to_html as table_html
+from compevo_core.report.theory_section import theory_html
 from compevo_core.report.wording import duration, number
 
 SHOWN_ROUNDS = 6
@@ -32,10 +34,10 @@ def parts(run: RunRecord) -> list[tuple[str, str, str]]:
     if not run.rounds:
         return []
     found = [("training", "Training", _training(run)), ("logics", "Logics by round", _logics(run))]
-    if any(plots.has(run, key) for key in ("best_response_gap", "regret", "gradient_conflict")):
-        found.append(("theory", "Theory instruments", _theory(run)))
-    if plots.has(run, "lud"):
-        found.append(("lud", "Logic update degree", _lud(run)))
+    if any(plots.has(run, key) for key in ("best_response_gap", "group_regret", "gradient_margin")):
+        found.append(("theory", "Theory instruments", theory_html(run)))
+    if run.lud:
+        found.append(("lud", "Logic update degree", lud_html(run)))
     return found
 
 
@@ -70,8 +72,9 @@ def _training(run: RunRecord) -> str:
             ),
             _figure(
                 plots.policy(run),
-                "The policy step: distance to the frozen reference, share clipped, gradient norm, spread of weights.",
-                f"Four line plots by round: KL, share clipped, gradient norm, entropy of the weights, {who}.",
+                "The policy step: distance to the frozen reference, share clipped, and whether the regularisers pull "
+                "with the main loss (1), across it (0) or against it (-1).",
+                f"Three line plots by round: KL, share clipped, cosine of the two gradients, {who}.",
             ),
             _equal_groups(run),
         )
@@ -83,27 +86,6 @@ def _equal_groups(run: RunRecord) -> str:
     groups = run.agents * len(run.rounds)
     text = f"Groups whose samples all earned the same reward, and so taught nothing: {equal} of {groups}."
     return f'<p class="quiet">{html.escape(text)}</p>'
-
-
-def _theory(run: RunRecord) -> str:
-    text = (
-        "A gap near zero means that no agent alone could have lowered the group's error by its best sampled logic; "
-        "regret that flattens means that agents stopped losing ground to their own samples. Measured on sampled logics "
-        "only: these are instruments, not proof of an equilibrium."
-    )
-    return f"<p>{html.escape(text)}</p>" + _figure(
-        plots.theory(run),
-        "Best-response gap and cumulative regret by agent; cosine between the main gradient and the regularisers'.",
-        "Three line plots by round: best-response gap, cumulative regret, gradient conflict.",
-    )
-
-
-def _lud(run: RunRecord) -> str:
-    return _figure(
-        plots.update_degree(run),
-        "Logic update degree by agent; zero where the judge saw only rephrasing.",
-        "Line plot of the logic update degree by round, one line an agent.",
-    )
 
 
 def _figure(figure: Figure, caption: str, alt: str) -> str:

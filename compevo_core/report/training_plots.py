@@ -1,7 +1,7 @@
 """Plots of one training run, from its rounds: losses, rewards, selection, policy, theory instruments.
 
 What belongs here: lines by round. A missing value leaves a gap.
-What does not: smoothing, fitting or any number that is not in ``rounds.jsonl``.
+What does not: smoothing, fitting or any number that is not in ``rounds.jsonl`` or ``lud.csv``.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.report.figures import ACCENT, INK, agent_style, axes, legend, title
+from compevo_core.report.figures import ACCENT, INK, MUTED, agent_style, axes, legend, title
 from compevo_core.report.inputs import RunRecord
 
 LOSSES = (
@@ -66,44 +66,62 @@ def selection(run: RunRecord) -> Figure:
 
 
 def policy(run: RunRecord) -> Figure:
-    """What the policy step did: divergence, clipping, gradient norm, spread of weights."""
-    figure, cells = axes(1, 4, height=2.5, width=10.6)
+    """What the policy step did: divergence, clipping, and how the two gradients stood to each other."""
+    figure, cells = axes(1, 3, height=2.5, width=10.6)
     for axis, (key, name) in zip(
         cells,
-        (
-            ("kl", "KL to the reference"),
-            ("clip_fraction", "Share clipped"),
-            ("grad_norm", "Gradient norm"),
-            ("weight_entropy", "Weight entropy"),
-        ),
+        (("kl", "KL to the reference"), ("clip_fraction", "Share clipped"), ("gradient_conflict", "Gradient cosine")),
         strict=True,
     ):
         _line(axis, run, key, color=ACCENT)
         title(axis, name)
+    cells[-1].axhline(0.0, color=INK, linewidth=0.8)
     return _rounds(figure, run, *cells)
 
 
 def theory(run: RunRecord) -> Figure:
-    """Best-response gap, cumulative regret and gradient conflict (paper appendix B)."""
-    figure, (gap, regret, conflict) = axes(1, 3, height=2.8, width=10.6)
-    _agents(gap, run, "best_response_gap")
-    title(gap, "Best-response gap")
-    _agents(regret, run, "regret")
-    title(regret, "Cumulative regret")
-    _line(conflict, run, "gradient_conflict", color=ACCENT)
-    conflict.axhline(0.0, color=INK, linewidth=0.8)
-    title(conflict, "Gradient conflict (cosine)")
+    """The instruments of paper appendix B: gap, the two regrets, conflict margin, gradient norm, weight entropy."""
+    figure, cells = axes(2, 3, height=2.7, width=10.6)
+    gap, regret, group, margin, norm, entropy = cells
+    for axis, key, name in ((gap, "best_response_gap", "Best-response gap"),
+                            (group, "group_regret", "Regret against the group's best")):  # fmt: skip
+        _agents(axis, run, key)
+        title(axis, name)
+    if has_fixed_regret(run):
+        _agents(regret, run, "regret")
+        regret.axhline(0.0, color=INK, linewidth=0.8)
+    else:
+        regret.text(0.5, 0.5, "not measured", ha="center", va="center", color=MUTED, transform=regret.transAxes)
+    title(regret, "Regret against the best fixed logic")
+    for axis, key, name in ((margin, "gradient_margin", "Gradient-conflict margin"),
+                            (norm, "grad_norm", "Gradient norm"),
+                            (entropy, "weight_entropy", "Weight entropy (nats)")):  # fmt: skip
+        _line(axis, run, key, color=ACCENT)
+        title(axis, name)
+    margin.axhline(0.0, color=INK, linewidth=0.8)
     legend(gap)
-    return _rounds(figure, run, gap, regret, conflict)
+    return _rounds(figure, run, *cells)
+
+
+def has_fixed_regret(run: RunRecord) -> bool:
+    """Whether ``regret`` was measured against fixed logics; runs of older versions meant their group by it."""
+    return has(run, "fixed_rewards") and has(run, "regret")
 
 
 def update_degree(run: RunRecord) -> Figure:
-    """Logic update degree of each agent by round."""
-    figure, (axis,) = axes(1, 1, height=2.8, width=8)
-    _agents(axis, run, "lud")
-    title(axis, "Logic update degree (LUD)")
-    legend(axis)
-    return _rounds(figure, run, axis)
+    """Distance of each agent's logic from the one before by round, and LUD where the first judge saw the update."""
+    figure, (distance, judged) = axes(1, 2, height=2.8, width=10.6)
+    first = run.lud_rows[0]["judge"]
+    rows = [row for row in run.lud_rows if row["judge"] == first]
+    for axis, key, style in ((distance, "delta", {}), (judged, "lud", {"marker": "o", "markersize": 3.5})):
+        for agent in range(run.agents):
+            points = [(row["round"], row[key]) for row in rows if row["agent"] == agent and row[key] is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), **(agent_style(agent) | style))
+    title(distance, "Distance to the previous logic")
+    title(judged, "LUD of judged updates")
+    legend(distance)
+    return _rounds(figure, run, distance, judged)
 
 
 def has(run: RunRecord, key: str) -> bool:

@@ -20,6 +20,7 @@ from compevo_pipeline.runs import current, has_run
     deps=[
         dg.AssetKey(["evaluation", "baselines"]),
         dg.AssetKey(["evaluation", "test"]),
+        dg.AssetKey(["evaluation", "lud"]),
         dg.AssetKey(["ablation", "variants"]),
         dg.AssetKey(["leakage", "inference_2026"]),
     ],

@@ -122,8 +122,12 @@ def rounds(count: int = 24, agents: int = 3) -> list[dict[str, Any]]:
                 "candidates": ["x"] * agents,
                 "equal_groups": int(number % 9 == 0),
                 "best_response_gap": gap.tolist(),
-                "regret": regret.tolist(),
+                "group_regret": regret.tolist(),
+                "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
+                "fixed_rewards": [[-0.2, -0.3]] * agents,
+                "played_rewards": [-0.25] * agents,
                 "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
+                "gradient_margin": 1.0 + 0.1 * math.cos(number),
                 "unique_news": [4] * agents,
             }
         )
@@ -158,6 +162,56 @@ def panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
     return ForecastPanel(**(values | changes))
 
 
+def fitted(exponent: float | None, low: float | None, high: float | None, reason: str = "") -> dict[str, Any]:
+    """A fitted exponent as ``metrics.json`` holds it."""
+    return {"exponent": exponent, "low": low, "high": high, "n_used": 21, "n_left_out": 3, "reason": reason}
+
+
+EXPONENTS = {
+    "agents": [fitted(0.52, 0.31, 0.74), fitted(0.95, 0.8, 1.12), fitted(None, None, None, "fewer than 8 rounds")],
+    "mean": fitted(1.4, 1.2, 1.6),
+}
+
+
+def judged(name: str, failures: int) -> dict[str, Any]:
+    """What ``lud.json`` says of one judge."""
+    said = {"pairs": 8, "unchanged": 2, "mean_strategy_shift": 0.5, "mean_evidence_recombination": 0.25}
+    agents = [said | {"agent": agent, "mean_rius": 0.75, "mean_lud": 0.1234 + agent} for agent in range(3)]
+    return {"name": name, "asked": 18, "failures": failures, "agents": agents}
+
+
+LUD: dict[str, Any] = {
+    "artifact_hash": "a0",
+    "encoder": "packaged:minilm",
+    "prompt_hash": "feedfacefeedface",
+    "updates_an_agent": 23,
+    "judged_rounds": [1, 4, 7, 10, 14, 17, 20, 23],
+    "agents": [{"agent": a, "first_to_last": 0.41 + a, "mean_delta": 0.21, "unchanged": a} for a in range(3)],
+    "judges": [judged("local:packaged:smollm2-135m/float32", 0), judged("endpoint:m-1", 2)],
+    "agreement": [
+        {
+            "first": "local:packaged:smollm2-135m/float32",
+            "second": "endpoint:m-1",
+            "n": 16,
+            "kappa_gate": 0.61,
+            "kappa_strategy_shift": None,
+            "kappa_evidence_recombination": 0.12,
+            "pearson_lud": 0.77,
+        }
+    ],
+}
+
+
+def lud_rows() -> list[dict[str, Any]]:
+    """Rows as ``lud.csv`` holds them: a distance every round, LUD where judged."""
+    return [
+        {"round": t, "agent": a, "judge": one["name"], "delta": 0.2, "lud": 0.2 if t in LUD["judged_rounds"] else None}
+        for one in LUD["judges"]
+        for t in range(1, 24)
+        for a in range(3)
+    ]
+
+
 def run() -> RunRecord:
     """A run with two panels."""
     config = {
@@ -169,7 +223,9 @@ def run() -> RunRecord:
     return RunRecord(
         name="electricity",
         config=config,
-        summary={"config_hash": CONFIG_HASH},
+        summary={"config_hash": CONFIG_HASH, "artifact_hash": "a0", "regret_exponent": EXPONENTS},
+        lud=LUD,
+        lud_rows=lud_rows(),
         rounds=rounds(),
         panels=(panel(), panel("QLD1", news=())),
     )

@@ -12,7 +12,7 @@ from compevo_core.errors import ConfigError
 RUNNER = CliRunner()
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "table", "report", "params", "demo"])
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "lud", "table", "report", "params", "demo"])
 def test_every_command_explains_itself(command):
     result = RUNNER.invoke(app, [command, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output

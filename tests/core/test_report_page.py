@@ -1,13 +1,18 @@
 """The page: complete, self-contained, escaped, the same each time."""
 
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import polars as pl
-from report_samples import HOSTILE, inputs, panel, rounds, rows, run
+from lud_fixtures import LOGICS, Scripted, finished_run
+from report_samples import HOSTILE, LUD, inputs, panel, rounds, rows, run
 
+from compevo_core.encoder import HashingEncoder
+from compevo_core.lud_run import measure_lud
 from compevo_core.report import render_page, write_report
-from compevo_core.report.inputs import RunRecord
+from compevo_core.report.inputs import RunRecord, read_run
 from compevo_core.report.rows import empty_rows
 
 VOID = {"meta", "img", "br"}
@@ -111,11 +116,52 @@ def test_a_report_without_rows_or_runs_still_says_so():
     parsed(page)
 
 
-def test_lud_is_shown_only_where_it_was_measured():
-    with_lud = [entry | {"lud": [0.1, 0.0, 0.3]} for entry in rounds(4)]
-    measured = RunRecord(name="a", config={}, summary={}, rounds=with_lud)
-    assert "Logic update degree" in render_page(inputs(runs=(measured,), rows=empty_rows()))
-    assert "<h2>Logic update degree</h2>" not in PAGE
+def page_of(**changes: object) -> str:
+    return render_page(inputs(runs=(replace(run(), **changes),), rows=empty_rows()))
+
+
+def test_the_growth_of_regret_is_said_in_words_with_its_interval_or_its_reason():
+    assert "<td>0.31 to 0.74</td>" in PAGE
+    assert "below 1: sublinear over these 24 rounds; not a proof" in PAGE
+    assert "the interval holds 1: sublinear growth is not shown" in PAGE
+    assert "no fit: fewer than 8 rounds" in PAGE
+    assert "above 1: faster than in proportion" in PAGE
+
+
+def test_a_run_without_fixed_logics_says_that_regret_was_not_measured():
+    unmeasured = [one | {"regret": None, "fixed_rewards": None, "played_rewards": None} for one in rounds(3)]
+    page = page_of(rounds=unmeasured, summary={"regret_exponent": None})
+    assert "was not measured in this run" in page and "Growth of regret" not in page
+    assert "was not measured in this run" not in PAGE
+    older = [{k: v for k, v in one.items() if k != "fixed_rewards"} for one in rounds(3)]
+    assert "was not measured in this run" in page_of(rounds=older)
+
+
+def test_lud_is_shown_by_agent_and_judge_with_agreement_and_the_caveat_of_a_small_judge():
+    for part in ("Logic update degree</h2>", "<td>0.1234</td>", "8 of 23 updates an agent", "2 of 18 by endpoint:m-1",
+                 "<td>0.6100</td>", "135 million parameters, too few", "Encoder: packaged:minilm"):  # fmt: skip
+        assert part in PAGE, part
+    only_endpoint = LUD | {"judges": LUD["judges"][1:], "agreement": []}
+    page = page_of(lud=only_endpoint)
+    assert "too few" not in page and "Agreement of judges" not in page
+
+
+def test_lud_is_shown_only_where_it_was_measured_and_of_this_very_model():
+    assert "Logic update degree</h2>" not in page_of(lud={}, lud_rows=())
+    stale = page_of(lud=LUD | {"artifact_hash": "other"})
+    assert "of an earlier training" in stale and "Judged updates" not in stale
+
+
+def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
+    found = measure_lud(finished_run(tmp_path / "run"), [Scripted()], HashingEncoder())
+    entries = zip(rounds(len(LOGICS), agents=2), LOGICS, strict=True)
+    lines = [json.dumps(entry | {"logics": list(logics)}) + "\n" for entry, logics in entries]
+    (tmp_path / "run" / "rounds.jsonl").write_text("".join(lines))
+    record = read_run(tmp_path / "run")
+    assert record.lud == found
+    page = render_page(inputs(runs=(record,), rows=empty_rows()))
+    assert "Judged updates" in page and ">scripted</td>" in page
+    parsed(page)
 
 
 def test_one_round_is_enough_for_every_plot():

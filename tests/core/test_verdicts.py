@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compevo_core import verdicts
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, SourceTransient
 from compevo_core.judge import ANSWERS, JudgeReplyError, Verdict
 from compevo_core.verdicts import VerdictCache, content_key, judge_pairs
 
@@ -14,12 +14,12 @@ from compevo_core.verdicts import VerdictCache, content_key, judge_pairs
 class Counting:
     """A judge by text length that counts its questions and may fail at one of them."""
 
-    def __init__(self, name: str = "counting", fail_at: int = -1) -> None:
-        self.name, self.asked, self._fail_at = name, 0, fail_at
+    def __init__(self, name: str = "counting", fail_at: int = -1, error: Exception | None = None) -> None:
+        self.name, self.asked, self._fail_at, self._error = name, 0, fail_at, error
 
     def judge(self, previous: str, current: str) -> Verdict:
         if self.asked == self._fail_at:
-            raise JudgeReplyError("no answer")
+            raise self._error
         self.asked += 1
         return ANSWERS[len(current) % 4]
 
@@ -55,9 +55,18 @@ def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatc
 
 def test_what_was_judged_before_a_failure_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
-    with pytest.raises(JudgeReplyError):
-        judge_pairs(Counting(fail_at=1), PAIRS, cache=VerdictCache(path))
+    with pytest.raises(SourceTransient):
+        judge_pairs(Counting(fail_at=1, error=SourceTransient("status 503")), PAIRS, cache=VerdictCache(path))
     assert len(VerdictCache(path)) == 1
+
+
+def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    torn = Counting(fail_at=1, error=JudgeReplyError("prose"))
+    assert judge_pairs(torn, PAIRS, cache=VerdictCache(path)) == [ANSWERS[2], None, ANSWERS[2]]
+    whole = Counting()
+    assert judge_pairs(whole, PAIRS, cache=VerdictCache(path)) == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
+    assert whole.asked == 1
 
 
 def test_a_crash_while_saving_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch) -> None:

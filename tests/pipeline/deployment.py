@@ -62,7 +62,7 @@ class Deployment:
         )
 
 
-def deploy(home, **overrides):
-    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny")
+def deploy(home, *, judge=None, **overrides):
+    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", judge=judge)
     wired = {"feeds": few_feeds(), "launchers": InlineLaunchers(), "clock": FixedClock()} | overrides
     return Deployment(home=home, defs=build_defs(settings, **wired), instance=dg.DagsterInstance.ephemeral())

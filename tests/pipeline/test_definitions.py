@@ -19,15 +19,22 @@ GRAPH = {
     },
     "evaluation/baselines": {f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")},
     "evaluation/test": {"evaluation/baselines", "models/compevo"},
+    "evaluation/lud": {"models/compevo"},
     "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
     "models/compevo": {"news/embeddings", *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic"))},
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
-    "report/site": {"ablation/variants", "evaluation/baselines", "evaluation/test", "leakage/inference_2026"},
+    "report/site": {
+        "ablation/variants",
+        "evaluation/baselines",
+        "evaluation/test",
+        "evaluation/lud",
+        "leakage/inference_2026",
+    },
     **{f"series/{d}": set() for d in ("electricity", "exchange", "bitcoin", "traffic")},
     **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in ("electricity", "exchange", "bitcoin", "traffic")},
 }
-PARTITIONED = {"models/compevo", "evaluation/baselines", "evaluation/test", "ablation/variants"}
+PARTITIONED = {"models/compevo", "evaluation/baselines", "evaluation/test", "evaluation/lud", "ablation/variants"}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
     assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles", "news/embeddings"}
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
-        "models/compevo", "evaluation/test", "ablation/variants", "leakage/inference_2026",
+        "models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants", "leakage/inference_2026",
     }  # fmt: skip
 
 

@@ -60,3 +60,17 @@ def test_the_current_run_is_the_last_finished_one(tmp_path):
     set_current(layout, "traffic", "one")
     set_current(layout, "traffic", "two")
     assert current(layout, "traffic") == Path(tmp_path / "runs" / "two")
+
+
+def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the_settings():
+    env = {"COMPEVO_JUDGE_URL": "https://judge.example/v1", "COMPEVO_JUDGE_MODEL": "m", "COMPEVO_JUDGE_KEY": "s3cret"}
+    found = Settings.from_environment(env)
+    assert (found.judge.url, found.judge.model, found.judge.key) == ("https://judge.example/v1", "m", "s3cret")
+    assert "s3cret" not in repr(found) and "s3cret" not in str(found.judge)
+    assert Settings.from_environment({}).judge is None
+
+
+@pytest.mark.parametrize(("given", "missing"), [("URL", "MODEL"), ("MODEL", "URL")])
+def test_half_a_judge_is_refused_with_the_variable_to_set(given, missing):
+    with pytest.raises(ConfigError, match=f"set COMPEVO_JUDGE_{missing}"):
+        Settings.from_environment({f"COMPEVO_JUDGE_{given}": "x"})
