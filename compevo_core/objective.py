@@ -39,14 +39,17 @@ class LossTerms:
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
-    """Stops before the update when a term is NaN or infinite, naming the term, the round and the agents.
+    """Stops before the update when a term is NaN or infinite, naming the term and the round.
+
+    ``per_agent`` is (A,), and then the agents are named too, or one number of them all.
 
     Raises:
         NonFiniteLoss: at least one entry is not finite.
     """
     bad = (~torch.isfinite(per_agent.detach().reshape(-1))).nonzero().flatten().tolist()
     if bad:
+        whose = f" for agent(s) {bad}" if per_agent.dim() else ""
         raise NonFiniteLoss(
-            f"{name} is not finite in round {round_number} for agent(s) {bad}; nothing was updated. "
+            f"{name} is not finite in round {round_number}{whose}; nothing was updated. "
             "Lower optim.forecast_lr or optim.policy_lr, or resume from the last checkpoint with another seed"
         )
