@@ -71,11 +71,13 @@ class Saved:
 
     def agent(self, number: int) -> dict[str, Tensor]:
         """The tensors of one agent."""
-        return load_file(self.folder / _agent_file(number))
+        tensors: dict[str, Tensor] = load_file(self.folder / _agent_file(number))
+        return tensors
 
     def shared(self) -> dict[str, Tensor]:
         """The tensors that belong to no single agent."""
-        return load_file(self.folder / _SHARED)
+        tensors: dict[str, Tensor] = load_file(self.folder / _SHARED)
+        return tensors
 
 
 def save(root: Path, round_number: int, agents: Mapping[int, Mapping[str, Tensor]], shared: Mapping[str, Tensor],
