@@ -141,3 +141,23 @@ def test_a_stop_token_ends_a_sample_and_what_follows_is_masked() -> None:
     for row in range(len(ROWS)):
         if ends[row].any():
             assert kept[row, int(ends[row].nonzero()) + 1:].sum() == 0
+
+
+def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
+    population = _population()
+    embeds, mask = _inputs(population)
+
+    def twice(agents: slice, generators: list[torch.Generator]) -> list[list[int]]:
+        rows, out = slice(2 * agents.start, 2 * agents.stop), []
+        with population.using(LOGIC, agents=agents), torch.no_grad():
+            for _ in range(2):  # the second time tells whether the generators stood where they should
+                ids, kept = population.sample(population.read(embeds[rows], mask[rows]), tokens=12, temperature=5.0,
+                                              stop=list(range(3, 130)), generators=generators)
+                out += [one[k.bool()].tolist() for one, k in zip(ids, kept, strict=True)]
+        return out
+
+    together = twice(slice(0, 3), [torch.Generator().manual_seed(seed) for seed in range(3)])
+    for agent in range(3):
+        alone = twice(slice(agent, agent + 1), [torch.Generator().manual_seed(agent)])
+        assert alone == [together[row] for row in (2 * agent, 2 * agent + 1, 6 + 2 * agent, 7 + 2 * agent)]
+    assert len({len(sample) for sample in together}) > 1  # agents end at different steps
