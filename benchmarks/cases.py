@@ -14,7 +14,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from benchmarks.straightforward import Straightforward, truth
 from benchmarks.world import World, configuration
 from compevo_core.answers import Task
 from compevo_core.grpo import group_advantages
-from compevo_core.logics import Observation
+from compevo_core.logics import Observation, agent_generators
 from compevo_core.rounds import RoundPlayer, _PolicyStep
 from compevo_core.selection import aggregate, forecast_error
 
@@ -84,7 +84,7 @@ def policy_case(agents: int, repeats: int, *, quick: bool, case: str = "policy",
     for number in range(repeats):
         player = world.start_over()
         previous_AD = player.writer.encode_texts(world.logics)
-        sampling = torch.Generator().manual_seed(number)
+        sampling = agent_generators(number, range(agents), world.learner.backbone.device)
         ours.append(_timed(lambda p=player, n=number, b=previous_AD, s=sampling: _policy(p, seen, b, scored[n], s))[0])
     peak = _peak_gb()
     straight = Straightforward(world)
@@ -172,7 +172,7 @@ CASES: dict[str, Callable[..., list[Result]]] = {
 
 
 def _policy(player: RoundPlayer, seen: Observation, previous_AD: torch.Tensor, tasks: list[Task],
-            sampling: torch.Generator) -> None:
+            sampling: Sequence[torch.Generator]) -> None:
     config = player.config
     proposal = player.writer.propose(seen, previous_AD, sampling)
     group_AGBH, _ = player.executor.forecast_groups(proposal.texts, tasks)

@@ -22,7 +22,7 @@ from compevo_core.calendar import Place, calendar_for
 from compevo_core.config import RunConfig
 from compevo_core.encoder import load_encoder
 from compevo_core.learner import Learner
-from compevo_core.logics import LogicWriter, Observation, Proposal
+from compevo_core.logics import LogicWriter, Observation, Proposal, agent_generators
 from compevo_core.news import ARTICLE_SCHEMA
 from compevo_core.newspool import NewsPool
 from compevo_core.population import KINDS
@@ -114,12 +114,12 @@ class _FixedLengthWriter(LogicWriter):
     replay: Replay
 
     def __init__(self, config: RunConfig, learner: Learner) -> None:
-        super().__init__(config, learner.population, learner.fusion)
+        super().__init__(config, learner.population, learner.fusion, learner.exchange)
         self._stop = []
 
-    def propose(self, seen: Observation, previous_AD: Tensor, generator: torch.Generator) -> Proposal:
+    def propose(self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]) -> Proposal:
         """As the writer of the core, with the samples kept."""
-        out = super().propose(seen, previous_AD, generator)
+        out = super().propose(seen, previous_AD, generators)
         self.replay = Replay(seen, out.candidates, out.texts, out.ids_RT, [], previous_AD.detach())
         return out
 
@@ -178,7 +178,7 @@ class World:
 
     def play(self, player: RoundPlayer, state: RunState, number: int) -> dict[str, Any]:
         """Our round on the windows of day ``number``."""
-        sampling = torch.Generator().manual_seed(100 + number)
+        sampling = agent_generators(100 + number, self.learner.exchange.own, self.learner.backbone.device)
         return player.play(state, self.tasks[number], sampling, np.random.default_rng([number, 2]))
 
     @staticmethod

@@ -20,7 +20,7 @@ _PREFIX = "base_model.model."
 
 
 def save_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
-    """Writes one agent's adapter of one kind as a PEFT LoRA folder."""
+    """Writes the adapter of one kind of the population's agent number ``agent`` as a PEFT LoRA folder."""
     folder.mkdir(parents=True, exist_ok=True)
     config = LoraConfig(r=population.config.rank, lora_alpha=population.config.alpha, bias="none",
                         lora_dropout=population.config.dropout, target_modules=list(TARGETS), task_type="CAUSAL_LM",
@@ -28,9 +28,10 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
     config.target_modules = sorted(TARGETS)  # PEFT keeps a set, whose order would change the file from run to run
     config.save_pretrained(folder)
     tensors: dict[str, Tensor] = {}
+    row = population.own.index(agent)
     for name, layer in population.layers.items():
-        tensors[f"{_PREFIX}{name}.lora_A.weight"] = layer.lora_a[kind][agent].detach().cpu().contiguous()
-        tensors[f"{_PREFIX}{name}.lora_B.weight"] = layer.lora_b[kind][agent].detach().cpu().contiguous()
+        tensors[f"{_PREFIX}{name}.lora_A.weight"] = layer.lora_a[kind][row].detach().cpu().contiguous()
+        tensors[f"{_PREFIX}{name}.lora_B.weight"] = layer.lora_b[kind][row].detach().cpu().contiguous()
     save_file(tensors, folder / _FILE, metadata={"format": "pt"})
 
 
@@ -53,6 +54,7 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
     expected = {f"{_PREFIX}{name}.lora_{part}.weight" for name in population.layers for part in "AB"}
     if wrong := sorted(expected ^ tensors.keys()):
         raise CheckpointMismatch(f"{folder} and the backbone differ in {len(wrong)} layer(s), first {wrong[0]}")
+    row = population.own.index(agent)
     for name, layer in population.layers.items():
-        layer.lora_a[kind][agent].copy_(tensors[f"{_PREFIX}{name}.lora_A.weight"])
-        layer.lora_b[kind][agent].copy_(tensors[f"{_PREFIX}{name}.lora_B.weight"])
+        layer.lora_a[kind][row].copy_(tensors[f"{_PREFIX}{name}.lora_A.weight"])
+        layer.lora_b[kind][row].copy_(tensors[f"{_PREFIX}{name}.lora_B.weight"])

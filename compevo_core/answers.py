@@ -44,7 +44,7 @@ class Answers(Protocol):
 
     def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
                train: bool) -> tuple[Tensor, Tensor, int]:
-        """Whole prompts, agent-major, to forecasts (A, B, H), token loss and unreadable answers."""
+        """Whole prompts, agent-major, to forecasts (A, B, H), token losses (A,) and unreadable answers."""
         ...
 
     def continued(self, prefix: Prefix, rest: Sequence[Sequence[int]], agents: int,
@@ -62,7 +62,7 @@ class HeadAnswers:
 
     def __init__(self, population: Population) -> None:
         self.population = population
-        self.module = NumericHead(population.config.agents, population.backbone.hidden_size)
+        self.module = NumericHead(len(population.own), population.backbone.hidden_size)
         self.module.to(population.backbone.device)
 
     def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
@@ -73,7 +73,7 @@ class HeadAnswers:
         ids, mask = pad_rows(rows, pad, left=True, device=device)
         states = self.population.hidden(self.population.embed(ids), mask)[0][:, -1]
         values = self.module(states.reshape(agents, len(tasks), -1)) + _base(tasks, device)
-        return values, values.new_zeros(()), 0
+        return values, values.new_zeros(agents), 0
 
     def continued(self, prefix: Prefix, rest: Sequence[Sequence[int]], agents: int,
                   tasks: Sequence[Task]) -> tuple[Tensor, int]:
@@ -99,7 +99,7 @@ class TextAnswers:
                train: bool) -> tuple[Tensor, Tensor, int]:
         """See :class:`Answers`; the token loss carries the gradient, the forecasts do not."""
         pad, device = self.population.backbone.tokenizer.pad_token_id, self.population.backbone.device
-        loss = self._token_loss(rows, agents, tasks) if train else torch.zeros((), device=device)
+        loss = self._token_loss(rows, agents, tasks) if train else torch.zeros(agents, device=device)
         ids, mask = pad_rows(rows, pad, left=True, device=device)
         with torch.no_grad():
             prefix = self.population.read(self.population.embed(ids), mask)
@@ -118,7 +118,7 @@ class TextAnswers:
     def _generate(self, prefix: Prefix, agents: int, tasks: Sequence[Task]) -> tuple[Tensor, int]:
         tokenizer = self.population.backbone.tokenizer
         ids, mask = self.population.sample(prefix, tokens=HORIZON * _TOKENS_PER_NUMBER, temperature=0.0,
-                                           stop=stop_tokens(tokenizer), generator=None)
+                                           stop=stop_tokens(tokenizer))
         out, failures = [], 0
         for row in range(ids.shape[0]):
             task = tasks[row % len(tasks)]
@@ -132,7 +132,7 @@ class TextAnswers:
         return values.reshape(agents, len(tasks), HORIZON), failures
 
     def _token_loss(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task]) -> Tensor:
-        """Mean negative log-likelihood of the answer tokens; windows with masked targets have no answer text."""
+        """Mean negative log-likelihood of each agent's answer tokens, (A,); masked targets have no answer text."""
         backbone = self.population.backbone
         answers = [self._answer_ids(t) for t in tasks]
         joined = [list(row) + answers[i % len(tasks)] for i, row in enumerate(rows)]
@@ -145,8 +145,8 @@ class TextAnswers:
                 logits = self.population.logits(states[i, -count - 1:-1])
                 losses.append(torch.nn.functional.cross_entropy(logits, ids[i, -count:]))
         if not losses:
-            return states.sum() * 0.0
-        return torch.stack(losses).mean() * agents
+            return states.reshape(agents, -1).sum(1) * 0.0
+        return torch.stack(losses).reshape(agents, -1).mean(1)
 
     def _answer_ids(self, task: Task) -> list[int]:
         if task.truth_H is None or not np.isfinite(task.truth_H).all():

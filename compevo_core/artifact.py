@@ -5,18 +5,17 @@ The folder's hash is the artifact hash: the 2026 inference must leave it as it w
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from compevo_core.adapters import load_adapter, save_adapter
 from compevo_core.baselines import Baseline
-from compevo_core.checkpoint import seal, verify
+from compevo_core.checkpoint import MANIFEST, verify, written_together
 from compevo_core.config import RunConfig
 from compevo_core.learner import Learner
 from compevo_core.population import KINDS
@@ -24,28 +23,29 @@ from compevo_core.prior import save_prior
 from compevo_core.scaling import Scaler
 
 MODEL = "model"
+_HEAD = "head.safetensors"
 _PACKAGES = ("compevo", "torch", "transformers", "peft", "polars", "numpy", "sentence-transformers", "lightgbm")
 
 
 def write_model(run: Path, learner: Learner, logics: list[str], prior: Baseline | None,
                 facts: Mapping[str, Any]) -> str:
-    """Writes ``run/model`` atomically and returns its hash."""
-    part = Path(tempfile.mkdtemp(prefix=".model-", dir=run))
-    for agent in range(learner.config.population.agents):
-        for kind in KINDS:
-            save_adapter(learner.population, agent, kind, part / "adapters" / f"agent_{agent:02d}" / kind)
-    small = {k: v.cpu().contiguous() for k, v in learner.tensors().items() if not k.startswith("adapters.")}
-    save_file(small, part / "state.safetensors")
-    (part / "logics.json").write_text(json.dumps(logics, indent=1), encoding="utf-8")
-    (part / "scaler.json").write_text(learner.scaler.to_json(), encoding="utf-8")
-    (part / "config.json").write_text(json.dumps(learner.config.to_dict(), indent=1, sort_keys=True), encoding="utf-8")
-    save_prior(prior, part)
-    digest = seal(part, facts)
-    target = run / MODEL
-    if target.exists():
-        shutil.rmtree(target)
-    part.rename(target)
-    return digest
+    """Writes ``run/model`` atomically and returns its hash; every process writes its own agents' folders."""
+    target, exchange = run / MODEL, learner.exchange
+    with written_together(run, target, facts, exchange) as part:
+        for row, agent in enumerate(exchange.own):
+            for kind in KINDS:
+                save_adapter(learner.population, agent, kind, _agent(part, agent) / kind)
+            if head := {k: v[row].cpu().contiguous() for k, v in learner.agent_tensors().items() if _is_head(k)}:
+                save_file(head, _agent(part, agent) / _HEAD)
+        if exchange.first:
+            small = {k: v.cpu().contiguous() for k, v in learner.shared_tensors().items()}
+            save_file(small, part / "state.safetensors")
+            (part / "logics.json").write_text(json.dumps(logics, indent=1), encoding="utf-8")
+            (part / "scaler.json").write_text(learner.scaler.to_json(), encoding="utf-8")
+            settings = json.dumps(learner.config.to_dict(), indent=1, sort_keys=True)
+            (part / "config.json").write_text(settings, encoding="utf-8")
+            save_prior(prior, part)
+    return str(json.loads((target / MANIFEST).read_text(encoding="utf-8"))["hash"])
 
 
 def read_config(run: Path) -> RunConfig:
@@ -66,12 +66,15 @@ def read_logics(run: Path) -> list[str]:
 
 def load_into(learner: Learner, run: Path) -> None:
     """Sets a learner's tensors from ``run/model``."""
-    folder = run / MODEL
-    for agent in range(learner.config.population.agents):
+    folder, heads = run / MODEL, []
+    for agent in learner.exchange.own:
         for kind in KINDS:
-            load_adapter(learner.population, agent, kind, folder / "adapters" / f"agent_{agent:02d}" / kind)
-    adapters = {k: v for k, v in learner.tensors().items() if k.startswith("adapters.")}
-    learner.load(adapters | load_file(folder / "state.safetensors"))
+            load_adapter(learner.population, agent, kind, _agent(folder, agent) / kind)
+        file = _agent(folder, agent) / _HEAD
+        heads.append(load_file(file) if file.is_file() else {})
+    adapters = {k: v for k, v in learner.agent_tensors().items() if not _is_head(k)}
+    stacked = {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
+    learner.load(adapters | stacked | load_file(folder / "state.safetensors"))
 
 
 def model_manifest(run: Path) -> dict[str, Any]:
@@ -88,3 +91,11 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed as a package"
     return found
+
+
+def _agent(model: Path, agent: int) -> Path:
+    return model / "adapters" / f"agent_{agent:02d}"
+
+
+def _is_head(name: str) -> bool:
+    return name.startswith("answers.")

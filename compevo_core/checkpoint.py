@@ -1,16 +1,18 @@
 """Checkpoints of a running training: atomic, verified, newest good one first.
 
 What belongs here: writing and reading one folder of tensors and JSON with hashes, choosing among several.
-What does not: what the tensors mean (``learner``, ``trainer``), the finished model (``artifact``).
-A checkpoint counts only with its manifest, which is written last and holds the sha256 of every file.
+What does not: what the tensors mean (``learner``, ``snapshot``), the finished model (``artifact``).
+A checkpoint counts only with its manifest, which is written last and holds the sha256 of every file. There is one file
+an agent and one of what all share, whoever wrote them: any number of processes can go on from it.
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
 import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.exchange import Exchange
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 _KEEP = 2
+_PART = ".part-"
+_SHARED = "shared.safetensors"
 
 
 def seal(folder: Path, facts: Mapping[str, Any]) -> str:
@@ -57,26 +62,82 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def save(root: Path, round_number: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-    """Writes ``root/round_<n>`` through a temporary folder and drops all but the newest two."""
-    root.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=".part-", dir=root))
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, part / "tensors.safetensors")
-    (part / "state.json").write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
-    seal(part, {"round": round_number})
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A checkpoint on disk and its plain values; tensors are read when asked for."""
+
+    folder: Path
+    state: dict[str, Any]
+
+    def agent(self, number: int) -> dict[str, Tensor]:
+        """The tensors of one agent."""
+        tensors: dict[str, Tensor] = load_file(self.folder / _agent_file(number))
+        return tensors
+
+    def shared(self) -> dict[str, Tensor]:
+        """The tensors that belong to no single agent."""
+        tensors: dict[str, Tensor] = load_file(self.folder / _SHARED)
+        return tensors
+
+
+def save(root: Path, round_number: int, agents: Mapping[int, Mapping[str, Tensor]], shared: Mapping[str, Tensor],
+         state: Mapping[str, Any], exchange: Exchange) -> Path:
+    """Writes ``root/round_<n>`` through a temporary folder and drops all but the newest two.
+
+    Every process calls this and writes its own ``agents``; the first writes the rest, and the manifest when all are
+    done. They must see one file system.
+
+    Raises:
+        CheckpointMismatch: the processes' copies of ``shared`` differ.
+    """
     target = root / f"round_{round_number:06d}"
-    if target.exists():
-        shutil.rmtree(target)
-    part.rename(target)
-    for old in _candidates(root)[_KEEP:]:
-        shutil.rmtree(old)
-    for torn in root.glob(".part-*"):
-        shutil.rmtree(torn)
+    with written_together(root, target, {"round": round_number}, exchange) as part:
+        for number, tensors in agents.items():
+            _write(tensors, part / _agent_file(number))
+        exchange.same(f"gates, fusion or fitness after round {round_number}", _digest(shared))
+        if exchange.first:
+            _write(shared, part / _SHARED)
+            (part / "state.json").write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
+    if exchange.first:
+        for old in _candidates(root)[_KEEP:]:
+            shutil.rmtree(old)
     return target
 
 
-def newest_good(root: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest checkpoint that verifies, as (tensors, state); damaged ones are logged and passed over."""
+@contextlib.contextmanager
+def written_together(root: Path, target: Path, facts: Mapping[str, Any], exchange: Exchange) -> Iterator[Path]:
+    """A temporary folder that all processes write into; sealed and moved to ``target`` when the last one is done.
+
+    What an earlier, interrupted writing left in ``root`` is removed.
+    """
+    part = root / f"{_PART}{target.name}"
+    if exchange.first:
+        for torn in root.glob(f"{_PART}*"):
+            shutil.rmtree(torn)
+        part.mkdir(parents=True)
+    exchange.wait()
+    yield part
+    exchange.wait()
+    if exchange.first:
+        seal(part, facts)
+        if target.exists():
+            shutil.rmtree(target)
+        part.rename(target)
+    exchange.wait()
+
+
+def newest_good(root: Path, exchange: Exchange) -> Saved | None:
+    """The newest checkpoint that verifies; damaged ones are logged and passed over.
+
+    The first process checks the files, and all open the one it found.
+    """
+    name = exchange.from_first(_newest_good_name(root) if exchange.first else None)
+    if name is None:
+        return None
+    return Saved(root / name, json.loads((root / name / "state.json").read_text(encoding="utf-8")))
+
+
+def _newest_good_name(root: Path) -> str | None:
     for folder in _candidates(root):
         try:
             verify(folder)
@@ -84,9 +145,24 @@ def newest_good(root: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
             log.warning("checkpoint %s refused: %s", folder.name, error)
             continue
         log.info("resuming from checkpoint %s", folder.name)
-        state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        return load_file(folder / "tensors.safetensors"), state
+        return folder.name
     return None
+
+
+def _agent_file(number: int) -> str:
+    return f"agent_{number:02d}.safetensors"
+
+
+def _write(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _candidates(root: Path) -> list[Path]:

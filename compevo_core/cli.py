@@ -7,6 +7,7 @@ What does not: anything worth calling from elsewhere. Heavy modules are imported
 
 import importlib
 import json
+import os
 import runpy
 import tomllib
 from collections.abc import Sequence
@@ -53,25 +54,34 @@ def train(
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change one setting: population.agents=3.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Start over instead of going on.")] = False,
 ) -> None:
-    """Train a population on the train split; validation chooses the round."""
+    """Train a population on the train split; validation chooses the round.
+
+    Under torchrun the processes share the agents, and the first one alone prints.
+    """
+    from compevo_core.exchange import process_group
     from compevo_core.newspool import NewsPool
     from compevo_core.trainer import train as run
     from compevo_core.windowset import WindowSet
 
     config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
     found = WindowSet.read(windows)
-    summary = run(
-        config,
-        found.split("train"),
-        found.split("val"),
-        NewsPool.read(news),
-        out,
-        resume=not restart,
-        on_round=lambda record: typer.echo(
-            round_line(record),
-        ),
+    rank, processes, local_rank = (
+        int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
     )
-    typer.echo(json.dumps(summary, indent=1, sort_keys=True))
+    with process_group(rank, processes, local_rank):
+        summary = run(
+            config,
+            found.split("train"),
+            found.split("val"),
+            NewsPool.read(news),
+            out,
+            resume=not restart,
+            on_round=lambda record: typer.echo(
+                round_line(record),
+            ),
+        )
+    if rank == 0:
+        typer.echo(json.dumps(summary, indent=1, sort_keys=True))
 
 
 @app.command()
@@ -261,3 +271,7 @@ def round_line(record: dict[str, Any]) -> str:
         f"round {record['round'] + 1}/{record['rounds']}  loss {record['loss_pred']:.4f}  best reward {best:.4f}{tail}"
         f"  {left // 60}:{left % 60:02d} left"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from compevo_core.backbone import Backbone
 from compevo_core.config import RunConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.evolution import StrategyFusion
+from compevo_core.exchange import Exchange
 from compevo_core.logics import LogicWriter
 from compevo_core.population import FORECAST, KINDS, LOGIC, Population
 from compevo_core.scaling import Scaler
@@ -20,13 +21,18 @@ from compevo_core.strategy import NewsChooser, StrategyExecutor
 
 
 class Learner:
-    """The trainable system of one configuration, started from ``config.run.seed``."""
+    """The trainable system of one configuration, started from ``config.run.seed``.
 
-    def __init__(self, config: RunConfig, backbone: Backbone, scaler: Scaler) -> None:
+    Adapters and heads are those of the exchange's own agents (all, if none is given); gates and fusion are everyone's,
+    and every process makes the same steps with them.
+    """
+
+    def __init__(self, config: RunConfig, backbone: Backbone, scaler: Scaler, exchange: Exchange | None = None) -> None:
         generator = torch.Generator().manual_seed(config.run.seed)
         agents, device = config.population.agents, backbone.device
         self.config, self.backbone, self.scaler = config, backbone, scaler
-        self.population = Population(backbone, config.population, generator)
+        self.exchange = exchange or Exchange(agents)
+        self.population = Population(backbone, config.population, generator, self.exchange.own)
         self.answers: Answers = (HeadAnswers(self.population) if config.forecast.decoder == "head" else
                                  TextAnswers(self.population, scaler, has_prior=config.forecast.prior != "none"))
         self.selection = FitnessSelection(agents, config.selection).to(device)
@@ -40,7 +46,7 @@ class Learner:
 
     def writer(self) -> LogicWriter:
         """The logic generation of this population."""
-        return LogicWriter(self.config, self.population, self.fusion)
+        return LogicWriter(self.config, self.population, self.fusion, self.exchange)
 
     def forecast_parameters(self) -> list[nn.Parameter]:
         """Trained at ``optim.forecast_lr``: forecast adapters, heads, gates."""
@@ -51,13 +57,23 @@ class Learner:
         """Trained at ``optim.policy_lr``: logic adapters, fusion gates, interaction scores, soft prompt."""
         return [*self.population.parameters_of(LOGIC), *self.fusion.parameters()]
 
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """Those that every process holds whole; all others have the own agents along their first dimension."""
+        return [*self.selection.parameters(), *self.fusion.parameters()]
+
     def tensors(self) -> dict[str, Tensor]:
         """Every learned or running tensor by a stable name, detached."""
+        return self.agent_tensors() | self.shared_tensors()
+
+    def agent_tensors(self) -> dict[str, Tensor]:
+        """Adapters and heads, each (own agents, ...)."""
         out = {f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
                for name, layer in self.population.layers.items() for kind in KINDS for part in ("lora_a", "lora_b")}
-        for prefix, module in self._modules().items():
-            out |= {f"{prefix}.{name}": value.detach() for name, value in module.state_dict().items()}
-        return out
+        return out | _named("answers", self.answers.module)
+
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """Gates, fitness and fusion."""
+        return _named("selection", self.selection) | _named("fusion", self.fusion)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -74,5 +90,6 @@ class Learner:
                 raise CheckpointMismatch(f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
             value.copy_(tensors[name])
 
-    def _modules(self) -> dict[str, nn.Module]:
-        return {"answers": self.answers.module, "selection": self.selection, "fusion": self.fusion}
+
+def _named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value.detach() for name, value in module.state_dict().items()}

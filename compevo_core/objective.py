@@ -38,14 +38,13 @@ class LossTerms:
         return self.pred + config.lambda_pg * self.pg + config.lambda_div * self.div + config.lambda_prune * self.prune
 
 
-def require_finite(name: str, per_agent: Tensor, round_number: int, *, first: int = 0) -> None:
+def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
     """Stops before the update when a term is NaN or infinite, naming the term, the round and the agents.
 
     Args:
         name: the term, as the message calls it.
         per_agent: one value an agent; a scalar is a term of the whole population.
         round_number: the round it was computed in.
-        first: number of the agent that ``per_agent`` begins with.
 
     Raises:
         NonFiniteLoss: at least one entry is not finite.
@@ -53,7 +52,7 @@ def require_finite(name: str, per_agent: Tensor, round_number: int, *, first: in
     wrong = ~torch.isfinite(per_agent.detach())
     if not wrong.any():
         return
-    bad = [first + i for i in wrong.reshape(-1).nonzero().flatten().tolist()]
+    bad = wrong.reshape(-1).nonzero().flatten().tolist()
     where = f"agent(s) {bad}" if per_agent.dim() else "the population"
     raise NonFiniteLoss(
         f"{name} is not finite in round {round_number} for {where}; nothing was updated. "

@@ -38,18 +38,21 @@ class StackedLoraLinear(nn.Module):
     """A frozen linear layer plus one low-rank update per agent and kind.
 
     ``lora_a[kind]`` is (I, r, in), ``lora_b[kind]`` is (I, out, r); agent i's output is
-    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time.
+    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. A process that owns some of the
+    agents keeps their slice of what is drawn for all.
     """
 
-    def __init__(self, base: nn.Linear, config: PopulationConfig, route: _Route, generator: torch.Generator) -> None:
+    def __init__(self, base: nn.Linear, config: PopulationConfig, own: range, route: _Route,
+                 generator: torch.Generator) -> None:
         super().__init__()
         self.base, self.route, self.scale = base, route, config.alpha / config.rank
         self.lora_a, self.lora_b = nn.ParameterDict(), nn.ParameterDict()
         for kind in KINDS:
             start = torch.empty(config.agents, config.rank, base.in_features)
             bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
-            self.lora_a[kind] = nn.Parameter(start.uniform_(-bound, bound, generator=generator))
-            self.lora_b[kind] = nn.Parameter(torch.zeros(config.agents, base.out_features, config.rank))
+            start.uniform_(-bound, bound, generator=generator)
+            self.lora_a[kind] = nn.Parameter(start[own.start:own.stop].clone())
+            self.lora_b[kind] = nn.Parameter(torch.zeros(len(own), base.out_features, config.rank))
 
     def forward(self, x_RTD: Tensor) -> Tensor:
         """Maps (A*R, T, in) to (A*R, T, out); with no kind set it is the frozen layer alone."""
@@ -80,16 +83,18 @@ class Prefix:
 
 
 class Population(nn.Module):
-    """All agents' adapters on one backbone."""
+    """The adapters of the agents ``own`` (all, unless processes share them) on one backbone."""
 
-    def __init__(self, backbone: Backbone, config: PopulationConfig, generator: torch.Generator) -> None:
+    def __init__(self, backbone: Backbone, config: PopulationConfig, generator: torch.Generator,
+                 own: range | None = None) -> None:
         super().__init__()
         self.backbone, self.config, self.route = backbone, config, _Route()
+        self.own = range(config.agents) if own is None else own
         self.layers: dict[str, StackedLoraLinear] = {}
         for name, module in list(backbone.model.named_modules()):
             if name.rsplit(".", 1)[-1] in TARGETS and isinstance(module, nn.Linear):
                 parent = backbone.model.get_submodule(name.rsplit(".", 1)[0])
-                stacked = StackedLoraLinear(module, config, self.route, generator).to(module.weight.device)
+                stacked = StackedLoraLinear(module, config, self.own, self.route, generator).to(module.weight.device)
                 setattr(parent, name.rsplit(".", 1)[-1], stacked)
                 self.layers[name] = stacked
         self.adapters = nn.ModuleList(self.layers.values())
@@ -150,8 +155,11 @@ class Population(nn.Module):
 
     @torch.no_grad()
     def sample(self, prefix: Prefix, *, tokens: int, temperature: float, stop: Sequence[int],
-               generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+               generators: Sequence[torch.Generator] = ()) -> tuple[Tensor, Tensor]:
         """Samples up to ``tokens`` tokens for every row at once; temperature 0 is greedy.
+
+        Each agent's rows are drawn from its own of the ``generators``, and only while one of them goes on: what an
+        agent samples does not depend on which other agents are in the batch.
 
         Returns:
             ids (A*R, T) and mask (A*R, T); the stop token is part of the sample, what follows is masked.
@@ -164,8 +172,7 @@ class Population(nn.Module):
         for _ in range(tokens):
             logits = self.logits(state)
             if temperature > 0:
-                chances = torch.softmax(logits / temperature, dim=-1)
-                chosen = torch.multinomial(chances, 1, generator=generator).squeeze(1)
+                chosen = _draw(torch.softmax(logits / temperature, dim=-1), alive, pad, generators)
             else:
                 chosen = logits.argmax(-1)
             chosen = torch.where(alive, chosen, pad)
@@ -178,6 +185,16 @@ class Population(nn.Module):
             state = self.continue_from(grown, chosen[:, None], step)[:, -1]
             grown = Prefix(grown.cache, torch.cat([grown.mask_RT, step], 1), state)
         return torch.stack(ids, 1), torch.stack(masks, 1).long()
+
+
+def _draw(chances_RV: Tensor, alive_R: Tensor, pad: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """One token a row, (A*R, V) to (A*R,); an agent whose rows have all ended draws nothing."""
+    going = alive_R.reshape(len(generators), -1).any(1).tolist()
+    chances_ARV = chances_RV.reshape(len(generators), -1, chances_RV.shape[-1])
+    return torch.cat([
+        torch.multinomial(chances, 1, generator=own).squeeze(1) if goes else chances.new_full((len(chances),), pad,
+                                                                                              dtype=torch.long)
+        for chances, own, goes in zip(chances_ARV, generators, going, strict=True)])
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, left: bool, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,8 @@
 What belongs here: the order of a round, its losses and its record. What does not: batches, validation,
 checkpoints (``trainer``). Weights of a round come from the fitness before it: no agent is weighted by
 a truth it is about to be scored on.
+Where processes share the agents, each does the work of its own, tells the others the results (``exchange``), and
+computes from all of them what concerns everyone: weights, fusion, gates, the record.
 Legend: A agents, G logics of an agent, B windows, H horizon, D hidden.
 """
 
@@ -12,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from compevo_core.answers import Task
 from compevo_core.config import RunConfig
+from compevo_core.gradients import Gradients
 from compevo_core.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.learner import Learner
 from compevo_core.logics import LogicWriter, Observation, Proposal
@@ -24,12 +27,12 @@ from compevo_core.population import LOGIC
 from compevo_core.regret import RegretBook, fixed_logics
 from compevo_core.selection import aggregate, forecast_error, reward
 from compevo_core.strategy import StrategyExecutor
-from compevo_core.theory import aggregate_best_response_gap, best_response_gap, gradient_conflict_from_products
+from compevo_core.theory import aggregate_best_response_gap, best_response_gap
 
 
 @dataclasses.dataclass
 class RunState:
-    """What a round hands to the next, beside the tensors of the learner."""
+    """What a round hands to the next, beside the tensors of the learner; of all agents, on every process."""
 
     round: int
     logics: list[str]
@@ -40,7 +43,7 @@ class RunState:
 
 @dataclasses.dataclass
 class _Forecasts:
-    """Detached results of strategy execution."""
+    """Detached results of all agents' strategy execution; ``failures`` are those of this process."""
 
     values_ABH: Tensor
     truth_BH: Tensor
@@ -54,6 +57,7 @@ class RoundPlayer:
 
     def __init__(self, learner: Learner, executor: StrategyExecutor, total_rounds: int) -> None:
         self.learner, self.executor, self.total_rounds = learner, executor, total_rounds
+        self.exchange, self.gradients = learner.exchange, Gradients(learner)
         self.config = learner.config
         self.writer: LogicWriter = learner.writer()
         optim = self.config.optim
@@ -62,9 +66,12 @@ class RoundPlayer:
             {"params": learner.policy_parameters(), "lr": optim.policy_lr},
         ], weight_decay=optim.weight_decay)
 
-    def play(self, state: RunState, tasks: Sequence[Task], sampling: torch.Generator, drawing: np.random.Generator
-             ) -> dict[str, Any]:
-        """Plays one round in place and returns its record (README, "rounds.jsonl")."""
+    def play(self, state: RunState, tasks: Sequence[Task], sampling: Sequence[torch.Generator],
+             drawing: np.random.Generator) -> dict[str, Any]:
+        """Plays one round in place and returns its record (README, "rounds.jsonl"), the same on every process.
+
+        ``sampling`` is one generator for each own agent, ``drawing`` stands alike on every process.
+        """
         metric = self.config.objective.metric
         self._set_rates(state.round)
         self.optimizer.zero_grad(set_to_none=True)
@@ -74,10 +81,12 @@ class RoundPlayer:
         seen = Observation(state.logics, reward_A.tolist(), self._peers(drawing))
         proposal = self.writer.propose(seen, state.previous_AD, sampling)
         picked = self._reward_windows(len(tasks), drawing)
-        group_AGBH, unread = self.executor.forecast_groups(proposal.texts, [tasks[i] for i in picked])
+        own_AGBH, unread = self.executor.forecast_groups(proposal.texts, [tasks[i] for i in picked])
+        group_AGBH = self.exchange.join(own_AGBH, "forecasts")
+        told = self._tell(state, tasks, proposal, done.failures + unread)
         truth_BH, played_ABH = done.truth_BH[picked], done.values_ABH[:, picked]
         group_AG = -forecast_error(group_AGBH, truth_BH, metric).mean(-1)
-        record = self._record(state, reward_A, weights_A, proposal, group_AG)
+        record = self._record(state, reward_A, weights_A, group_AG) | told
         gap = aggregate_best_response_gap(_host(group_AGBH), _host(played_ABH), _host(weights_A), _host(truth_BH),
                                           metric=metric)
         own = best_response_gap(_host(group_AG), _host(reward(played_ABH, truth_BH, metric)))
@@ -86,13 +95,11 @@ class RoundPlayer:
         record |= watched | state.regret.add(beside_AK, own) | {
             "loss": losses.total(self.config.objective) + done.tokens, "loss_pred": losses.pred,
             "loss_tokens": done.tokens, "loss_pg": losses.pg, "loss_div": losses.div, "loss_prune": losses.prune,
-            "best_response_gap": gap.tolist(),
-            "unread_answers": done.failures + unread, "fixed_unread_answers": fixed_unread,
-            "answers": played_ABH.shape[0] * len(tasks) + group_AG.numel() * len(picked),
-            "unique_news": self._unique_news(state.logics, tasks)}
+            "best_response_gap": gap.tolist(), "fixed_unread_answers": fixed_unread,
+            "answers": played_ABH.shape[0] * len(tasks) + group_AG.numel() * len(picked)}
         self.learner.selection.update(reward_A)
         best = group_AG.argmax(1).tolist() if self.config.grpo.carry == "best" else [0] * len(state.logics)
-        state.logics = [group[i] for group, i in zip(proposal.texts, best, strict=True)]
+        state.logics = [group[i] for group, i in zip(told["group_logics"], best, strict=True)]
         state.rewards = reward_A.tolist()
         state.previous_AD = proposal.candidate_AD.detach()
         state.round += 1
@@ -108,25 +115,29 @@ class RoundPlayer:
         if not (count := self.config.run.fixed_logics):
             return np.zeros((len(logics), 0), dtype=np.float32), 0
         groups = [[logic, *fixed] for logic, fixed in zip(logics, fixed_logics(len(logics), count), strict=True)]
-        values_AGBH, unread = self.executor.forecast_groups(groups, tasks)
-        return _host(-forecast_error(values_AGBH, truth_BH, self.config.objective.metric).mean(-1)), unread
+        own_AGBH, unread = self.executor.forecast_groups(self.exchange.of_own(groups), tasks)
+        values_AGBH = self.exchange.join(own_AGBH, "forecasts")
+        rewards_AK = _host(-forecast_error(values_AGBH, truth_BH, self.config.objective.metric).mean(-1))
+        return rewards_AK, int(self.exchange.totals([unread])[0])
 
     def _forecast(self, state: RunState, tasks: Sequence[Task]) -> _Forecasts:
         """Strategy execution and the backward pass of L_pred, a few windows at a time."""
         values, truths, pred, tokens, failures = [], [], 0.0, 0.0, 0
         for start in range(0, len(tasks), self.config.run.micro_windows):
             part = tasks[start:start + self.config.run.micro_windows]
-            value_ABH, token_loss, unread = self.executor.forecast(state.logics, part, train=True)
+            own_ABH, token_A, unread = self.executor.forecast(self.exchange.of_own(state.logics), part, train=True)
+            value_ABH, all_token_A = self.exchange.join(own_ABH, "forecasts"), self.exchange.join(token_A, "losses")
             truth_BH = torch.tensor(np.stack([t.truth_H for t in part if t.truth_H is not None]),
                                     dtype=torch.float32, device=value_ABH.device)
             require_finite("the forecast", value_ABH.sum((1, 2)), state.round)
+            require_finite("the token loss", all_token_A, state.round)
             total = aggregate(value_ABH, self.learner.selection.weights())
             loss = forecast_error(total, truth_BH, self.config.objective.metric).sum() / len(tasks)
-            share = token_loss * (len(part) / len(tasks))
-            require_finite("L_pred", loss + share, state.round)
+            require_finite("L_pred", loss, state.round)
+            share = len(part) / len(tasks)
             with self.executor.routing(train=True):
-                _backward(loss + share)
-            pred, tokens = pred + float(loss.detach()), tokens + float(share.detach())
+                _backward(loss + share * token_A.sum())
+            pred, tokens = pred + float(loss.detach()), tokens + share * float(all_token_A.detach().sum())
             failures += unread
             values.append(value_ABH.detach())
             truths.append(truth_BH)
@@ -148,51 +159,43 @@ class RoundPlayer:
         advantage_AG, equal = group_advantages(group_AG)
         term: PolicyLoss | None = None
         if self.config.grpo.enabled:
-            policy_step = _PolicyStep(self.writer, proposal, advantage_AG, self.config)
+            policy_step = _PolicyStep(self.writer, proposal, self.exchange.of_own(advantage_AG), self.config)
             term = policy_step.backward(state.round)
         strategy_gates = weights.lambda_prune * torch.sign(gates.detach())
-        watched = self._conflict([*policy, gates], [*strategy, strategy_gates]) | {"equal_groups": equal}
-        watched["grad_norm"] = self._step(self.optimizer.param_groups)
+        conflict = self.gradients.conflict([*policy, gates], [*strategy, strategy_gates])
+        watched = {"gradient_conflict": conflict.cosine, "gradient_margin": conflict.margin, "equal_groups": equal,
+                   "grad_norm": self._step(self.optimizer.param_groups, state.round)}
         pg = 0.0 if term is None else float(term.loss.detach())
         if term is not None:
             for _ in range(1, self.config.grpo.iterations):
                 self.optimizer.zero_grad(set_to_none=True)
                 term = policy_step.backward(state.round)
-                self._step(self.optimizer.param_groups[1:])
+                self._step(self.optimizer.param_groups[1:], state.round)
         watched |= {"kl": term.kl if term else 0.0, "clip_fraction": term.clip_fraction if term else 0.0}
         return LossTerms(done.pred, pg, float(diversity.detach()), float(prune.detach())), watched
 
-    def _step(self, groups: Sequence[dict[str, Any]]) -> float:
+    def _step(self, groups: Sequence[dict[str, Any]], round_number: int) -> float:
         """Clips each group's gradient by its norm and updates; parameters without gradient stay. Returns the norm."""
-        limit, norms = self.config.optim.gradient_clip or float("inf"), []
-        for group in groups:
-            norms.append(float(nn.utils.clip_grad_norm_(group["params"], limit, error_if_nonfinite=True)))
+        norm = self.gradients.clip([group["params"] for group in groups], self.config.optim.gradient_clip, round_number)
         self.optimizer.step()
-        return float(np.hypot.reduce(norms))
+        return norm
 
-    def _conflict(self, parameters: Sequence[nn.Parameter], strategy: Sequence[Tensor | None]) -> dict[str, Any]:
-        """The condition of appendix B.2 between main and regularising gradients, before clipping."""
-        main_square = strategy_square = inner = 0.0
-        for parameter, part in zip(parameters, strategy, strict=True):
-            if parameter.grad is None:
-                continue
-            regular = torch.zeros_like(parameter.grad) if part is None else part
-            main = parameter.grad - regular
-            main_square += float(main.square().sum())
-            strategy_square += float(regular.square().sum())
-            inner += float((main * regular).sum())
-        found = gradient_conflict_from_products(main_square**0.5, strategy_square**0.5, inner)
-        return {"gradient_conflict": found.cosine, "gradient_margin": found.margin}
+    def _tell(self, state: RunState, tasks: Sequence[Task], proposal: Proposal, unread: int) -> dict[str, Any]:
+        """The part of the record that each process knows for its own agents, gathered."""
+        news = self._unique_news(self.exchange.of_own(state.logics), tasks)
+        told = self.exchange.texts(list(zip(proposal.candidates, proposal.texts, news, strict=True)))
+        candidates, texts, counts = ([one[part] for one in told] for part in range(3))
+        empty, failures = self.exchange.totals([proposal.empty, unread])
+        return {"candidates": candidates, "group_logics": texts, "unique_news": counts, "empty_logics": int(empty),
+                "unread_answers": int(failures)}
 
-    def _record(self, state: RunState, reward_A: Tensor, weights_A: Tensor, proposal: Proposal, group_AG: Tensor
-                ) -> dict[str, Any]:
+    def _record(self, state: RunState, reward_A: Tensor, weights_A: Tensor, group_AG: Tensor) -> dict[str, Any]:
         selection = self.learner.selection
         entropy = float(-(weights_A * weights_A.clamp(min=1e-12).log()).sum())
         return {
             "round": state.round, "weight_entropy": entropy, "rewards": reward_A.tolist(),
             "fitness": selection.fitness_A.tolist(), "weights": weights_A.tolist(),
-            "gates": selection.gates_A.tolist(), "logics": list(state.logics), "candidates": proposal.candidates,
-            "group_rewards": group_AG.tolist(), "group_logics": proposal.texts, "empty_logics": proposal.empty,
+            "gates": selection.gates_A.tolist(), "logics": list(state.logics), "group_rewards": group_AG.tolist(),
             "interaction": self.learner.fusion.interaction().tolist(),
         }
 
@@ -224,7 +227,10 @@ class RoundPlayer:
 
 
 class _PolicyStep:
-    """The policy term of one group of samples, for one or more updates on it; one agent at a time in memory."""
+    """The policy term of one group of samples, for one or more updates on it; one agent at a time in memory.
+
+    ``advantage_AG`` is of this process's own agents, as the samples are.
+    """
 
     def __init__(self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig) -> None:
         self.writer, self.proposal, self.advantage_AG, self.config = writer, proposal, advantage_AG, config
@@ -234,32 +240,42 @@ class _PolicyStep:
         self.calls = 0
 
     def backward(self, round_number: int) -> PolicyLoss:
-        """Adds the gradient of lambda_PG L_pg, averaged over agents; the first call fixes the old policy.
+        """Adds the gradient of lambda_PG L_pg, averaged over all agents; the first call fixes the old policy.
 
-        The soft prompts' gradient is collected over the agents and sent through the fusion once; further calls
-        leave the soft prompts as they were sampled with.
+        Raises:
+            NonFiniteLoss: an agent's log-probabilities are NaN or infinite; on every process.
         """
-        grpo, agents = self.config.grpo, self.advantage_AG.shape[0]
+        exchange, agents, told = self.writer.exchange, self.config.population.agents, []
         soft_AD = self.proposal.soft_AD
-        leaf_AD = None if soft_AD is None else soft_AD.detach().requires_grad_(self.calls == 0)
-        loss, kl, clipped = self.advantage_AG.new_zeros(()), 0.0, 0.0
-        for agent in range(agents):
-            one = slice(agent, agent + 1)
+        leaf_AD = None if soft_AD is None else exchange.of_own(soft_AD).detach().requires_grad_(self.calls == 0)
+        for row in range(len(exchange.own)):
+            one = slice(row, row + 1)
             with self.writer.routing(one):
                 logp_AGT = self.writer.logp(self.proposal, one, leaf_AD)
-                require_finite("L_pg", (logp_AGT * self.mask_AGT[one]).sum((1, 2)), round_number, first=agent)
                 if self.calls == 0:
                     self.old_AGT[one] = logp_AGT.detach()
                 term = policy_loss(logp_AGT, self.old_AGT[one], self.reference_AGT[one], self.advantage_AG[one],
-                                   self.mask_AGT[one], clip=grpo.clip, kl=grpo.kl)
+                                   self.mask_AGT[one], clip=self.config.grpo.clip, kl=self.config.grpo.kl)
                 _backward(self.config.objective.lambda_pg / agents * term.loss)
-            loss = loss + term.loss.detach() / agents
-            kl, clipped = kl + term.kl / agents, clipped + term.clip_fraction / agents
+            size = float((logp_AGT.detach() * self.mask_AGT[one]).sum())
+            told.append([size, float(term.loss.detach()), term.kl, term.clip_fraction])
+        told_AK = exchange.join(torch.tensor(told, dtype=torch.float64), "policy terms")
+        require_finite("L_pg", told_AK[:, 0], round_number)
         if soft_AD is not None and leaf_AD is not None and leaf_AD.grad is not None:
-            with self.writer.routing(slice(None)):
-                soft_AD.backward(leaf_AD.grad)  # type: ignore[no-untyped-call]
+            self._through_fusion(soft_AD, leaf_AD.grad)
         self.calls += 1
-        return PolicyLoss(loss, kl, clipped)
+        loss, kl, clipped = told_AK[:, 1:].mean(0)
+        return PolicyLoss(loss, float(kl), float(clipped))
+
+    def _through_fusion(self, soft_AD: Tensor, own_gradient_AD: Tensor) -> None:
+        """Sends the soft prompts' gradient through the fusion, once; later updates leave the soft prompts alone.
+
+        All agents' gradients are gathered first: every process then gives the shared fusion the same gradient, and
+        only its own agents' part reaches its adapters.
+        """
+        gradient_AD = self.writer.exchange.join(own_gradient_AD, "states")
+        with self.writer.routing(slice(None)):
+            soft_AD.backward(gradient_AD)  # type: ignore[no-untyped-call]
 
 
 def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:

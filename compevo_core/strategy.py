@@ -85,7 +85,7 @@ class StrategyExecutor:
 
         Returns:
             scaled forecasts (A, B, H), differentiable if ``train`` and the decoder is the head;
-            the token loss of the text decoder (a zero scalar otherwise); how many answers could not be read.
+            each agent's token loss of the text decoder (A,), zero otherwise; how many answers could not be read.
         """
         parts = [self._parts(t.view, logic, self.chooser.choose(logic, t.view)) for logic in logics for t in tasks]
         rows = [head + tail for head, tail in parts]

@@ -2,7 +2,8 @@
 
 What belongs here: what happens between rounds. What does not: what happens in one (``rounds``).
 The trainer takes a train and a validation set and refuses any other split: it has no path to the test data.
-N rounds equal k rounds, a kill and a resume, bit for bit on one processor.
+N rounds equal k rounds, a kill and a resume, bit for bit on one processor. Under torchrun every process calls
+:func:`train` inside ``exchange.process_group``; they share the agents, and the first one writes what is one for all.
 """
 
 import hashlib
@@ -16,14 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from compevo_core import checkpoint
+from compevo_core import checkpoint, snapshot
 from compevo_core.answers import Task
 from compevo_core.artifact import MODEL, model_manifest, versions, write_model
 from compevo_core.backbone import Backbone, load_backbone
 from compevo_core.config import RunConfig
 from compevo_core.encoder import load_encoder
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
+from compevo_core.exchange import Exchange
 from compevo_core.learner import Learner
+from compevo_core.logics import agent_generators
 from compevo_core.newspool import NewsPool
 from compevo_core.prior import fit_prior, make_tasks, out_of_fold
 from compevo_core.prompts import SEED_LOGICS
@@ -35,7 +38,7 @@ from compevo_core.selection import aggregate
 from compevo_core.strategy import NewsChooser
 from compevo_core.windowset import WindowSet
 
-ROUNDS_FILE = "rounds.jsonl"
+ROUNDS_FILE, METRICS_FILE = "rounds.jsonl", "metrics.json"
 _RECENT = 10
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -53,7 +56,7 @@ def train(config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, n
         news: every article any window names as a candidate, with embeddings of ``config.news.encoder``.
         out: run folder; with ``resume`` an unfinished run of the same identity goes on.
         resume: False starts over.
-        on_round: called with each round's record.
+        on_round: called with each round's record, on the first process alone.
         backbone: an already loaded frozen model without adapters; loaded from the configuration if not given.
         clock: seconds, for durations.
 
@@ -63,6 +66,7 @@ def train(config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, n
     Raises:
         LeakageError: a window of another split was given.
         CheckpointMismatch: ``out`` holds a run of another configuration or of other data.
+        ConfigError: there are more processes than agents.
     """
     _guard(config, train_windows, val_windows, news)
     return _Training(config, train_windows, val_windows, news, out, backbone, clock).run(resume, on_round)
@@ -91,6 +95,7 @@ class _Training:
     def __init__(self, config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool, out: Path,
                  backbone: Backbone | None, clock: Callable[[], float]) -> None:
         self.config, self.out, self.clock = config, out, clock
+        self.exchange = Exchange.of_process_group(config.population.agents)
         self.data_hash = f"{train_windows.hash[:16]}-{val_windows.hash[:16]}"
         articles = "\n".join(sorted(news.articles["article_id"].to_list()))
         self.identity = {"config_hash": config.hash, "data_hash": self.data_hash,
@@ -108,8 +113,7 @@ class _Training:
         if resume and (self.out / MODEL / checkpoint.MANIFEST).is_file():
             manifest = model_manifest(self.out)
             self._same(manifest["identity"])
-            summary: dict[str, Any] = json.loads((self.out / "metrics.json").read_text(encoding="utf-8"))
-            return summary
+            return self._summary()
         self._build()
         state = self._start(resume)
         durations: list[float] = []
@@ -119,6 +123,7 @@ class _Training:
             tasks = [self.train_tasks[i] for i in self.sampler.indices(number)]
             record = self.player.play(state, tasks, self.sampling, self.drawing)
             record |= self._validate(state)
+            record["exchanged_bytes"] = self.exchange.take_received()
             durations.append(self.clock() - began)
             self.seconds += durations[-1]
             eta = float(np.mean(durations[-_RECENT:])) * (self.total - state.round)
@@ -127,13 +132,13 @@ class _Training:
             self._append(record)
             if state.round % self.config.run.checkpoint_every == 0 or state.round == self.total:
                 self._checkpoint(state, self.out / "checkpoints")
-            if on_round:
+            if on_round and self.exchange.first:
                 on_round(record)
         return self._finish(state)
 
     def _build(self) -> None:
         config = self.config
-        torch.manual_seed(config.run.seed)
+        snapshot.seed_dropout(config.run.seed, self.exchange.rank, 0)
         backbone = self.backbone or load_backbone(config.backbone)
         scaler = Scaler.fit(self.train_windows)
         self.prior = fit_prior(config.forecast.prior, self.train_windows)
@@ -141,33 +146,36 @@ class _Training:
         self.train_tasks = make_tasks(self.train_windows, held_out, scaler)
         val_prior = None if self.prior is None else self.prior.predict(self.val_windows.views())
         self.val_tasks = make_tasks(self.val_windows, val_prior, scaler)
-        self.learner = Learner(config, backbone, scaler)
+        self.learner = Learner(config, backbone, scaler, self.exchange)
         self.executor = self.learner.executor(NewsChooser(self.news, load_encoder(config.news.encoder),
                                                           config.news.top_k))
         self.player = RoundPlayer(self.learner, self.executor, self.total)
-        self.sampling = torch.Generator(device=backbone.device).manual_seed(config.run.seed + 1)
+        self.sampling = agent_generators(config.run.seed, self.exchange.own, backbone.device)
         self.drawing = np.random.default_rng([config.run.seed, 2])
         self.best, self.seconds = float("inf"), 0.0
 
     def _start(self, resume: bool) -> RunState:
-        found = checkpoint.newest_good(self.out / "checkpoints") if resume else None
+        found = checkpoint.newest_good(self.out / "checkpoints", self.exchange) if resume else None
         if found is None:
-            (self.out / ROUNDS_FILE).write_text("", encoding="utf-8")
+            self._keep_rounds([])
             logics = list(SEED_LOGICS[: self.config.population.agents])
             zeros = [0.0] * len(logics)
             return RunState(0, logics, zeros, self.player.writer.encode_texts(logics),
                             RegretBook.start(len(logics), self.config.run.fixed_logics))
-        tensors, saved = found
-        self._same(saved["identity"])
-        self._restore(tensors, saved)
+        saved = found.state
+        previous_AD = self._restore(found)
         lines = (self.out / ROUNDS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)[: saved["round"]]
         if len(lines) != saved["round"]:
             raise CheckpointMismatch(f"{self.out / ROUNDS_FILE} has {len(lines)} rounds, the checkpoint "
                                      f"{saved['round']}; restore the file or start over with resume=False")
-        (self.out / ROUNDS_FILE).write_text("".join(lines), encoding="utf-8")
-        previous = tensors["run.previous_AD"].to(self.learner.backbone.device)
-        return RunState(saved["round"], saved["logics"], saved["rewards"], previous,
+        self._keep_rounds(lines)
+        return RunState(saved["round"], saved["logics"], saved["rewards"], previous_AD,
                         RegretBook.restore(saved["regret"]))
+
+    def _keep_rounds(self, lines: list[str]) -> None:
+        self.exchange.wait()  # until all have read the file
+        if self.exchange.first:
+            (self.out / ROUNDS_FILE).write_text("".join(lines), encoding="utf-8")
 
     def _same(self, identity: dict[str, Any]) -> None:
         differing = sorted(k for k in self.identity if identity.get(k) != self.identity[k])
@@ -176,28 +184,19 @@ class _Training:
                                      "choose another run folder, or start over with resume=False")
 
     def _checkpoint(self, state: RunState, root: Path) -> None:
-        tensors = self.learner.tensors()
-        tensors |= {"run.previous_AD": state.previous_AD, "run.sampling": self.sampling.get_state(),
-                    "run.global": torch.get_rng_state()}
-        optimizer = self.player.optimizer.state_dict()["state"]
-        tensors |= {f"optimizer.{i}.{k}": v for i, slots in optimizer.items() for k, v in slots.items()}
-        checkpoint.save(root, state.round, tensors, {
+        agents, shared = snapshot.take(self.player, state.previous_AD, self.sampling)
+        checkpoint.save(root, state.round, agents, shared, {
             "identity": self.identity, "round": state.round, "logics": state.logics, "rewards": state.rewards,
             "regret": state.regret.saved(), "drawing": self.drawing.bit_generator.state, "best": self.best,
-            "seconds": self.seconds})
+            "seconds": self.seconds}, self.exchange)
 
-    def _restore(self, tensors: dict[str, torch.Tensor], saved: dict[str, Any]) -> None:
-        self.learner.load({k: v for k, v in tensors.items() if not k.startswith(("run.", "optimizer."))})
-        slots: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimizer."):
-                _, index, key = name.split(".")
-                slots.setdefault(int(index), {})[key] = value
-        self.player.optimizer.load_state_dict(self.player.optimizer.state_dict() | {"state": slots})
-        self.sampling.set_state(tensors["run.sampling"].cpu())
-        torch.set_rng_state(tensors["run.global"].cpu())
+    def _restore(self, found: checkpoint.Saved) -> torch.Tensor:
+        saved = found.state
+        self._same(saved["identity"])
         self.drawing.bit_generator.state = saved["drawing"]
         self.best, self.seconds = saved["best"], saved["seconds"]
+        agents = [found.agent(number) for number in self.exchange.own]
+        return snapshot.put(self.player, self.sampling, agents, found.shared(), saved["round"])
 
     def _validate(self, state: RunState) -> dict[str, float | None]:
         """Scaled validation error of the aggregate and of the prior alone; keeps the best state so far."""
@@ -208,7 +207,8 @@ class _Training:
         prior: list[float] = []
         for start in range(0, len(self.val_tasks), self.config.run.micro_windows):
             part = self.val_tasks[start:start + self.config.run.micro_windows]
-            values, _, _ = self.executor.forecast(state.logics, part)
+            own_ABH, _, _ = self.executor.forecast(self.exchange.of_own(state.logics), part)
+            values = self.exchange.join(own_ABH, "forecasts")
             mean = aggregate(values, self.learner.selection.weights()).detach().cpu().numpy()
             totals += _errors(mean, part)
             prior += _errors(np.stack([t.base_H for t in part]), part)
@@ -219,22 +219,33 @@ class _Training:
         return {"val_mae_scaled": error, "val_prior_mae_scaled": float(np.mean(prior))}
 
     def _append(self, record: dict[str, Any]) -> None:
+        if not self.exchange.first:
+            return
         with (self.out / ROUNDS_FILE).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
     def _finish(self, state: RunState) -> dict[str, Any]:
         """Goes back to the round that validated best and writes the sealed model."""
         logics, chosen = state.logics, state.round
-        found = checkpoint.newest_good(self.out / "best") if self.config.run.validate_every else None
+        found = checkpoint.newest_good(self.out / "best", self.exchange) if self.config.run.validate_every else None
         if found is not None:
-            tensors, saved = found
-            self._same(saved["identity"])
-            self._restore(tensors, saved)
-            logics, chosen = saved["logics"], saved["round"]
+            self._restore(found)
+            logics, chosen = found.state["logics"], found.state["round"]
         backbone = self.learner.backbone
         facts = {"identity": self.identity, "versions": versions(), "seed": self.config.run.seed,
-                 "device": str(backbone.device), "knowledge_cutoff": backbone.knowledge_cutoff}
+                 "device": str(backbone.device), "processes": self.exchange.processes,
+                 "knowledge_cutoff": backbone.knowledge_cutoff}
         digest = write_model(self.out, self.learner, logics, self.prior, facts)
+        if self.exchange.first:
+            self._summarise(digest, chosen)
+        self.exchange.wait()
+        return self._summary()
+
+    def _summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads((self.out / METRICS_FILE).read_text(encoding="utf-8"))
+        return summary
+
+    def _summarise(self, digest: str, chosen: int) -> None:
         records = [json.loads(line) for line in (self.out / ROUNDS_FILE).read_text(encoding="utf-8").splitlines()]
         unread = sum(r["unread_answers"] for r in records)
         summary = {
@@ -248,8 +259,7 @@ class _Training:
             "regret_exponent": growth([r["regret"] for r in records], self.config.run.seed),
             "parse_failure_rate": unread / max(1, sum(r["answers"] for r in records)),
         }
-        (self.out / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True), encoding="utf-8")
-        return summary
+        (self.out / METRICS_FILE).write_text(json.dumps(summary, indent=1, sort_keys=True), encoding="utf-8")
 
 
 def _known_targets(windows: WindowSet) -> WindowSet:

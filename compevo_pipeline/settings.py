@@ -158,9 +158,11 @@ def child_environment(threads: int = 0) -> dict[str, str]:
     return env
 
 
-def process_rank() -> tuple[int, int]:
-    """Rank and world size as torchrun sets them; (0, 1) outside torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+def process_rank() -> tuple[int, int, int]:
+    """Rank, number of processes and rank on this machine as torchrun sets them; (0, 1, 0) outside torchrun."""
+    rank, processes, local_rank = (int(os.environ.get(name, default)) for name, default in
+                                   (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
+    return rank, processes, local_rank
 
 
 def ensure_dagster_home() -> Path:

@@ -2,7 +2,8 @@
 
 What belongs here: reading jobs, calling :func:`compevo_core.trainer.train`, telling Dagster how each round went.
 What does not: any training logic. Killed at any moment, it goes on from the newest good checkpoint of its run folder
-when it is started again with the same job.
+when it is started again with the same job. Under torchrun the processes share the agents; the first one alone speaks
+to Dagster.
 
 By hand: ``python -m compevo_pipeline.train_worker <run folder>/job.json``
 """
@@ -21,6 +22,7 @@ from typing import Any, Self
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.errors import ConfigError
+from compevo_core.exchange import process_group
 from compevo_pipeline.progress import describe_round
 from compevo_pipeline.settings import process_rank
 
@@ -103,15 +105,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("job", type=Path, nargs="+", help="job.json of a run folder")
     jobs = [TrainJob.read(path) for path in parser.parse_args(arguments).job]
     signal.signal(signal.SIGTERM, _interrupt)
-    rank, world = process_rank()
+    rank, processes, local_rank = process_rank()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(message)s", stream=sys.stderr)
     pipes = _pipes() if rank == 0 else None
     try:
         if pipes is None:
-            run_all(jobs, logging.getLogger("compevo.train"))
+            with process_group(rank, processes, local_rank):
+                run_all(jobs, logging.getLogger("compevo.train"))
         else:
-            with pipes:
-                pipes.report_asset_materialization(metadata=run_all(jobs, pipes.log) | {"processes": world})
+            with pipes, process_group(rank, processes, local_rank):
+                pipes.report_asset_materialization(metadata=run_all(jobs, pipes.log) | {"processes": processes})
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the run folder keeps its newest checkpoint, start the same job to go on\n")
         return INTERRUPTED

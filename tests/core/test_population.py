@@ -119,26 +119,45 @@ def test_greedy_decoding_in_one_batch_equals_each_row_alone() -> None:
     population = _population()
     embeds, mask = _inputs(population)
     with population.using(LOGIC), torch.no_grad():
-        together, kept = population.sample(population.read(embeds, mask), tokens=6, temperature=0.0, stop=[2],
-                                           generator=None)
+        together, kept = population.sample(population.read(embeds, mask), tokens=6, temperature=0.0, stop=[2])
     for row, prompt in enumerate(ROWS):
         ids, one = pad_rows([prompt], 0, left=True, device=population.backbone.device)
         agent = slice(row // 2, row // 2 + 1)
         with population.using(LOGIC, agents=agent), torch.no_grad():
             alone, _ = population.sample(population.read(population.embed(ids), one), tokens=6, temperature=0.0,
-                                         stop=[2], generator=None)
+                                         stop=[2])
         assert together[row][kept[row].bool()].tolist() == alone[0].tolist()
 
 
 def test_a_stop_token_ends_a_sample_and_what_follows_is_masked() -> None:
     population = _population()
     embeds, mask = _inputs(population)
-    generator = torch.Generator().manual_seed(0)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(3)]
     with population.using(LOGIC):
         ids, kept = population.sample(population.read(embeds, mask), tokens=12, temperature=5.0,
-                                      stop=list(range(3, 130)), generator=generator)
+                                      stop=list(range(3, 130)), generators=generators)
     ends = torch.isin(ids, torch.arange(3, 130)) & kept.bool()
     assert (ends.sum(1) <= 1).all()
     for row in range(len(ROWS)):
         if ends[row].any():
             assert kept[row, int(ends[row].nonzero()) + 1:].sum() == 0
+
+
+def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
+    population = _population()
+    embeds, mask = _inputs(population)
+
+    def twice(agents: slice, generators: list[torch.Generator]) -> list[list[int]]:
+        rows, out = slice(2 * agents.start, 2 * agents.stop), []
+        with population.using(LOGIC, agents=agents), torch.no_grad():
+            for _ in range(2):  # the second time tells whether the generators stood where they should
+                ids, kept = population.sample(population.read(embeds[rows], mask[rows]), tokens=12, temperature=5.0,
+                                              stop=list(range(3, 130)), generators=generators)
+                out += [one[k.bool()].tolist() for one, k in zip(ids, kept, strict=True)]
+        return out
+
+    together = twice(slice(0, 3), [torch.Generator().manual_seed(seed) for seed in range(3)])
+    for agent in range(3):
+        alone = twice(slice(agent, agent + 1), [torch.Generator().manual_seed(agent)])
+        assert alone == [together[row] for row in (2 * agent, 2 * agent + 1, 6 + 2 * agent, 7 + 2 * agent)]
+    assert len({len(sample) for sample in together}) > 1  # agents end at different steps

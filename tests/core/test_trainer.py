@@ -17,6 +17,7 @@ from population_fixtures import news_pool, tiny, windows
 from compevo_core import checkpoint
 from compevo_core.config import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
+from compevo_core.exchange import Exchange
 from compevo_core.experiments.ablation import VARIANTS, variant
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.trainer import train
@@ -104,10 +105,10 @@ def test_a_torn_checkpoint_is_passed_over_for_the_newest_good_one(run: Path, cap
     newest = sorted(root.glob("round_*"))[-1]
     original = (newest / "state.json").read_bytes()
     (newest / "state.json").write_bytes(original[:-20])
-    found = checkpoint.newest_good(root)
+    found = checkpoint.newest_good(root, Exchange(3))
     (newest / "state.json").write_bytes(original)
     assert found is not None
-    assert found[1]["round"] == 3
+    assert found.state["round"] == 3
     assert "altered" in caplog.text
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from compevo_core.errors import ConfigError
+from compevo_core.windowset import WindowSet
 from compevo_pipeline import launch
 from compevo_pipeline.launch import ProcessLauncher, TrainingError, stop, why, worker_command
 from compevo_pipeline.pods import CONTAINER, KubernetesLauncher, PodSpec
@@ -31,6 +32,47 @@ def run(jobs, launcher=None):
         return dg.MaterializeResult(metadata=reported)
 
     return dg.materialize([trained], partition_key="electricity", raise_on_error=False)
+
+
+@pytest.fixture
+def shared_run(monkeypatch, tmp_path):
+    """A job of three agents and two rounds on the tiny backbone, with its windows and news written out."""
+    core = Path(__file__).parents[1] / "core"
+    monkeypatch.syspath_prepend(core)
+    monkeypatch.setenv("PYTHONPATH", str(core.parents[1]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    from population_fixtures import news_pool, tiny, windows
+
+    both = [*windows("train", 4), *windows("val", 2, first_day=20)]
+    WindowSet(both, dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+    places = {"windows": str(tmp_path / "windows"), "news": str(tmp_path / "news"), "out": str(tmp_path / "run")}
+    return TrainJob(config=tiny(run__rounds=2).to_dict(), **places)
+
+
+@pytest.mark.slow
+def test_two_processes_under_torchrun_share_a_training_and_one_of_them_reports_it(shared_run):
+    result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
+    assert result.success
+    seen = [e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()]
+    assert [o.metadata["round"].value for o in seen] == [1, 2]
+    (materialized,) = result.asset_materializations_for_node("models__compevo")
+    assert materialized.metadata["processes"].value == 2 and materialized.metadata["rounds"].value == 2
+    records = (Path(shared_run.out) / "rounds.jsonl").read_text().splitlines()
+    assert [sum(json.loads(line)["exchanged_bytes"].values()) > 0 for line in records] == [True, True]
+    manifest = json.loads((Path(shared_run.out) / "model" / "manifest.json").read_text())
+    adapters = [name for name in manifest["files"] if name.endswith("adapter_model.safetensors")]
+    assert manifest["processes"] == 2 and len(adapters) == 6
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_under_torchrun_and_prints_once(shared_run):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = ["-m", "compevo_core.cli", "train", "--windows", shared_run.windows, "--news", shared_run.news,
+               "--out", shared_run.out, "--preset", "tiny", "--set", "run.rounds=2"]
+    done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("round 1/2") == done.stdout.count("artifact_hash") == 1
 
 
 @pytest.fixture

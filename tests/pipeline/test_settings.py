@@ -43,7 +43,11 @@ def test_a_child_gets_our_environment_and_its_threads(monkeypatch):
 def test_the_rank_is_read_from_torchrun(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert process_rank() == (3, 4)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert process_rank() == (3, 4, 1)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name)
+    assert process_rank() == (0, 1, 0)
 
 
 def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
