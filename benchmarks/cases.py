@@ -84,7 +84,7 @@ def policy_case(agents: int, repeats: int, *, quick: bool, case: str = "policy",
     for number in range(repeats):
         player = world.start_over()
         previous_AD = player.writer.encode_texts(world.logics)
-        sampling = torch.Generator().manual_seed(number)
+        sampling = world.generators(number)
         ours.append(_timed(lambda p=player, n=number, b=previous_AD, s=sampling: _policy(p, seen, b, scored[n], s))[0])
     peak = _peak_gb()
     straight = Straightforward(world)
@@ -172,7 +172,7 @@ CASES: dict[str, Callable[..., list[Result]]] = {
 
 
 def _policy(player: RoundPlayer, seen: Observation, previous_AD: torch.Tensor, tasks: list[Task],
-            sampling: torch.Generator) -> None:
+            sampling: list[torch.Generator]) -> None:
     config = player.config
     proposal = player.writer.propose(seen, previous_AD, sampling)
     group_AGBH, _ = player.executor.forecast_groups(proposal.texts, tasks)

@@ -102,7 +102,7 @@ class Replay:
     seen: Observation
     candidates: list[str]
     texts: list[list[str]]
-    ids_RT: Tensor
+    ids_AGT: Tensor
     scored: list[Task]
     previous_AD: Tensor
 
@@ -116,10 +116,10 @@ class _FixedLengthWriter(LogicWriter):
         super().__init__(config, learner.population, learner.fusion)
         self._stop = []
 
-    def propose(self, seen: Observation, previous_AD: Tensor, generator: torch.Generator) -> Proposal:
+    def propose(self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]) -> Proposal:
         """As the writer of the core, with the samples kept."""
-        out = super().propose(seen, previous_AD, generator)
-        self.replay = Replay(seen, out.candidates, out.texts, out.ids_RT, [], previous_AD.detach())
+        out = super().propose(seen, previous_AD, generators)
+        self.replay = Replay(seen, out.candidates, out.texts, out.ids_AGT, [], previous_AD.detach())
         return out
 
 
@@ -176,8 +176,11 @@ class World:
 
     def play(self, player: RoundPlayer, state: RunState, number: int) -> dict[str, Any]:
         """Our round on the windows of day ``number``."""
-        sampling = torch.Generator().manual_seed(100 + number)
-        return player.play(state, self.tasks[number], sampling, np.random.default_rng([number, 2]))
+        return player.play(state, self.tasks[number], self.generators(number), np.random.default_rng([number, 2]))
+
+    def generators(self, number: int) -> list[torch.Generator]:
+        """One sampling generator an agent."""
+        return [torch.Generator().manual_seed(100 * number + i) for i in range(len(self.logics))]
 
     @staticmethod
     def replay(player: RoundPlayer) -> Replay:

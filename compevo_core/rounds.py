@@ -61,8 +61,8 @@ class RoundPlayer:
             {"params": learner.policy_parameters(), "lr": optim.policy_lr},
         ], weight_decay=optim.weight_decay)
 
-    def play(self, state: RunState, tasks: Sequence[Task], sampling: torch.Generator, drawing: np.random.Generator
-             ) -> dict[str, Any]:
+    def play(self, state: RunState, tasks: Sequence[Task], sampling: Sequence[torch.Generator],
+             drawing: np.random.Generator) -> dict[str, Any]:
         """Plays one round in place and returns its record (README, "rounds.jsonl")."""
         metric = self.config.objective.metric
         self._set_rates(state.round)
@@ -215,7 +215,7 @@ class _PolicyStep:
     def __init__(self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig) -> None:
         self.writer, self.proposal, self.advantage_AG, self.config = writer, proposal, advantage_AG, config
         self.reference_AGT = writer.reference_logp(proposal)
-        self.mask_AGT = proposal.mask_RT.reshape(self.reference_AGT.shape)
+        self.mask_AGT = proposal.mask_AGT
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self.calls = 0
 

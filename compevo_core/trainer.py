@@ -144,7 +144,8 @@ class _Training:
         self.executor = self.learner.executor(NewsChooser(self.news, load_encoder(config.news.encoder),
                                                           config.news.top_k))
         self.player = RoundPlayer(self.learner, self.executor, self.total)
-        self.sampling = torch.Generator(device=backbone.device).manual_seed(config.run.seed + 1)
+        seeds = np.random.SeedSequence([config.run.seed, 1]).generate_state(config.population.agents, np.uint64)
+        self.sampling = [torch.Generator(device=backbone.device).manual_seed(int(seed >> 1)) for seed in seeds]
         self.drawing = np.random.default_rng([config.run.seed, 2])
         self.best, self.seconds = float("inf"), 0.0
 
@@ -174,8 +175,8 @@ class _Training:
 
     def _checkpoint(self, state: RunState, root: Path) -> None:
         tensors = self.learner.tensors()
-        tensors |= {"run.previous_AD": state.previous_AD, "run.sampling": self.sampling.get_state(),
-                    "run.global": torch.get_rng_state()}
+        tensors |= {"run.previous_AD": state.previous_AD,
+                    "run.sampling": torch.stack([g.get_state() for g in self.sampling]), "run.global": torch.get_rng_state()}
         optimizer = self.player.optimizer.state_dict()["state"]
         tensors |= {f"optimizer.{i}.{k}": v for i, slots in optimizer.items() for k, v in slots.items()}
         checkpoint.save(root, state.round, tensors, {
@@ -191,7 +192,8 @@ class _Training:
                 _, index, key = name.split(".")
                 slots.setdefault(int(index), {})[key] = value
         self.player.optimizer.load_state_dict(self.player.optimizer.state_dict() | {"state": slots})
-        self.sampling.set_state(tensors["run.sampling"].cpu())
+        for generator, saved_state in zip(self.sampling, tensors["run.sampling"].cpu(), strict=True):
+            generator.set_state(saved_state.clone())  # a view of a row crashes torch
         torch.set_rng_state(tensors["run.global"].cpu())
         self.drawing.bit_generator.state = saved["drawing"]
         self.best, self.seconds = saved["best"], saved["seconds"]
