@@ -25,7 +25,7 @@ from compevo_core.evolution import StrategyFusion
 from compevo_core.grpo import group_advantages, policy_loss, token_logp
 from compevo_core.logics import Observation
 from compevo_core.objective import diversity_loss, pruning_loss
-from compevo_core.population import FORECAST, KINDS, LOGIC, TARGETS, pad_rows
+from compevo_core.population import FORECAST, KINDS, LOGIC, TARGETS
 from compevo_core.prompts import PeerReport, forecast_prompt, history_index, logic_prompt
 from compevo_core.selection import FitnessSelection, aggregate, forecast_error
 
@@ -188,7 +188,7 @@ class Straightforward:
 
     def _logp(self, agent: int, replay: Replay, soft_AD: Tensor | None) -> Tensor:
         size = self.config.grpo.group_size
-        ids_GT = replay.ids_RT[agent * size:(agent + 1) * size]
+        ids_GT = replay.ids_AGT[agent]
         prompt = self._prompt_embeds(agent, replay, soft_AD).expand(size, -1, -1)
         whole = torch.cat([prompt, self.model.get_input_embeddings()(ids_GT)], dim=1)
         logits = self.model(inputs_embeds=whole, use_cache=False, logits_to_keep=ids_GT.shape[1] + 1).logits
@@ -200,7 +200,7 @@ class Straightforward:
 
     def _read_out(self, agent: int, pairs: Sequence[tuple[str, Task]]) -> Tensor:
         rows = [self._forecast_ids(logic, task) for logic, task in pairs]
-        ids, mask = pad_rows(rows, self.backbone.tokenizer.pad_token_id, left=True, device=self.backbone.device)
+        ids, mask = pad_left(rows, self.backbone.tokenizer.pad_token_id)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         states = self.backbone.decoder(input_ids=ids, attention_mask=mask, position_ids=positions,
                                        use_cache=False).last_hidden_state[:, -1]
@@ -236,6 +236,14 @@ class Straightforward:
 
     def _adapters(self, kind: str) -> list[nn.Parameter]:
         return [p for name, p in self.model.named_parameters() if "lora_" in name and f".{kind}_" in name]
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Pads token rows to one length; returns ids and mask, both (R, T)."""
+    width = max(map(len, rows))
+    ids = [[pad] * (width - len(r)) + list(r) for r in rows]
+    mask = [[0] * (width - len(r)) + [1] * len(r) for r in rows]
+    return torch.tensor(ids), torch.tensor(mask)
 
 
 def truth(tasks: Sequence[Task]) -> Tensor:

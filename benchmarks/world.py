@@ -103,7 +103,7 @@ class Replay:
     seen: Observation
     candidates: list[str]
     texts: list[list[str]]
-    ids_RT: Tensor
+    ids_AGT: Tensor
     scored: list[Task]
     previous_AD: Tensor
 
@@ -120,7 +120,7 @@ class _FixedLengthWriter(LogicWriter):
     def propose(self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]) -> Proposal:
         """As the writer of the core, with the samples kept."""
         out = super().propose(seen, previous_AD, generators)
-        self.replay = Replay(seen, out.candidates, out.texts, out.ids_RT, [], previous_AD.detach())
+        self.replay = Replay(seen, out.candidates, out.texts, out.ids_AGT, [], previous_AD.detach())
         return out
 
 

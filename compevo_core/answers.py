@@ -2,7 +2,7 @@
 
 What belongs here: prompts of token rows in, scaled forecasts out, for both decoders.
 What does not: how prompts are written (``strategy``), number syntax (``decoding``).
-Legend: A agents, R rows of an agent, H horizon, T tokens, D hidden.
+Legend: A agents, R leaves of an agent, H horizon, T tokens, L packed length, D hidden.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from compevo_core.decoding import HORIZON, NumericHead, format_answer, parse_answer
 from compevo_core.errors import ForecastParseError
-from compevo_core.population import Population, Prefix, pad_rows
+from compevo_core.packing import Tree
+from compevo_core.population import Population
 from compevo_core.scaling import FloatArray, Scaler
 from compevo_core.windowset import WindowView
 
@@ -42,14 +43,13 @@ class Answers(Protocol):
         """What of it is trained beside the adapters."""
         ...
 
-    def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
+    def answer(self, trees: Sequence[Sequence[Tree]], tasks: Sequence[Task], *,
                train: bool) -> tuple[Tensor, Tensor, int]:
-        """Whole prompts, agent-major, to forecasts (A, B, H), token losses (A,) and unreadable answers."""
-        ...
+        """Forecasts at every leaf of each agent's prompts, one task a leaf.
 
-    def continued(self, prefix: Prefix, rest: Sequence[Sequence[int]], agents: int,
-                  tasks: Sequence[Task]) -> tuple[Tensor, int]:
-        """Continuations of a shared prefix to forecasts (A, R, H) and unreadable answers."""
+        Returns:
+            scaled forecasts (A, R, H), token losses (A,) (zeros for the head), and unreadable answers.
+        """
         ...
 
 
@@ -65,24 +65,13 @@ class HeadAnswers:
         self.module = NumericHead(len(population.own), population.backbone.hidden_size)
         self.module.to(population.backbone.device)
 
-    def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
+    def answer(self, trees: Sequence[Sequence[Tree]], tasks: Sequence[Task], *,
                train: bool) -> tuple[Tensor, Tensor, int]:
         """See :class:`Answers`; the forecasts carry gradient."""
         del train
-        pad, device = self.population.backbone.tokenizer.pad_token_id, self.population.backbone.device
-        ids, mask = pad_rows(rows, pad, left=True, device=device)
-        states = self.population.hidden(self.population.embed(ids), mask)[0][:, -1]
-        values = self.module(states.reshape(agents, len(tasks), -1)) + _base(tasks, device)
-        return values, values.new_zeros(agents), 0
-
-    def continued(self, prefix: Prefix, rest: Sequence[Sequence[int]], agents: int,
-                  tasks: Sequence[Task]) -> tuple[Tensor, int]:
-        """See :class:`Answers`."""
-        pad, device = self.population.backbone.tokenizer.pad_token_id, self.population.backbone.device
-        ids, mask = pad_rows(rest, pad, left=False, device=device)
-        states = self.population.continue_from(prefix, ids, mask)
-        last = states[torch.arange(len(rest), device=device), mask.sum(1) - 1]
-        return self.module(last.reshape(agents, len(tasks), -1)) + _base(tasks, device), 0
+        states_ARD = self.population.leaf_states(self.population.pack(trees))
+        values = self.module(states_ARD) + _base(tasks, states_ARD.device)
+        return values, values.new_zeros(len(trees)), 0
 
 
 class TextAnswers:
@@ -95,58 +84,47 @@ class TextAnswers:
         self.population, self.scaler, self.has_prior = population, scaler, has_prior
         self.module: nn.Module = nn.Module()
 
-    def direct(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task], *,
+    def answer(self, trees: Sequence[Sequence[Tree]], tasks: Sequence[Task], *,
                train: bool) -> tuple[Tensor, Tensor, int]:
         """See :class:`Answers`; the token loss carries the gradient, the forecasts do not."""
-        pad, device = self.population.backbone.tokenizer.pad_token_id, self.population.backbone.device
-        loss = self._token_loss(rows, agents, tasks) if train else torch.zeros(agents, device=device)
-        ids, mask = pad_rows(rows, pad, left=True, device=device)
-        with torch.no_grad():
-            prefix = self.population.read(self.population.embed(ids), mask)
-            values, failures = self._generate(prefix, agents, tasks)
-        return values, loss, failures
+        loss = self._token_loss(trees, tasks) if train else torch.zeros(len(trees))
+        values, failures = self._generate(trees, tasks)
+        return values, loss.to(values.device), failures
 
-    def continued(self, prefix: Prefix, rest: Sequence[Sequence[int]], agents: int,
-                  tasks: Sequence[Task]) -> tuple[Tensor, int]:
-        """See :class:`Answers`."""
-        pad, device = self.population.backbone.tokenizer.pad_token_id, self.population.backbone.device
-        ids, mask = pad_rows(rest, pad, left=False, device=device)
-        states = self.population.continue_from(prefix, ids, mask)
-        last = states[torch.arange(len(rest), device=device), mask.sum(1) - 1]
-        return self._generate(Prefix(prefix.cache, torch.cat([prefix.mask_RT, mask], 1), last), agents, tasks)
-
-    def _generate(self, prefix: Prefix, agents: int, tasks: Sequence[Task]) -> tuple[Tensor, int]:
+    @torch.no_grad()
+    def _generate(self, trees: Sequence[Sequence[Tree]], tasks: Sequence[Task]) -> tuple[Tensor, int]:
         tokenizer = self.population.backbone.tokenizer
-        ids, mask = self.population.sample(prefix, tokens=HORIZON * _TOKENS_PER_NUMBER, temperature=0.0,
-                                           stop=stop_tokens(tokenizer))
+        prefix = self.population.read(self.population.pack(trees))
+        ids_ART, mask_ART = self.population.sample(prefix, tokens=HORIZON * _TOKENS_PER_NUMBER, temperature=0.0,
+                                                   stop=stop_tokens(tokenizer))
         out, failures = [], 0
-        for row in range(ids.shape[0]):
+        for row, (ids, mask) in enumerate(zip(ids_ART.flatten(0, 1), mask_ART.flatten(0, 1), strict=True)):
             task = tasks[row % len(tasks)]
-            text = tokenizer.decode(ids[row][mask[row].bool()].tolist(), skip_special_tokens=True)
+            text = tokenizer.decode(ids[mask.bool()].tolist(), skip_special_tokens=True)
             try:
                 out.append(self._to_scaled(parse_answer(text), task))
             except ForecastParseError:
                 failures += 1
                 out.append(task.base_H)
-        values = torch.tensor(np.stack(out), dtype=torch.float32, device=ids.device)
-        return values.reshape(agents, len(tasks), HORIZON), failures
+        values = torch.tensor(np.stack(out), dtype=torch.float32, device=ids_ART.device)
+        return values.reshape(len(trees), len(tasks), HORIZON), failures
 
-    def _token_loss(self, rows: Sequence[Sequence[int]], agents: int, tasks: Sequence[Task]) -> Tensor:
+    def _token_loss(self, trees: Sequence[Sequence[Tree]], tasks: Sequence[Task]) -> Tensor:
         """Mean negative log-likelihood of each agent's answer tokens, (A,); masked targets have no answer text."""
-        backbone = self.population.backbone
         answers = [self._answer_ids(t) for t in tasks]
-        joined = [list(row) + answers[i % len(tasks)] for i, row in enumerate(rows)]
-        ids, mask = pad_rows(joined, backbone.tokenizer.pad_token_id, left=True, device=backbone.device)
-        states = self.population.hidden(self.population.embed(ids), mask)[0]
+        packed = self.population.pack([_extended(own, answers) for own in trees])
+        states_ALD = self.population.states(packed)
         losses = []
-        for i in range(len(rows)):
-            count = len(answers[i % len(tasks)])
-            if count:
-                logits = self.population.logits(states[i, -count - 1:-1])
-                losses.append(torch.nn.functional.cross_entropy(logits, ids[i, -count:]))
+        for agent, leaves in enumerate(packed.leaves):
+            for leaf, (segment, answer) in enumerate(zip(leaves, answers, strict=True)):
+                if answer:
+                    path = packed.path(agent, leaf)[-len(answer) - 1:-1]
+                    end = packed.segments[agent][segment].end
+                    target = packed.ids_AL[agent, end - len(answer):end]
+                    losses.append(nn.functional.cross_entropy(self.population.logits(states_ALD[agent, path]), target))
         if not losses:
-            return states.reshape(agents, -1).sum(1) * 0.0
-        return torch.stack(losses).reshape(agents, -1).mean(1)
+            return states_ALD.flatten(1).sum(1) * 0.0
+        return torch.stack(losses).reshape(len(trees), -1).mean(1)
 
     def _answer_ids(self, task: Task) -> list[int]:
         if task.truth_H is None or not np.isfinite(task.truth_H).all():
@@ -161,6 +139,12 @@ class TextAnswers:
     def _to_scaled(self, values: FloatArray, task: Task) -> FloatArray:
         std, mean = self.scaler.std[task.view.entity], self.scaler.mean[task.view.entity]
         return task.base_H + values / std if self.has_prior else (values - mean) / std
+
+
+def _extended(trees: Sequence[Tree], answers: Sequence[Sequence[int]]) -> list[Tree]:
+    """One agent's prompts with the answer of each leaf's task behind it."""
+    rest = iter(answers)
+    return [Tree(tree.stem, [[*branch, *next(rest)] for branch in tree.branches or [()]]) for tree in trees]
 
 
 def stop_tokens(tokenizer: Any) -> list[int]:  # noqa: ANN401 - tokenizers vary

@@ -3,7 +3,7 @@
 What belongs here: everything between what an agent observes and the G logic texts it samples.
 What does not: scoring them (``strategy``), the policy loss (``grpo``), the fusion's algebra (``evolution``).
 Where processes share the agents, each writes for its own and tells the others their candidates' states.
-Legend: A agents, G samples of an agent, T tokens, D hidden.
+Legend: A agents, G samples of an agent, T tokens, L packed length, D hidden.
 """
 
 import dataclasses
@@ -19,7 +19,8 @@ from compevo_core.config import RunConfig
 from compevo_core.evolution import StrategyFusion
 from compevo_core.exchange import Exchange
 from compevo_core.grpo import token_logp
-from compevo_core.population import LOGIC, Population, Prefix, pad_rows
+from compevo_core.packing import Packed, Tree
+from compevo_core.population import LOGIC, Population
 from compevo_core.prompts import PeerReport, clean_logic, logic_prompt
 
 
@@ -42,10 +43,9 @@ class Proposal:
     candidates: list[str]
     candidate_AD: Tensor
     texts: list[list[str]]
-    ids_RT: Tensor
-    mask_RT: Tensor
-    prompt_ids: Tensor
-    prompt_mask: Tensor
+    ids_AGT: Tensor
+    mask_AGT: Tensor
+    prompts: list[list[int]]
     soft_AD: Tensor | None
     empty: int
 
@@ -62,22 +62,22 @@ class LogicWriter:
 
         ``generators`` are one for each own agent.
         """
-        ids, mask = self._prompts(seen)
-        candidates, spans, empty = self._candidates(ids, mask, seen, generators)
-        candidate_AD = self.exchange.join(self.encode(spans), "states")
+        prompts, own_logics = self._prompts(seen), self.exchange.of_own(seen.logics)
+        first_AT, kept_AT = (x[:, 0] for x in self._sample(prompts, None, 1, generators))
+        drafts = [self._text(first_AT[i], kept_AT[i], logic) for i, logic in enumerate(own_logics)]
+        candidates, empty = [text for text, _ in drafts], sum(was_empty for _, was_empty in drafts)
+        candidate_AD = self.exchange.join(self.encode([self._tokens(text) for text in candidates]), "states")
         soft = None
         if self.config.evolution.update == "three-stage":
             soft = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
-        size = self.config.grpo.group_size
-        with self.population.using(LOGIC), torch.no_grad():
-            own_soft = None if soft is None else self.exchange.of_own(soft)
-            samples, sample_mask = self._sample(self._read(ids, mask, own_soft).repeat(size), generators)
+        own_soft = None if soft is None else self.exchange.of_own(soft)
+        ids_AGT, mask_AGT = self._sample(prompts, own_soft, self.config.grpo.group_size, generators)
         texts: list[list[str]] = []
-        for row, fallback in enumerate(self.exchange.of_own(seen.logics)):
-            group = [self._text(samples[r], sample_mask[r], fallback) for r in range(row * size, (row + 1) * size)]
+        for i, fallback in enumerate(own_logics):
+            group = [self._text(ids, mask, fallback) for ids, mask in zip(ids_AGT[i], mask_AGT[i], strict=True)]
             texts.append([text for text, _ in group])
             empty += sum(was_empty for _, was_empty in group)
-        return Proposal(candidates, candidate_AD, texts, samples, sample_mask, ids, mask, soft, empty)
+        return Proposal(candidates, candidate_AD, texts, ids_AGT, mask_AGT, prompts, soft, empty)
 
     def routing(self, agents: slice) -> AbstractContextManager[None]:
         """Logic adapters of some of the own agents."""
@@ -86,28 +86,24 @@ class LogicWriter:
     def logp(self, proposal: Proposal, agents: slice, soft_AD: Tensor | None) -> Tensor:
         """Log-probabilities of some agents' sampled tokens under the current policy, (A, G, T), with gradient.
 
-        Call it inside :meth:`routing` of the same agents; ``soft_AD`` holds all own agents' soft prompts.
+        Call it inside :meth:`routing` of the same agents; ``soft_AD`` holds all own agents' soft prompts. What is
+        masked is zero.
         """
-        prefix = self._read(proposal.prompt_ids[agents], proposal.prompt_mask[agents],
-                            None if soft_AD is None else soft_AD[agents])
-        size = self.config.grpo.group_size
-        rows = slice(agents.start * size, agents.stop * size)
-        return self._score(prefix, proposal.ids_RT[rows], proposal.mask_RT[rows])
+        soft = None if soft_AD is None else soft_AD[agents]
+        return self._score(proposal.prompts[agents], proposal.ids_AGT[agents], proposal.mask_AGT[agents], soft)
 
     @torch.no_grad()
     def reference_logp(self, proposal: Proposal) -> Tensor:
         """The same for all own agents under the frozen reference: no adapters, the neutral soft prompt; (A, G, T)."""
         soft = None if proposal.soft_AD is None else self.fusion.neutral_D.expand(len(self.exchange.own), -1)
         with self.population.using(None):
-            prefix = self._read(proposal.prompt_ids, proposal.prompt_mask, soft)
-            return self._score(prefix, proposal.ids_RT, proposal.mask_RT)
+            return self._score(proposal.prompts, proposal.ids_AGT, proposal.mask_AGT, soft)
 
     def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Logic representation: last-layer state at the final token under the agent's logic adapter, (A, D)."""
-        backbone = self.population.backbone
-        ids, mask = pad_rows(rows, backbone.tokenizer.pad_token_id, left=True, device=backbone.device)
+        packed = self.population.pack([[Tree(row)] for row in rows])
         with self.population.using(LOGIC):
-            return self.population.hidden(self.population.embed(ids), mask)[0][:, -1]
+            return self.population.leaf_states(packed)[:, 0]
 
     @torch.no_grad()
     def encode_texts(self, logics: Sequence[str]) -> Tensor:
@@ -115,7 +111,7 @@ class LogicWriter:
         own = self.encode([self._tokens(text) for text in self.exchange.of_own(logics)])
         return self.exchange.join(own, "states")
 
-    def _prompts(self, seen: Observation) -> tuple[Tensor, Tensor]:
+    def _prompts(self, seen: Observation) -> list[list[int]]:
         backbone, rows = self.population.backbone, []
         for agent in self.exchange.own:
             logic = seen.logics[agent]
@@ -123,7 +119,7 @@ class LogicWriter:
             text = logic_prompt(agent, logic, seen.rewards[agent], peers, tokenizer=backbone.tokenizer,
                                 paraphrased=self.config.evolution.instruction == "paraphrased")
             rows.append(self._tokens(text)[-self.config.backbone.context_tokens:])
-        return pad_rows(rows, backbone.tokenizer.pad_token_id, left=True, device=backbone.device)
+        return rows
 
     def _tokens(self, text: str) -> list[int]:
         tokenizer = self.population.backbone.tokenizer
@@ -131,41 +127,42 @@ class LogicWriter:
         return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1 else ids
 
     @torch.no_grad()
-    def _candidates(self, ids: Tensor, mask: Tensor, seen: Observation,
-                    generators: Sequence[torch.Generator]) -> tuple[list[str], list[list[int]], int]:
-        with self.population.using(LOGIC):
-            samples, kept = self._sample(self._read(ids, mask, None), generators)
-        texts = [self._text(samples[i], kept[i], old) for i, old in enumerate(self.exchange.of_own(seen.logics))]
-        return [t for t, _ in texts], [self._tokens(t) for t, _ in texts], sum(e for _, e in texts)
-
-    def _sample(self, prefix: Prefix, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+    def _sample(self, prompts: Sequence[Sequence[int]], soft_AD: Tensor | None, samples: int,
+                generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
         evolution = self.config.evolution
-        return self.population.sample(prefix, tokens=evolution.logic_tokens, temperature=evolution.temperature,
-                                      stop=self._stop, generators=generators)
+        packed, embeds = self._behind([Tree(prompt) for prompt in prompts], soft_AD)
+        with self.population.using(LOGIC):
+            return self.population.sample(self.population.read(packed, embeds), samples=samples,
+                                          tokens=evolution.logic_tokens, temperature=evolution.temperature,
+                                          stop=self._stop, generators=generators)
 
     def _text(self, ids: Tensor, mask: Tensor, fallback: str) -> tuple[str, bool]:
         text = self.population.backbone.tokenizer.decode(ids[mask.bool()].tolist(), skip_special_tokens=True)
         return clean_logic(text, fallback)
 
-    def _read(self, ids: Tensor, mask: Tensor, soft_AD: Tensor | None) -> Prefix:
-        embeds = self.population.embed(ids)
+    def _behind(self, trees: Sequence[Tree], soft_AD: Tensor | None) -> tuple[Packed, Tensor]:
+        """One tree an agent behind its soft prompt, and the embeddings of all that (A, L, D)."""
         if soft_AD is None:
-            return self.population.read(embeds, mask)
-        wide = torch.cat([embeds[:, :1], embeds], dim=1)
-        grown = torch.cat([torch.zeros_like(mask[:, :1]), mask], dim=1)
-        first = grown.argmax(dim=1) - 1  # the padding slot right before the first real token
-        here = torch.nn.functional.one_hot(first, grown.shape[1])
-        wide = torch.where(here[..., None].bool(), soft_AD[:, None].to(wide.dtype), wide)
-        return self.population.read(wide, grown + here)
+            packed = self.population.pack([[tree] for tree in trees])
+            return packed, self.population.embed(packed.ids_AL)
+        slot = self.population.backbone.tokenizer.pad_token_id
+        packed = self.population.pack([[Tree([slot, *tree.stem], tree.branches)] for tree in trees])
+        embeds_ALD = self.population.embed(packed.ids_AL)
+        return packed, torch.cat([soft_AD[:, None].to(embeds_ALD.dtype), embeds_ALD[:, 1:]], 1)
 
-    def _score(self, prefix: Prefix, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
-        size = self.config.grpo.group_size
-        states = prefix.last_RD.repeat_interleave(size, 0)[:, None]
-        if ids_RT.shape[1] > 1:
-            later = self.population.continue_from(prefix.repeat(size), ids_RT[:, :-1], mask_RT[:, :-1])
-            states = torch.cat([states, later], dim=1)
-        logp = token_logp(self.population.logits(states), ids_RT, self.config.evolution.temperature)
-        return logp.reshape(-1, size, ids_RT.shape[1])
+    def _score(self, prompts: Sequence[Sequence[int]], ids_AGT: Tensor, mask_AGT: Tensor,
+               soft_AD: Tensor | None) -> Tensor:
+        sampled = [[ids[mask.bool()].tolist() for ids, mask in zip(*group, strict=True)]
+                   for group in zip(ids_AGT, mask_AGT, strict=True)]
+        trees = [Tree(prompt, [ids[:-1] for ids in group]) for prompt, group in zip(prompts, sampled, strict=True)]
+        packed, embeds_ALD = self._behind(trees, soft_AD)
+        states_ALD = self.population.states(packed, embeds_ALD)
+        before = [agent * packed.ids_AL.shape[1] + place for agent, group in enumerate(sampled)
+                  for leaf, ids in enumerate(group) for place in packed.path(agent, leaf)[-len(ids):]]
+        states_ND = states_ALD.flatten(0, 1).index_select(0, torch.tensor(before, device=states_ALD.device))
+        real_AGT = mask_AGT.bool()
+        found = token_logp(self.population.logits(states_ND), ids_AGT[real_AGT], self.config.evolution.temperature)
+        return torch.zeros_like(mask_AGT, dtype=found.dtype).masked_scatter(real_AGT, found)
 
 
 def agent_generators(seed: int, agents: Sequence[int], device: torch.device) -> list[torch.Generator]:

@@ -1,85 +1,39 @@
 """I agents on one frozen backbone: stacked LoRA adapters, applied to all agents in one forward.
 
-What belongs here: the stacked adapters, routing of rows to agents, hidden states, shared-prefix
-key/value reuse and batched sampling. What does not: prompts, losses, what the text means.
-Paper: section 5.1 and D.2 (per agent one adapter for forecasting and one for logic, rank 16).
-
-Rows are agent-major: a batch of A agents with R rows each is (A*R, T), agent 0 first.
-Legend: A agents, R rows of an agent, T tokens, D hidden, V vocabulary, G samples.
+What belongs here: putting the adapters into the backbone, routing rows to agents, hidden states of packed prompts,
+prompts read once, and batched sampling from them. What does not: prompts, losses, what the text means, the adapters'
+arithmetic (``stacked``), layouts (``packing``) and attention over them (``attention``).
+Legend: A agents, R leaves of an agent, N = A R, n samples of a leaf, M = R n, L packed length, P longest path,
+T tokens, D hidden, V vocabulary.
 """
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
+from compevo_core.attention import NAME, Attender, Decoder, Reader
 from compevo_core.backbone import Backbone
 from compevo_core.config import PopulationConfig
+from compevo_core.packing import Packed, Tree, pack
+from compevo_core.stacked import FORECAST, KINDS, LOGIC, Route, StackedLoraLinear
 
-FORECAST, LOGIC = "forecast", "logic"
-KINDS = (FORECAST, LOGIC)
+__all__ = ["FORECAST", "KINDS", "LOGIC", "TARGETS", "Population", "Prefix", "StackedLoraLinear"]
+
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-@dataclasses.dataclass
-class _Route:
-    """Which adapters the next forward uses; shared by all layers of one population."""
-
-    kind: str | None = None
-    agents: slice = dataclasses.field(default_factory=lambda: slice(None))
-    dropout: float = 0.0
-
-
-class StackedLoraLinear(nn.Module):
-    """A frozen linear layer plus one low-rank update per agent and kind.
-
-    ``lora_a[kind]`` is (I, r, in), ``lora_b[kind]`` is (I, out, r); agent i's output is
-    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. A process that owns some of the
-    agents keeps their slice of what is drawn for all.
-    """
-
-    def __init__(self, base: nn.Linear, config: PopulationConfig, own: range, route: _Route,
-                 generator: torch.Generator) -> None:
-        super().__init__()
-        self.base, self.route, self.scale = base, route, config.alpha / config.rank
-        self.lora_a, self.lora_b = nn.ParameterDict(), nn.ParameterDict()
-        for kind in KINDS:
-            start = torch.empty(config.agents, config.rank, base.in_features)
-            bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
-            start.uniform_(-bound, bound, generator=generator)
-            self.lora_a[kind] = nn.Parameter(start[own.start:own.stop].clone())
-            self.lora_b[kind] = nn.Parameter(torch.zeros(len(own), base.out_features, config.rank))
-
-    def forward(self, x_RTD: Tensor) -> Tensor:
-        """Maps (A*R, T, in) to (A*R, T, out); with no kind set it is the frozen layer alone."""
-        out: Tensor = self.base(x_RTD)
-        route = self.route
-        if route.kind is None:
-            return out
-        a, b = self.lora_a[route.kind][route.agents], self.lora_b[route.kind][route.agents]
-        x = x_RTD.reshape(a.shape[0], -1, x_RTD.shape[-1]).to(a.dtype)
-        x = nn.functional.dropout(x, route.dropout, training=route.dropout > 0)
-        update = torch.bmm(torch.bmm(x, a.transpose(1, 2)), b.transpose(1, 2))
-        return out + (self.scale * update).reshape(out.shape).to(out.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Prefix:
-    """A prompt already read: keys, values, mask and the state at its last token."""
+    """Prompts already read: keys and values of every layer (N, K, P, d), which are real, and the last states."""
 
-    cache: DynamicCache
-    mask_RT: Tensor
-    last_RD: Tensor
-
-    def repeat(self, times: int) -> "Prefix":
-        """Each row ``times`` times in place of once; the prefix itself must not be used afterwards."""
-        if times > 1:
-            self.cache.batch_repeat_interleave(times)
-        return Prefix(self.cache, self.mask_RT.repeat_interleave(times, 0), self.last_RD.repeat_interleave(times, 0))
+    keys: list[Tensor]
+    values: list[Tensor]
+    mask_NP: Tensor
+    last_ARD: Tensor
 
 
 class Population(nn.Module):
@@ -88,7 +42,7 @@ class Population(nn.Module):
     def __init__(self, backbone: Backbone, config: PopulationConfig, generator: torch.Generator,
                  own: range | None = None) -> None:
         super().__init__()
-        self.backbone, self.config, self.route = backbone, config, _Route()
+        self.backbone, self.config, self.route = backbone, config, Route()
         self.own = range(config.agents) if own is None else own
         self.layers: dict[str, StackedLoraLinear] = {}
         for name, module in list(backbone.model.named_modules()):
@@ -98,6 +52,9 @@ class Population(nn.Module):
                 setattr(parent, name.rsplit(".", 1)[-1], stacked)
                 self.layers[name] = stacked
         self.adapters = nn.ModuleList(self.layers.values())
+        with warnings.catch_warnings():  # the call reads a property that transformers itself deprecates
+            warnings.simplefilter("ignore", FutureWarning)
+            backbone.model.set_attn_implementation(NAME)
 
     def parameters_of(self, kind: str) -> list[nn.Parameter]:
         """Every trainable tensor of one kind, in layer order."""
@@ -117,34 +74,36 @@ class Population(nn.Module):
         finally:
             vars(self.route).update(vars(before))
 
+    def pack(self, trees: Sequence[Sequence[Tree]]) -> Packed:
+        """Packs each agent's trees for this backbone."""
+        return pack(trees, self.backbone.tokenizer.pad_token_id, self.backbone.device)
+
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings, ids (..., T) to (..., T, D)."""
         out: Tensor = self.backbone.model.get_input_embeddings()(ids)
         return out
 
-    def hidden(self, embeds_RTD: Tensor, mask_RT: Tensor,
-               past: Prefix | None = None) -> tuple[Tensor, DynamicCache | None]:
-        """Last hidden states (A*R, T, D) and the cache, if one was passed in or is wanted."""
-        # transformers recomputes layers only in train mode; these backbones have no dropout of their own
-        self.backbone.decoder.train(past is None and torch.is_grad_enabled())
-        full = mask_RT if past is None else torch.cat([past.mask_RT, mask_RT], dim=1)
-        positions = (full.cumsum(1) - 1).clamp(min=0)[:, -mask_RT.shape[1]:]
-        out = self.backbone.decoder(inputs_embeds=embeds_RTD.to(self.backbone.model.dtype), attention_mask=full,
-                                    position_ids=positions, past_key_values=None if past is None else past.cache,
-                                    use_cache=past is not None)
-        return out.last_hidden_state.float(), out.past_key_values
+    def states(self, packed: Packed, embeds_ALD: Tensor | None = None) -> Tensor:
+        """Last hidden states (A, L, D) in float32, of the packed tokens or of given embeddings in their place."""
+        return self._forward(packed, embeds_ALD, Reader(packed))
 
-    def read(self, embeds_RTD: Tensor, mask_RT: Tensor) -> Prefix:
-        """Reads left-padded prompts once, so that what follows can share their keys and values."""
-        empty = Prefix(DynamicCache(), mask_RT[:, :0], embeds_RTD[:, :0, :].sum(1))
-        states, cache = self.hidden(embeds_RTD, mask_RT, empty)
-        if cache is None:
-            raise RuntimeError("the backbone returned no key/value cache; shared prefixes need one")
-        return Prefix(cache, mask_RT, states[:, -1])
+    def leaf_states(self, packed: Packed) -> Tensor:
+        """State at the last token of every leaf, (A, R, D)."""
+        return _take(self.states(packed), packed.last())
 
-    def continue_from(self, prefix: Prefix, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
-        """Hidden states (A*R, T, D) of right-padded continuations of a prefix; the prefix grows by them."""
-        return self.hidden(self.embed(ids_RT), mask_RT, prefix)[0]
+    @torch.no_grad()
+    def read(self, packed: Packed, embeds_ALD: Tensor | None = None) -> Prefix:
+        """Reads prompts once, so that all that follows a leaf can share its keys and values."""
+        reader = Reader(packed, keep=True)
+        states = self._forward(packed, embeds_ALD, reader)
+        paths = [[packed.path(a, r) for r in range(len(row))] for a, row in enumerate(packed.leaves)]
+        width = max(len(path) for own in paths for path in own)
+        device = states.device
+        index = torch.tensor([[[*path, *[0] * (width - len(path))] for path in own] for own in paths], device=device)
+        real = torch.tensor([[True] * len(path) + [False] * (width - len(path)) for own in paths for path in own],
+                            device=device)
+        keys, values = ([_gather(kept[i], index) for i in range(len(kept))] for kept in (reader.keys, reader.values))
+        return Prefix(keys, values, real, _take(states, packed.last()))
 
     def logits(self, states: Tensor) -> Tensor:
         """Vocabulary logits of hidden states (..., D) in float32."""
@@ -154,63 +113,65 @@ class Population(nn.Module):
         return out if cap is None else torch.tanh(out / cap) * cap
 
     @torch.no_grad()
-    def sample(self, prefix: Prefix, *, tokens: int, temperature: float, stop: Sequence[int],
+    def sample(self, prefix: Prefix, *, samples: int = 1, tokens: int, temperature: float, stop: Sequence[int],
                generators: Sequence[torch.Generator] = ()) -> tuple[Tensor, Tensor]:
-        """Samples up to ``tokens`` tokens for every row at once; temperature 0 is greedy.
+        """Samples up to ``tokens`` tokens ``samples`` times after every leaf, all at once; temperature 0 is greedy.
 
-        Each agent's rows are drawn from its own of the ``generators``, and only while one of them goes on: what an
-        agent samples does not depend on which other agents are in the batch.
+        Each agent draws from its own of the ``generators``, and only while one of its rows goes on: what it samples
+        does not depend on which other agents are in the batch.
 
         Returns:
-            ids (A*R, T) and mask (A*R, T); the stop token is part of the sample, what follows is masked.
+            ids (A, M, T) and mask (A, M, T); the stop token is part of the sample, what follows is masked.
         """
-        pad = self.backbone.tokenizer.pad_token_id
-        stops = torch.tensor(list(stop), device=prefix.mask_RT.device)
-        state, grown = prefix.last_RD, prefix
-        alive = torch.ones(state.shape[0], dtype=torch.bool, device=state.device)
+        pad, device = self.backbone.tokenizer.pad_token_id, prefix.last_ARD.device
+        stops = torch.tensor(list(stop), device=device)
+        state_AMD = prefix.last_ARD.repeat_interleave(samples, 1)
+        agents = state_AMD.shape[0]
+        start_AM = prefix.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
+        decoder = Decoder(prefix.keys, prefix.values, prefix.mask_NP, samples, tokens)
+        alive_AM = torch.ones(state_AMD.shape[:2], dtype=torch.bool, device=device)
         ids, masks = [], []
-        for _ in range(tokens):
-            logits = self.logits(state)
-            if temperature > 0:
-                chosen = _draw(torch.softmax(logits / temperature, dim=-1), alive, pad, generators)
-            else:
-                chosen = logits.argmax(-1)
-            chosen = torch.where(alive, chosen, pad)
+        for step in range(tokens):
+            logits_AMV = self.logits(state_AMD)
+            chosen = (_draw(torch.softmax(logits_AMV / temperature, dim=-1), alive_AM, generators)
+                      if temperature > 0 else logits_AMV.argmax(-1))
+            chosen = torch.where(alive_AM, chosen, pad)
             ids.append(chosen)
-            masks.append(alive)
-            alive = alive & ~torch.isin(chosen, stops)
-            if not alive.any() or len(ids) == tokens:
+            masks.append(alive_AM)
+            alive_AM = alive_AM & ~torch.isin(chosen, stops)
+            if not alive_AM.any() or step == tokens - 1:
                 break
-            step = masks[-1].long()[:, None]
-            state = self.continue_from(grown, chosen[:, None], step)[:, -1]
-            grown = Prefix(grown.cache, torch.cat([grown.mask_RT, step], 1), state)
-        return torch.stack(ids, 1), torch.stack(masks, 1).long()
+            decoder.step = step
+            state_AMD = self._decode(self.embed(chosen), start_AM + step, decoder)
+        return torch.stack(ids, -1), torch.stack(masks, -1).long()
+
+    def _forward(self, packed: Packed, embeds_ALD: Tensor | None, reader: Reader) -> Tensor:
+        # transformers recomputes layers only in train mode; these backbones have no dropout of their own
+        self.backbone.decoder.train(torch.is_grad_enabled() and not reader.keep)
+        embeds = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
+        return self._decode(embeds, packed.positions_AL, reader)
+
+    def _decode(self, embeds_ALD: Tensor, positions_AL: Tensor, attender: Attender) -> Tensor:
+        # transformers makes masks of its own unless it is given one of four dimensions; the attender knows better
+        ready = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
+        out = self.backbone.decoder(inputs_embeds=embeds_ALD.to(self.backbone.model.dtype), attention_mask=ready,
+                                    position_ids=positions_AL, use_cache=False, attender=attender)
+        states: Tensor = out.last_hidden_state.float()
+        return states
 
 
-def _draw(chances_RV: Tensor, alive_R: Tensor, pad: int, generators: Sequence[torch.Generator]) -> Tensor:
-    """One token a row, (A*R, V) to (A*R,); an agent whose rows have all ended draws nothing."""
-    going = alive_R.reshape(len(generators), -1).any(1).tolist()
-    chances_ARV = chances_RV.reshape(len(generators), -1, chances_RV.shape[-1])
-    return torch.cat([
-        torch.multinomial(chances, 1, generator=own).squeeze(1) if goes else chances.new_full((len(chances),), pad,
-                                                                                              dtype=torch.long)
-        for chances, own, goes in zip(chances_ARV, generators, going, strict=True)])
+def _draw(chances_AMV: Tensor, alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """One token a row, (A, M, V) to (A, M); an agent whose rows have all ended draws nothing."""
+    return torch.stack([
+        torch.multinomial(chances, 1, generator=own).squeeze(1) if going else alive.long()
+        for chances, alive, own, going in zip(chances_AMV, alive_AM, generators, alive_AM.any(1).tolist(), strict=True)])
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int, *, left: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pads token rows to one length; returns ids and mask, both (R, T)."""
-    width = max((len(r) for r in rows), default=0)
-    fill = [[pad] * (width - len(r)) for r in rows]
-    ids = [f + list(r) if left else list(r) + f for r, f in zip(rows, fill, strict=True)]
-    ones = [[0] * len(f) + [1] * len(r) if left else [1] * len(r) + [0] * len(f)
-            for r, f in zip(rows, fill, strict=True)]
-    return torch.tensor(ids, device=device, dtype=torch.long), torch.tensor(ones, device=device, dtype=torch.long)
+def _take(states_ALD: Tensor, index_AR: Tensor) -> Tensor:
+    return torch.stack([states.index_select(0, index) for states, index in zip(states_ALD, index_AR, strict=True)])
 
 
-def trainable_counts(module: nn.Module) -> dict[str, Any]:
-    """Trainable parameter counts by top-level name."""
-    counts: dict[str, int] = {}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            counts[name.split(".")[0]] = counts.get(name.split(".")[0], 0) + parameter.numel()
-    return counts
+def _gather(stored: Tensor, index_ARP: Tensor) -> Tensor:
+    """Keys or values (A, K, L, d) along each leaf's path, (N, K, P, d)."""
+    agents = torch.arange(stored.shape[0], device=stored.device)[:, None, None]
+    return stored.transpose(1, 2)[agents, index_ARP].flatten(0, 1).transpose(1, 2).contiguous()

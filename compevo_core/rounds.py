@@ -235,7 +235,7 @@ class _PolicyStep:
     def __init__(self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig) -> None:
         self.writer, self.proposal, self.advantage_AG, self.config = writer, proposal, advantage_AG, config
         self.reference_AGT = writer.reference_logp(proposal)
-        self.mask_AGT = proposal.mask_RT.reshape(self.reference_AGT.shape)
+        self.mask_AGT = proposal.mask_AGT
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self.calls = 0
 

@@ -18,7 +18,8 @@ from compevo_core.answers import Answers, Task
 from compevo_core.config import RunConfig
 from compevo_core.encoder import Encoder
 from compevo_core.newspool import NewsPool
-from compevo_core.population import FORECAST, Population, pad_rows
+from compevo_core.packing import Tree
+from compevo_core.population import FORECAST, Population
 from compevo_core.prompts import forecast_prompt, history_index
 from compevo_core.scaling import Scaler
 from compevo_core.windowset import WindowView
@@ -87,10 +88,9 @@ class StrategyExecutor:
             scaled forecasts (A, B, H), differentiable if ``train`` and the decoder is the head;
             each agent's token loss of the text decoder (A,), zero otherwise; how many answers could not be read.
         """
-        parts = [self._parts(t.view, logic, self.chooser.choose(logic, t.view)) for logic in logics for t in tasks]
-        rows = [head + tail for head, tail in parts]
+        trees = [[self._tree(t.view, [logic]) for t in tasks] for logic in logics]
         with self.routing(train=train), torch.set_grad_enabled(train):
-            return self.answers.direct(rows, len(logics), tasks, train=train)
+            return self.answers.answer(trees, tasks, train=train)
 
     def routing(self, *, train: bool) -> AbstractContextManager[None]:
         """Forecast adapters for all agents, with dropout while training."""
@@ -98,7 +98,7 @@ class StrategyExecutor:
 
     @torch.no_grad()
     def forecast_groups(self, groups: Sequence[Sequence[str]], tasks: Sequence[Task]) -> tuple[Tensor, int]:
-        """Forecasts of every agent under each logic of its group, reading each shared prompt once.
+        """Forecasts of every agent under each logic of its group, reading what the logics share once.
 
         Args:
             groups: G logics for each of A agents.
@@ -107,17 +107,12 @@ class StrategyExecutor:
         Returns:
             scaled forecasts (A, G, B, H) and how many answers could not be read.
         """
-        agents, size, device = len(groups), len(groups[0]), self.population.backbone.device
-        shared: list[list[int]] = []
-        rest: list[list[int]] = []
-        for group in groups:
-            for task in tasks:
-                parts = [self._parts(task.view, logic, self.chooser.choose(logic, task.view)) for logic in group]
-                shared.append(parts[0][0])
-                rest.extend(tail for _, tail in parts)
-        pad = self._tokenizer.pad_token_id
+        size = len(groups[0])
+        trees = [[self._tree(task.view, group) for task in tasks] for group in groups]
         with self.population.using(FORECAST):
-            ids, mask = pad_rows(shared, pad, left=True, device=device)
-            prefix = self.population.read(self.population.embed(ids), mask).repeat(size)
-            values, failures = self.answers.continued(prefix, rest, agents, [t for t in tasks for _ in range(size)])
-        return values.reshape(agents, len(tasks), size, -1).transpose(1, 2), failures
+            values, _, failures = self.answers.answer(trees, [t for t in tasks for _ in range(size)], train=False)
+        return values.reshape(len(groups), len(tasks), size, -1).transpose(1, 2), failures
+
+    def _tree(self, view: WindowView, logics: Sequence[str]) -> Tree:
+        parts = [self._parts(view, logic, self.chooser.choose(logic, view)) for logic in logics]
+        return Tree(parts[0][0], [tail for _, tail in parts])

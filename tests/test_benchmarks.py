@@ -82,7 +82,7 @@ def test_a_changed_adapter_of_one_agent_shows_in_the_forecast_loss(played):
 def test_both_ways_generate_the_stated_number_of_tokens(played):
     world, replay, straight, *_ = played
     config = world.config
-    assert replay.ids_RT.shape == (2 * config.grpo.group_size, config.evolution.logic_tokens)
+    assert replay.ids_AGT.shape == (2, config.grpo.group_size, config.evolution.logic_tokens)
     assert [len(ids) for ids in straight.generate_candidates(replay)] == 2 * [config.evolution.logic_tokens]
     assert [tuple(ids.shape) for ids in straight.generate_groups(replay, None)] == 2 * [
         (config.grpo.group_size, config.evolution.logic_tokens)]

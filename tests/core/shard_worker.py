@@ -23,7 +23,7 @@ from compevo_core.learner import Learner
 from compevo_core.trainer import train
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - not an error
     """An interruption between rounds."""
 
 

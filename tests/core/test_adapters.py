@@ -12,7 +12,8 @@ from compevo_core.adapters import load_adapter, save_adapter
 from compevo_core.backbone import Backbone, load_backbone
 from compevo_core.config import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.population import KINDS, LOGIC, TARGETS, Population, pad_rows
+from compevo_core.packing import Tree
+from compevo_core.population import KINDS, LOGIC, TARGETS, Population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
 CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
@@ -34,10 +35,9 @@ def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
     return model.eval()
 
 
-def _states(model: PeftModel, embeds: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    return model.base_model.model.model(inputs_embeds=embeds, attention_mask=mask,
-                                        position_ids=positions).last_hidden_state
+def _states(model: PeftModel, row: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return model.base_model.model.model(input_ids=torch.tensor([row])).last_hidden_state[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,17 +47,13 @@ def test_a_population_started_from_adapters_of_plain_peft_answers_as_they_do(kin
     for agent in range(2):
         models.append(_made_by_peft(tmp_path / str(agent), seed=agent))
         load_adapter(population, agent, kind, tmp_path / str(agent))
-    ids, mask = pad_rows(ROWS, 0, left=True, device=population.backbone.device)
-    embeds = population.embed(ids)
+    packed = population.pack([[Tree(row) for row in ROWS[2 * agent:2 * agent + 2]] for agent in range(2)])
     with population.using(kind), torch.no_grad():
-        ours = population.hidden(embeds, mask)[0]
+        ours = population.states(packed)
     for agent, model in enumerate(models):
-        rows = slice(2 * agent, 2 * agent + 2)
-        with torch.no_grad():
-            theirs = _states(model, embeds[rows], mask[rows])
-        known = mask[rows].bool()
-        assert torch.allclose(ours[rows][known], theirs[known], atol=1e-5)
-    assert not torch.allclose(ours[0][-1], _states(models[1], embeds[:1], mask[:1])[0][-1], atol=1e-3)
+        for segment, row in zip(packed.segments[agent], ROWS[2 * agent:2 * agent + 2], strict=True):
+            assert torch.allclose(ours[agent, segment.begin:segment.end], _states(model, row), atol=1e-5)
+    assert not torch.allclose(ours[0, len(ROWS[0]) - 1], _states(models[1], ROWS[0])[-1], atol=1e-3)
 
 
 def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path: Path) -> None:

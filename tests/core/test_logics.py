@@ -5,7 +5,12 @@ import torch
 from round_fixtures import round_player
 
 from compevo_core.logics import LogicWriter, Observation, Proposal
+from compevo_core.packing import Tree
 from compevo_core.population import LOGIC
+
+
+def _generators() -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +19,7 @@ def written() -> tuple[LogicWriter, Proposal]:
     generator = torch.Generator().manual_seed(4)
     player.learner.fusion.projection.weight.data.normal_(0, 0.3, generator=generator)
     seen = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
-    return player.writer, player.writer.propose(seen, state.previous_AD, torch.Generator().manual_seed(5))
+    return player.writer, player.writer.propose(seen, state.previous_AD, _generators())
 
 
 def _tokens(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -24,7 +29,8 @@ def _tokens(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def _alone(writer: LogicWriter, kind: str | None, agent: int, embeds: torch.Tensor) -> torch.Tensor:
     """Last hidden states (T, D) of one unpadded row under one agent."""
     with writer.population.using(kind, agents=slice(agent, agent + 1)):
-        return writer.population.hidden(embeds, torch.ones(embeds.shape[:2], dtype=torch.long))[0][0]
+        packed = writer.population.pack([[Tree([0] * embeds.shape[1])]])
+        return writer.population.states(packed, embeds)[0]
 
 
 def test_a_candidate_is_the_last_state_at_its_final_token_under_the_agents_own_logic_adapter(written) -> None:
@@ -40,8 +46,8 @@ def _expected_logp(writer: LogicWriter, proposal: Proposal, row: int, kind: str 
                    ) -> torch.Tensor:
     """soft prompt + instruction + sample in one row without padding, read off at temperature T_gen."""
     agent = row // writer.config.grpo.group_size
-    prompt = _tokens(proposal.prompt_ids[agent], proposal.prompt_mask[agent])
-    sample = _tokens(proposal.ids_RT[row], proposal.mask_RT[row])
+    prompt = torch.tensor([proposal.prompts[agent]])
+    sample = _tokens(proposal.ids_AGT.flatten(0, 1)[row], proposal.mask_AGT.flatten(0, 1)[row])
     embed = writer.population.embed
     states = _alone(writer, kind, agent, torch.cat([soft[None, None], embed(prompt), embed(sample)], 1))
     logits = writer.population.logits(states[-sample.shape[1] - 1:-1]) / writer.config.evolution.temperature
@@ -55,7 +61,7 @@ def test_log_probabilities_are_those_of_the_soft_prompt_before_the_instruction_a
     with writer.routing(slice(None)):
         found = writer.logp(proposal, slice(0, 3), proposal.soft_AD)
     for row in range(3 * size):
-        agent, kept = row // size, proposal.mask_RT[row].bool()
+        agent, kept = row // size, proposal.mask_AGT.flatten(0, 1)[row].bool()
         expected = _expected_logp(writer, proposal, row, LOGIC, proposal.soft_AD[agent])
         assert torch.allclose(found[agent, row % size][kept], expected, atol=1e-4)
 
@@ -66,7 +72,7 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
     found = writer.reference_logp(proposal)
     assert not found.requires_grad
     for row in range(0, 3 * size, 2):
-        agent, kept = row // size, proposal.mask_RT[row].bool()
+        agent, kept = row // size, proposal.mask_AGT.flatten(0, 1)[row].bool()
         expected = _expected_logp(writer, proposal, row, None, writer.fusion.neutral_D)
         assert torch.allclose(found[agent, row % size][kept], expected, atol=1e-4)
     with writer.routing(slice(None)):
@@ -76,15 +82,14 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
 def test_the_simplified_update_has_neither_soft_prompt_nor_fusion() -> None:
     player, state, _ = round_player(evolution__update="simplified")
     seen = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
-    proposal = player.writer.propose(seen, state.previous_AD, torch.Generator().manual_seed(5))
+    proposal = player.writer.propose(seen, state.previous_AD, _generators())
     assert proposal.soft_AD is None
 
 
 def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only() -> None:
     player, state, _ = round_player(backbone__context_tokens=4096)
     seen = Observation(state.logics, [-0.1234, -0.2345, -0.3456], [[1], [2], [0]])
-    ids, mask = player.writer._prompts(seen)
-    text = player.writer.population.backbone.tokenizer.decode(ids[0][mask[0].bool()].tolist())
+    text = player.writer.population.backbone.tokenizer.decode(player.writer._prompts(seen)[0])
     assert "-0.1234" in text
     assert f'Agent_1 (Reward: -0.2345): "{state.logics[1]}"' in text
     assert "-0.3456" not in text
