@@ -21,8 +21,8 @@ READING = (
 )
 LOCAL_CAVEAT = (
     "A local judge is the run's own frozen backbone. The packaged one has 135 million parameters, too few to follow "
-    "the rubric: its answers are not informative, whatever the logics. They show that the measurement works; read RIUS and "
-    "LUD only from a capable judge."
+    "the rubric: its answers are not informative, whatever the logics. They show that the measurement works; read RIUS "
+    "and LUD only from a capable judge."
 )
 STALE = "The LUD files in this run folder are of an earlier training; measure again with: compevo lud."
 

@@ -44,8 +44,10 @@ def _method_table(records: Sequence[Row], caption: str) -> Table:
     errors = [f"{label} {unit}" if key in ("mae", "rmse") and unit else label for key, label in METRICS]
     columns = [column(key, [row[key] for row in records]) for key, _ in METRICS]
     counts = [[number(row[key]) for row in records] for key in ("n_windows", "n_points", "n_masked", "mape_skipped")]
+    header = ["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"]
     return Table(
-        header=["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"],
+        header=header,
+        wrap_columns=frozenset({len(header) - 1}),
         rows=[list(cells) for cells in zip(_labels(records), *columns, *counts, map(_seeds, records), strict=True)],
         caption=caption,
         best=_best(records),

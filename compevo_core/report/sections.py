@@ -32,6 +32,8 @@ GLOSSARY = (
         "Best-response gap",
         "how far the group's loss would have fallen had this agent alone used its best sampled logic",
     ),
+    ("Regret", "reward an agent gave up against the best of a few fixed logics, picked afterwards; negative is a gain"),
+    ("LUD", "logic update degree: how far a logic moved in meaning, where a judge saw more than other words"),
     ("Leaky prompt", "row made with news later than the forecast origin, only to reproduce a published setting"),
 )
 

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 class Table:
     """Cells as plain text; every cell is escaped when rendered.
 
-    ``text_columns`` are left-aligned; the rest are numbers. ``best`` marks cells (row, column), ``own`` marks rows,
-    ``notes`` stand below.
+    ``text_columns`` are left-aligned; the rest are numbers, on one line but in ``wrap_columns``. ``best`` marks cells
+    (row, column), ``own`` marks rows, ``notes`` stand below.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
     text_columns: frozenset[int] = frozenset({0})
+    wrap_columns: frozenset[int] = frozenset()
     best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     own: frozenset[int] = field(default_factory=frozenset)
     notes: Sequence[str] = ()
@@ -37,7 +38,7 @@ def to_html(table: Table) -> str:
     """The table as HTML inside a scrollable region that keyboards reach."""
     head = "".join(f'<th scope="col"{_side(table, i)}>{html.escape(name)}</th>' for i, name in enumerate(table.header))
     body = "".join(_html_row(table, index, row) for index, row in enumerate(table.rows))
-    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
+    caption = f"<caption><span>{html.escape(table.caption)}</span></caption>" if table.caption else ""
     label = html.escape(table.caption or "table", quote=True)
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
@@ -61,7 +62,8 @@ def _html_row(table: Table, index: int, row: Sequence[str]) -> str:
 
 
 def _side(table: Table, column: int) -> str:
-    return ' class="text"' if column in table.text_columns else ""
+    names = [n for n, columns in (("text", table.text_columns), ("wrap", table.wrap_columns)) if column in columns]
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def to_markdown(table: Table) -> str:

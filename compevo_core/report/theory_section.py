@@ -64,19 +64,19 @@ def _growth(run: RunRecord) -> str:
 def _row(name: str, regret: float, fit: Mapping[str, Any], rounds: int) -> list[str]:
     interval = "" if fit["low"] is None else f"{fit['low']:.2f} to {fit['high']:.2f}"
     exponent = "" if fit["exponent"] is None else f"{fit['exponent']:.2f}"
-    return [name, number(regret), exponent, interval, f"{fit['n_used']} of {rounds}", growth_in_words(fit, rounds)]
+    return [name, number(regret), exponent, interval, f"{fit['n_used']} of {rounds}", growth_in_words(fit)]
 
 
-def growth_in_words(fit: Mapping[str, Any], rounds: int) -> str:
+def growth_in_words(fit: Mapping[str, Any]) -> str:
     """What a fitted exponent and its interval say, and what they do not."""
     if fit["exponent"] is None:
         return f"no fit: {fit['reason']}"
     if fit["low"] is None:
         return f"no interval: {fit['reason']}"
     if fit["high"] < 1:
-        return f"below 1: sublinear over these {rounds} rounds; not a proof"
+        return f"below 1: sublinear over the {fit['n_used']} rounds fitted; not a proof"
     if fit["low"] > 1:
-        return f"above 1: faster than in proportion over these {rounds} rounds"
+        return f"above 1: faster than in proportion over the {fit['n_used']} rounds fitted"
     return "the interval holds 1: sublinear growth is not shown"
 
 

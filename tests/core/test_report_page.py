@@ -122,7 +122,7 @@ def page_of(**changes: object) -> str:
 
 def test_the_growth_of_regret_is_said_in_words_with_its_interval_or_its_reason():
     assert "<td>0.31 to 0.74</td>" in PAGE
-    assert "below 1: sublinear over these 24 rounds; not a proof" in PAGE
+    assert "below 1: sublinear over the 21 rounds fitted; not a proof" in PAGE
     assert "the interval holds 1: sublinear growth is not shown" in PAGE
     assert "no fit: fewer than 8 rounds" in PAGE
     assert "above 1: faster than in proportion" in PAGE
@@ -162,6 +162,14 @@ def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
     page = render_page(inputs(runs=(record,), rows=empty_rows()))
     assert "Judged updates" in page and ">scripted</td>" in page
     parsed(page)
+
+
+def test_a_result_table_stays_in_its_section_on_a_narrow_screen():
+    assert re.search(r'<th scope="col" class="wrap">Seeds</th>', PAGE)
+    assert all(one["class"] == "scroll" for one in parsed(PAGE).of("div") if one.get("role") == "region")
+    style = PAGE[PAGE.index("<style>") : PAGE.index("</style>")]
+    assert re.search(r"\.scroll \{ overflow-x: auto", style)
+    assert re.search(r"td\.wrap \{ white-space: normal", style)
 
 
 def test_one_round_is_enough_for_every_plot():
