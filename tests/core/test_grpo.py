@@ -26,7 +26,8 @@ def test_advantages_do_not_depend_on_other_groups_and_sum_to_zero(rewards: list[
 @given(st.floats(-1e3, 1e3, width=32), st.integers(2, 9), st.lists(st.floats(-5, 5, width=32), min_size=9, max_size=9))
 @example(0.1, 3, [0.0] * 9)
 @example(-0.0689, 7, [1.0] * 9)
-def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(value: float, size: int, other: list[float]) -> None:
+def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(
+        value: float, size: int, other: list[float]) -> None:
     advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
     assert advantage[0].tolist() == [0.0] * size
     assert equal == 1 + (len(set(other[:size])) == 1)
