@@ -1,6 +1,6 @@
 """Trainable parameters by part and method, from an architecture's published numbers (design 4.3).
 
-What belongs here: the arithmetic behind the paper's Table "Multi-agent baseline configurations", and its check
+What belongs here: the arithmetic behind the paper's table "Multi-agent baseline configurations", and its check
 against a model built on the meta device, which downloads nothing and allocates nothing.
 What does not: building or training a population.
 The paper prints totals only; which tensors make them up is our derivation, and the report says so.
@@ -108,7 +108,7 @@ def load_architecture(backbone: str) -> Architecture:
 
 def trainable_parts(architecture: Architecture, method: str, *, agents: int = PAPER_AGENTS,
                     rank: int = PAPER_RANK) -> list[Part]:
-    """What a method trains (paper D.3): a list of parts whose sum is the method's count.
+    """What a method trains (paper D.4): a list of parts whose sum is the method's count.
 
     ``agents`` is the population of the multi-agent methods; SA always has one.
     """

@@ -2,7 +2,7 @@
 
 What belongs here: frozen, keyword-only settings, their bounds, presets and overrides.
 What does not: reading the environment, building objects, defaults hidden elsewhere.
-The defaults are the paper's (Table 5 "Main implementation hyperparameters" and section 5).
+The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
 import dataclasses
@@ -54,13 +54,13 @@ class BackboneConfig(_Section):
 
     spec: str = _setting("meta-llama/Llama-3.1-8B-Instruct", "hub id, folder, 'packaged:smollm2-135m' or 'tiny-random'")
     dtype: str = _setting("float32", "storage and compute type of the frozen weights", choices=("float32", "bfloat16"))
-    context_tokens: int = _setting(4096, "longest prompt in tokens (paper Table 5)", low=64)
+    context_tokens: int = _setting(4096, "longest prompt in tokens (paper D.2)", low=64)
     gradient_checkpointing: bool = _setting(False, "recompute activations in the backward pass to save memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PopulationConfig(_Section):
-    """Agents and their adapters (paper Table 5)."""
+    """Agents and their adapters (paper D.2)."""
 
     agents: int = _setting(10, "number of agents I", low=1, high=64)
     exposed_peers: int = _setting(2, "peers whose logic and reward an agent sees in a round", low=0)

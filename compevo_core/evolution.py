@@ -1,4 +1,4 @@
-"""Competition-induced strategy evolution: opponent context, two gates, soft prompt (paper 4.3, Eq. 8 to 13).
+"""Competition-induced strategy evolution: opponent context, two gates, soft prompt (paper 4.3, Eq. 9 to 13).
 
 What belongs here: the trainable fusion that turns candidate states into a soft prompt.
 What does not: producing candidates and decoding text (``logics``), the policy loss (``grpo``).

@@ -86,7 +86,7 @@ class Judge(Protocol):
 
 
 def judge_messages(previous: str, current: str) -> list[dict[str, str]]:
-    """The chat of paper Figure 11a with the pair filled in; both texts are cleaned of special tokens."""
+    """The chat of paper F.6 with the pair filled in; both texts are cleaned of special tokens."""
     user = USER_PROMPT.format(logic_prev=clean(previous, LOGIC_CHARACTERS), logic_curr=clean(current, LOGIC_CHARACTERS))
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": user}]
 

@@ -1,7 +1,7 @@
 """The texts a backbone reads: the forecast template and the logic-update template.
 
 What belongs here: wording, layout, and the cleaning of untrusted news text. What does not: tokens, sampling,
-parsing. The judge's template stands in ``judge``. Paper: D.3 (forecast), Figure 11b (logic update).
+parsing. The judge's template stands in ``judge``. Paper: D.3 (forecast), G (logic update).
 News is data: control characters and a tokenizer's special tokens are removed before it enters a prompt.
 
 A forecast prompt is laid out so that what all logics of a window share comes first (history, calendar,

@@ -1,4 +1,4 @@
-"""Reward, long-term fitness, gated softmax weights and aggregation (paper 4.2, Proposition B.5).
+"""Reward, long-term fitness, gated softmax weights and aggregation (paper 4.2, Proposition B.5.1).
 
 What belongs here: the arithmetic of selection, differentiable in gates and forecasts.
 What does not: where forecasts come from, or when fitness is updated (``trainer``).

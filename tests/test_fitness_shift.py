@@ -1,6 +1,7 @@
 """The simulation of the two pruning rules runs, is repeatable, and its committed table is whole."""
 
 import csv
+import statistics
 import sys
 from pathlib import Path
 
@@ -46,6 +47,31 @@ def test_the_forecasters_have_the_stated_errors():
     size_A = (forecast_ABH - truth_BH).square().mean((1, 2)).sqrt()
     expected = [(0.15**2 + own**2) ** 0.5 for own in (0.2, 0.4, 0.6, 0.8, 1.0)]
     assert size_A.tolist() == pytest.approx(expected, rel=0.02)
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_committed_table():
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    text = " ".join(readme[readme.index("24. **Sign of pruning, default.**"):readme.index("25. **")].split())
+
+    def column(rule: str, rounds: int, name: str, rate: float = 1e-4) -> list[float]:
+        return [float(row[name]) for row in _table(fitness_shift.OUT)
+                if (row["rule"], row["rounds"], float(row["forecast_lr"])) == (rule, str(rounds), rate)]
+
+    def mean(rule: str, name: str) -> float:
+        return statistics.mean(column(rule, 2193, name))
+
+    def gains(rounds: int, rate: float = 1e-4) -> list[float]:
+        pairs = zip(*(column(rule, rounds, "heldout_error", rate) for rule in ("none", "min")), strict=True)
+        return [100 * (printed - shifted) / printed for printed, shifted in pairs]
+
+    errors = [f"{mean(rule, 'heldout_error'):.4f}" for rule in ("min", "none", "uniform")]
+    assert "mean squared error {} against {}; uniform weights {}".format(*errors) in text
+    assert f"({mean('min', 'weight_best'):.2f} against {mean('none', 'weight_best'):.2f})" in text
+    assert {f"{mean(rule, 'weight_worst'):.2f}" for rule in ("min", "none")} == {"0.03"}
+    assert min(gains(60)) > 0
+    assert f"by {max(gains(60)):.1f} % at most" in text
+    assert f"by {min(gains(2193)):.1f} % to {max(gains(2193)):.0f} %" in text
+    assert sum(gain > 0 for gain in gains(2193, 1e-2)) == 3
 
 
 def test_the_committed_table_is_that_of_the_paper_settings():

@@ -1,4 +1,4 @@
-"""The architectural ablation: the full method and five variants, one change each (paper 5.4, Table 3).
+"""The architectural ablation: the full method and five variants, one change each (paper 5.4).
 
 What belongs here: the names and the changes. What does not: running them (an asset, the command line).
 """

@@ -1,12 +1,7 @@
-"""A run end to end on a tiny backbone: learning, resume, sealed artifact, and no way to the test split."""
+"""A run end to end on a tiny backbone: learning, sealed artifact, no way to the test split (resume: test_resume)."""
 
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +9,11 @@ import pytest
 import torch
 from population_fixtures import news_pool, tiny, windows
 
-from compevo_core import checkpoint
 from compevo_core.config import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
-from compevo_core.exchange import Exchange
 from compevo_core.experiments.ablation import VARIANTS, variant
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.trainer import train
-
-TESTS = Path(__file__).parent
 
 
 def _train(out: Path, config: RunConfig | None = None, **options: object) -> dict[str, object]:
@@ -67,49 +58,6 @@ def test_the_carried_logic_is_the_best_of_its_group(run: Path) -> None:
         best = [group[int(np.argmax(rewards))] for group, rewards in
                 zip(now["group_logics"], now["group_rewards"], strict=True)]
         assert following["logics"] == best
-
-
-class _Killed(BaseException):
-    """Stands for a kill between rounds."""
-
-
-def test_rounds_in_two_parts_equal_rounds_in_one_bit_for_bit(run: Path, tmp_path: Path) -> None:
-    def stop(record: dict[str, object]) -> None:
-        if record["round"] == 1:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        _train(tmp_path, on_round=stop)
-    _train(tmp_path)
-    assert _rounds(tmp_path) == _rounds(run)
-    ours, theirs = (json.loads((p / "model" / "manifest.json").read_text())["hash"] for p in (tmp_path, run))
-    assert ours == theirs
-
-
-@pytest.mark.slow
-def test_a_run_killed_with_signal_nine_resumes_to_the_same_model(run: Path, tmp_path: Path) -> None:
-    script = (f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parents[1])!r}]\n"
-              "from pathlib import Path\nfrom test_trainer import _train\n_train(Path(sys.argv[1]))\n")
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "checkpoints" / "round_000001").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    _train(tmp_path)
-    assert _rounds(tmp_path) == _rounds(run)
-
-
-def test_a_torn_checkpoint_is_passed_over_for_the_newest_good_one(run: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = run / "checkpoints"
-    newest = sorted(root.glob("round_*"))[-1]
-    original = (newest / "state.json").read_bytes()
-    (newest / "state.json").write_bytes(original[:-20])
-    found = checkpoint.newest_good(root, Exchange(3))
-    (newest / "state.json").write_bytes(original)
-    assert found is not None
-    assert found.state["round"] == 3
-    assert "altered" in caplog.text
 
 
 def test_a_finished_run_is_returned_as_it_is_and_another_configuration_is_refused(run: Path) -> None:
