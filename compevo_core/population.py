@@ -164,7 +164,7 @@ def _draw(chances_AMV: Tensor, alive_AM: Tensor, generators: Sequence[torch.Gene
     """One token a row, (A, M, V) to (A, M); an agent whose rows have all ended draws nothing."""
     return torch.stack([
         torch.multinomial(chances, 1, generator=own).squeeze(1) if going else alive.long()
-        for chances, alive, own, going in zip(chances_AMV, alive_AM, generators, alive_AM.any(1).tolist(), strict=True)])
+        for chances, alive, own, going in zip(chances_AMV, alive_AM, generators, alive_AM.any(1), strict=True)])
 
 
 def _take(states_ALD: Tensor, index_AR: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from compevo_core.learner import Learner
 from compevo_core.population import KINDS
 from compevo_core.prior import make_tasks
 from compevo_core.prompts import SEED_LOGICS
+from compevo_core.regret import RegretBook
 from compevo_core.rounds import RoundPlayer, RunState
 from compevo_core.scaling import Scaler
 from compevo_core.strategy import NewsChooser
@@ -34,9 +35,11 @@ def round_player(rounds: int = 100, **overrides: object) -> tuple[RoundPlayer, R
     logics = list(SEED_LOGICS[: config.population.agents])
     zeros = [0.0] * len(logics)
     tasks = make_tasks(drawn, np.stack([view.x for view in drawn.views()]), scaler)
-    return player, RunState(0, logics, zeros, player.writer.encode_texts(logics), list(zeros)), tasks
+    book = RegretBook.start(len(logics), config.run.fixed_logics)
+    return player, RunState(0, logics, zeros, player.writer.encode_texts(logics), book), tasks
 
 
 def play(player: RoundPlayer, state: RunState, tasks: list[Task]) -> dict[str, object]:
     """One round with fresh seeded generators."""
-    return player.play(state, tasks, torch.Generator().manual_seed(5), np.random.default_rng(6))
+    sampling = [torch.Generator().manual_seed(5 + agent) for agent in range(len(state.logics))]
+    return player.play(state, tasks, sampling, np.random.default_rng(6))

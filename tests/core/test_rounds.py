@@ -19,7 +19,7 @@ def _gradients(pg: float, div: float, prune: float) -> dict[str, torch.Tensor]:
                                         objective__lambda_prune=prune)
     found: dict[str, torch.Tensor] = {}
 
-    def keep(groups: list[dict[str, list[torch.nn.Parameter]]]) -> float:
+    def keep(groups: list[dict[str, list[torch.nn.Parameter]]], _: int) -> float:
         for number, group in enumerate(groups):
             for i, p in enumerate(group["params"]):
                 found[f"{number}.{i}"] = torch.zeros_like(p) if p.grad is None else p.grad.clone()
