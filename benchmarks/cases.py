@@ -32,8 +32,6 @@ from compevo_core.selection import aggregate, forecast_error
 MARK = "RESULT "
 #: Largest relative difference between the two ways' forecast losses; more means that they do not do the same work.
 LARGEST_LOSS_DIFFERENCE = 1e-3
-#: The setting of the first measurements of TRL's trainer: 8 samples of 32 tokens.
-EIGHT_SAMPLES = {"grpo.group_size": 8, "evolution.logic_tokens": 32}
 _PRODUCT, _PRODUCTS_A_REPEAT, _FORWARD_TOKENS = 2048, 5, 512
 _QUICK_PRODUCT, _QUICK_TOKENS = 128, 64
 
@@ -67,15 +65,14 @@ def round_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     return [_result("round", world, ours, reference, peak) | {"parity": parity}]
 
 
-def policy_case(agents: int, repeats: int, *, quick: bool, case: str = "policy",
-                overrides: dict[str, Any] | None = None) -> list[Result]:
+def policy_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     """Seconds of candidates, group, rewards and policy update of all agents against TRL's trainer agent by agent.
 
     TRL's step is measured for one agent and counted once per agent.
     """
     from benchmarks.trl_step import trl_step_seconds
 
-    world = World(configuration(agents, quick=quick, overrides=overrides), repeats)
+    world = World(configuration(agents, quick=quick), repeats)
     count = min(world.config.population.exposed_peers, agents - 1)
     seen = Observation(world.logics, [-0.5 - 0.01 * i for i in range(agents)],
                        [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)])
@@ -90,7 +87,7 @@ def policy_case(agents: int, repeats: int, *, quick: bool, case: str = "policy",
     straight = Straightforward(world)
     straight.start_over()
     steps = trl_step_seconds(straight, seen, scored[0], repeats)
-    return [_result(case, world, ours, [agents * seconds for seconds in steps], peak)]
+    return [_result("policy", world, ours, [agents * seconds for seconds in steps], peak)]
 
 
 def inference_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
@@ -160,14 +157,9 @@ def ceiling_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     return [row | {"repeats": repeats} for row in (matmul, forward)]
 
 
-def policy_g8_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """The policy case with 8 samples of 32 tokens, the setting of the first measurements of TRL's trainer."""
-    return policy_case(agents, repeats, quick=quick, case="policy-g8", overrides=EIGHT_SAMPLES)
-
-
 CASES: dict[str, Callable[..., list[Result]]] = {
     "ceiling": ceiling_case, "inference": inference_case, "memory": memory_case, "policy": policy_case,
-    "policy-g8": policy_g8_case, "round": round_case,
+    "round": round_case,
 }
 
 

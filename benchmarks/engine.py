@@ -4,8 +4,8 @@ What belongs here: which cases are run for how many agents, each in a process of
 ``benchmarks/results/engine.csv``. What does not: the measuring itself (``cases``), and torch: this process stays
 small, because a process inherits the memory high-water mark of the one that started it.
 
-Cases: ``round`` (a whole round, PEFT one adapter at a time as the reference), ``policy`` and ``policy-g8`` (the
-policy step, TRL's trainer agent by agent as the reference), ``inference`` (independent agents averaged as the
+Cases: ``round`` (a whole round, PEFT one adapter at a time as the reference), ``policy`` (the policy step,
+TRL's trainer agent by agent as the reference), ``inference`` (independent agents averaged as the
 reference), ``memory`` (peak of one round), ``ceiling`` (rows ``matmul-2048``, whose ratio is GFLOP/s, and
 ``backbone-forward``, whose ratio is the share of that ceiling). Two rows are derived: ``round-exponent`` (ratio is
 the exponent of seconds a round in the number of agents) and ``memory-ratio`` (peak with the most agents over peak
@@ -34,7 +34,7 @@ COLUMNS = ("case", "agents", "backbone", "ours_seconds", "reference_seconds", "r
            "threads", "machine", *LIBRARIES, "commit")
 #: How many agents each case is measured for.
 PLAN: dict[str, tuple[int, ...]] = {
-    "ceiling": (1,), "inference": (1, 3, 10), "memory": (1, 10), "policy": (1, 3, 10), "policy-g8": (1, 10),
+    "ceiling": (1,), "inference": (1, 3, 10), "memory": (1, 10), "policy": (1, 3, 10),
     "round": (1, 3, 10),
 }
 _MARK = "RESULT "  # as in cases.py, which this small process does not import

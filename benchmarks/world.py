@@ -7,7 +7,7 @@ Everything is seeded; nothing is read but the packaged models. Legend: A agents,
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,16 +55,17 @@ TITLES = (
 )
 _ADAPTER_SPREAD, _HEAD_SPREAD = 0.02, 0.01
 _SCHEDULE_ROUNDS = 100
+_GROUP = {"grpo.group_size": 8, "evolution.logic_tokens": 32}
 #: The tiny backbone reads and writes bytes: these prompts do not fit in its preset's context, and logics of 8 bytes are
 #: too short to count, so that without this all logics of a group would be read alike.
 _QUICK = {"backbone.context_tokens": 1024, "evolution.logic_tokens": 24}
 
 
-def configuration(agents: int, *, quick: bool, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The preset ``default`` with ``agents`` agents and no comparators of regret; ``tiny`` for a quick look."""
+def configuration(agents: int, *, quick: bool) -> RunConfig:
+    """The preset ``default`` with the paper's group and no comparators of regret; ``tiny`` for a quick look."""
     config = RunConfig.preset("tiny" if quick else "default")
-    fixed = {"population.agents": agents, "run.fixed_logics": 0} | (_QUICK if quick else {})
-    return config.with_overrides(fixed | dict(overrides or {}))
+    fixed = {"population.agents": agents, "run.fixed_logics": 0} | (_QUICK if quick else _GROUP)
+    return config.with_overrides(fixed)
 
 
 def news_pool(encoder: Any) -> NewsPool:  # noqa: ANN401 - any encoder of the core
