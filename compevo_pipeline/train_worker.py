@@ -22,7 +22,6 @@ from typing import Any, Self
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.errors import ConfigError
-from compevo_core.exchange import process_group
 from compevo_pipeline.progress import describe_round
 from compevo_pipeline.settings import process_rank
 
@@ -104,6 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Trains CompEvo populations, one job after the other.")
     parser.add_argument("job", type=Path, nargs="+", help="job.json of a run folder")
     jobs = [TrainJob.read(path) for path in parser.parse_args(arguments).job]
+    from compevo_core.exchange import process_group  # torch, only in the training process
+
     signal.signal(signal.SIGTERM, _interrupt)
     rank, processes, local_rank = process_rank()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(message)s", stream=sys.stderr)

@@ -47,7 +47,7 @@ def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(learner):
         Gradients(learner).clip([group], 1.0, 7)
     fill(group)
     learner.selection.gates_A.grad[0] = float("nan")
-    with pytest.raises(NonFiniteLoss, match="gates and fusion is not finite in round 7; nothing"):
+    with pytest.raises(NonFiniteLoss, match="gates and fusion is not finite in round 7 for the population; nothing"):
         Gradients(learner).clip([group], 1.0, 7)
 
 
