@@ -19,6 +19,7 @@ from compevo_core.decoding import parse_answer
 from compevo_core.errors import ForecastParseError
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.learner import Learner
+from compevo_core.packing import Tree
 from compevo_core.population import Population, Prefix
 from compevo_core.prior import make_tasks, make_view_tasks
 from compevo_core.scaling import Scaler
@@ -43,19 +44,32 @@ def _numbers_of_the_state(original: Callable[..., tuple[torch.Tensor, torch.Tens
 
     Every third answer is one number short. Logics are sampled as ever.
     """
-    def sample(self: Population, prefix: Prefix, *, tokens: int, temperature: float, stop: object,
-               generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self: Population, prefix: Prefix, *, tokens: int, temperature: float, **options: object
+               ) -> tuple[torch.Tensor, torch.Tensor]:
         if temperature > 0:
-            return original(self, prefix, tokens=tokens, temperature=temperature, stop=stop, generator=generator)
+            return original(self, prefix, tokens=tokens, temperature=temperature, **options)
         rows = []
-        for number, state in enumerate(prefix.last_RD.detach()):
+        for number, state in enumerate(prefix.last_ARD.detach().flatten(0, 1)):
             values = (100.0 * state).repeat(2)[: 47 if number % 3 == 2 else 48]
             text = ", ".join(f"{v:.2f}" for v in values.tolist())
             rows.append(self.backbone.tokenizer(text, add_special_tokens=False)["input_ids"][:tokens])
-        width = max(len(r) for r in rows)
-        ids = torch.tensor([r + [0] * (width - len(r)) for r in rows])
-        return ids, torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows])
+        return _padded(rows, agents=len(prefix.last_ARD))
     return sample
+
+
+def _padded(rows: list[list[int]], agents: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token rows as what ``Population.sample`` returns, ids and mask (A, R, T)."""
+    width = max(len(r) for r in rows)
+    ids = torch.tensor([r + [0] * (width - len(r)) for r in rows])
+    mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows])
+    return ids.reshape(agents, -1, width), mask.reshape(agents, -1, width)
+
+
+def _answered(answers: TextAnswers, rows: list[list[int]], tasks: list[Task]) -> tuple[torch.Tensor, int]:
+    """Forecasts of three agents on two tasks whose answers are these token rows, whatever the prompt."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Population, "sample", lambda *_, **__: _padded(rows, agents=3))
+        return answers._generate([[Tree([5]) for _ in tasks] for _ in range(3)], tasks)
 
 
 @pytest.mark.parametrize("prior", PRIORS)
@@ -113,7 +127,7 @@ def _text_answers(prior: str) -> tuple[TextAnswers, list[Task]]:
 
 
 @pytest.mark.parametrize("prior", ["none", "persistence"])
-def test_the_text_an_agent_is_taught_reads_back_as_the_truth(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_an_agent_is_taught_reads_back_as_the_truth(prior: str) -> None:
     answers, tasks = _text_answers(prior)
     tokenizer = answers.population.backbone.tokenizer
     taught = [answers._answer_ids(task) for task in tasks] * 3
@@ -122,11 +136,7 @@ def test_the_text_an_agent_is_taught_reads_back_as_the_truth(prior: str, monkeyp
     unit = answers.scaler.std[first], answers.scaler.mean[first]
     meant = tasks[0].truth_H * unit[0] + unit[1] if prior == "none" else (tasks[0].truth_H - tasks[0].base_H) * unit[0]
     assert np.allclose(parse_answer(texts[0]), meant, atol=0.051)  # MW
-    width = max(len(ids) for ids in taught)
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in taught])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in taught])
-    monkeypatch.setattr(Population, "sample", lambda *_, **__: (ids, mask))
-    values, failures = answers._generate(None, 3, tasks)
+    values, failures = _answered(answers, taught, tasks)
     assert failures == 0
     for number, task in enumerate(tasks):
         step = 0.051 / answers.scaler.std[task.view.entity]
@@ -150,12 +160,7 @@ def test_whatever_a_model_writes_is_48_finite_numbers_or_a_counted_failure_score
     answers, tasks = text_answers
     tokenizer = answers.population.backbone.tokenizer
     rows = [tokenizer(t, add_special_tokens=False)["input_ids"] or [2] for t in texts]
-    width = max(len(r) for r in rows)
-    ids = torch.tensor([r + [0] * (width - len(r)) for r in rows])
-    mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Population, "sample", lambda *_, **__: (ids, mask))
-        values, failures = answers._generate(None, 3, tasks)
+    values, failures = _answered(answers, rows, tasks)
     assert values.shape == (3, 2, 48)
     assert torch.isfinite(values).all()
     readable = [_readable(tokenizer.decode(r, skip_special_tokens=True)) for r in rows]

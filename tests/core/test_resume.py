@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from compevo_core import checkpoint
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.exchange import Exchange
 from compevo_core.trainer import train
 
 TESTS = Path(__file__).parent
@@ -54,15 +55,19 @@ def _end(run: Path) -> dict[str, object]:
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
     return {"history": [{k: v for k, v in r.items() if k not in MEASURED} for r in history], "state": state,
-            "tensors": load_file(last / "tensors.safetensors"),
+            "tensors": {f"{path.stem}/{name}": value for path in sorted(last.glob("*.safetensors"))
+                        for name, value in load_file(path).items()},
             "model": json.loads((run / "model" / "manifest.json").read_text())["hash"]}
 
 
 def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undisturbed: Path) -> None:
     end = _end(undisturbed)
-    kinds = {name.split(".")[0] for name in end["tensors"]}
-    assert kinds == {"adapters", "answers", "selection", "fusion", "optimizer", "run"}
-    assert {"run.sampling", "run.global", "run.previous_AD", "selection.fitness_A"} <= end["tensors"].keys()
+    agents = {f"agent_{number:02d}" for number in range(3)}
+    kinds = {(owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])}
+    assert kinds == {(agent, kind) for agent in agents for kind in ("adapters", "answers", "optimizer", "run")} | {
+        ("shared", kind) for kind in ("selection", "fusion", "optimizer", "run")}
+    assert {f"{agent}/run.sampling" for agent in agents} <= end["tensors"].keys()
+    assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_A"} <= end["tensors"].keys()
     steps = {int(v) for name, v in end["tensors"].items() if name.endswith(".step")}
     assert max(steps) > ROUNDS  # the policy's parameters took two steps a round
     assert end["state"].keys() == {"identity", "round", "logics", "rewards", "regret", "drawing", "best"}
@@ -106,7 +111,7 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(undistu
 def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_end_is_the_same(
         undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _stop_after(tmp_path, 3)
-    newest = tmp_path / "checkpoints" / "round_000004" / "tensors.safetensors"
+    newest = tmp_path / "checkpoints" / "round_000004" / "shared.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
     with caplog.at_level("INFO"):
         train_here(tmp_path)
@@ -116,7 +121,8 @@ def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_e
 
 
 @pytest.mark.parametrize(("name", "content", "says"), [
-    ("tensors.safetensors", b"torn", "tensors.safetensors is altered"),
+    ("shared.safetensors", b"torn", "shared.safetensors is altered"),
+    ("agent_01.safetensors", b"torn", "agent_01.safetensors is altered"),
     ("state.json", None, "state.json is missing"),
     ("manifest.json", None, "never finished"),
     ("manifest.json", b'{"files": ', "refused"),
@@ -131,9 +137,9 @@ def test_every_damaged_file_is_refused_and_the_log_says_which(
     damaged.unlink()
     if content is not None:
         damaged.write_bytes(content)
-    found = checkpoint.newest_good(root)
+    found = checkpoint.newest_good(root, Exchange(3))
     assert found is not None
-    assert found[1]["round"] == ROUNDS - 1
+    assert found.state["round"] == ROUNDS - 1
     assert f"round_{ROUNDS:06d} refused" in caplog.text
     assert says in caplog.text
 
@@ -150,8 +156,8 @@ def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path
     folder = tmp_path / "copy"
     shutil.copytree(undisturbed / "checkpoints" / f"round_{ROUNDS:06d}", folder)
     checkpoint.verify(folder)
-    data = bytearray((folder / "tensors.safetensors").read_bytes())
+    data = bytearray((folder / "agent_02.safetensors").read_bytes())
     data[-1] ^= 1
-    (folder / "tensors.safetensors").write_bytes(bytes(data))
-    with pytest.raises(CheckpointMismatch, match=r"tensors\.safetensors is altered"):
+    (folder / "agent_02.safetensors").write_bytes(bytes(data))
+    with pytest.raises(CheckpointMismatch, match=r"agent_02\.safetensors is altered"):
         checkpoint.verify(folder)
