@@ -18,8 +18,8 @@ from compevo_core.theory import MIN_FIT_POINTS, cumulative_regret, regret_of_sum
 from compevo_core.trainer import train
 
 
-def _train(out: Path, config: RunConfig) -> dict[str, object]:
-    return train(config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out)
+def _train(out: Path, config: RunConfig, **options: object) -> dict[str, object]:
+    return train(config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out, **options)
 
 
 def _rounds(run: Path) -> list[dict[str, object]]:
@@ -109,3 +109,24 @@ def test_dropout_of_the_training_pass_does_not_enter_the_comparison(tmp_path: Pa
     assert [row[0] for row in rounds[0]["fixed_rewards"]] == rounds[0]["played_rewards"]
     unchanged = [(r, a) for r in rounds for a in range(3) if r["logics"][a] == SEED_LOGICS[a]]
     assert all(r["fixed_rewards"][a][0] == r["played_rewards"][a] for r, a in unchanged)
+
+
+class _Stopped(BaseException):
+    """Stands for a kill between rounds."""
+
+
+def test_a_resumed_run_goes_on_with_the_same_sums(tmp_path: Path) -> None:
+    def stop(record: dict[str, object]) -> None:
+        if record["round"] == 1:
+            raise _Stopped
+
+    config = tiny(run__fixed_logics=2, run__validate_every=0)
+    whole = _train(tmp_path / "whole", config)
+    with pytest.raises(_Stopped):
+        _train(tmp_path / "parts", config, on_round=stop)
+    parts = _train(tmp_path / "parts", config)
+    keys = ("regret", "group_regret", "fixed_rewards", "played_rewards")
+    assert [[one[key] for key in keys] for one in _rounds(tmp_path / "parts")] == [
+        [one[key] for key in keys] for one in _rounds(tmp_path / "whole")]
+    assert parts["regret_exponent"] == whole["regret_exponent"] is not None
+    assert _rounds(tmp_path / "whole")[-1]["regret"] != _rounds(tmp_path / "whole")[1]["regret"]
