@@ -1,9 +1,10 @@
-"""What the processes of one training tell each other, and how many bytes that is (torchrun; design decision 27).
+"""What the processes of one training tell each other, and how many bytes that is (torchrun; design decision 29).
 
 What belongs here: every collective operation of the core, which agents a process owns, the byte counter.
 What does not: what is told (``rounds``, ``logics``), files (``checkpoint``, ``artifact``), the environment (``cli``).
-Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts, rewards, states of
-candidates, logic texts and sums of squares are told to all; activations, adapters and their gradients never are.
+Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts, losses, one state a
+candidate, the gradients of the soft prompts, logic texts and sums of squares are told to all; the backbone's other
+activations, adapters and the gradient of any parameter never are.
 Everything told is gathered in the order of the ranks, so that all processes compute the same from it, bit for bit.
 """
 

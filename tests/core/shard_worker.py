@@ -27,9 +27,11 @@ class Stopped(Exception):  # noqa: N818 - not an error
     """An interruption between rounds."""
 
 
-def deep(layers):
-    """The tiny backbone with another number of layers, as wide as before."""
+def tiny_backbone(layers):
+    """The tiny backbone on the processor; with ``layers``, another one of so many layers, as wide as before."""
     found = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    if layers is None:
+        return found
     settings = found.model.config.to_dict() | {"num_hidden_layers": layers}
     torch.manual_seed(layers)
     return dataclasses.replace(found, model=LlamaForCausalLM(LlamaConfig(**settings)).eval().requires_grad_(False))
@@ -59,7 +61,7 @@ def run(job):
     answers._TOKENS_PER_NUMBER = 1  # a random backbone writes no numbers; it need not write many tokens either
     try:
         train(tiny(**job.get("set", {})), windows("train", 8), windows("val", 3, first_day=20), news_pool(),
-              Path(job["out"]), on_round=on_round, backbone=deep(job["layers"]) if "layers" in job else None)
+              Path(job["out"]), on_round=on_round, backbone=tiny_backbone(job.get("layers")))
     except CompEvoError as error:
         return f"{type(error).__name__}: {error}"
     finally:

@@ -19,8 +19,9 @@ from compevo_core.config import RunConfig
 from compevo_core.decoding import HORIZON
 
 HERE, REPO = Path(__file__).parent, Path(__file__).parents[2]
-TEXT = {"forecast__decoder": "text", "population__agents": 2, "grpo__group_size": 2, "run__rounds": 3,
-        "run__batch_windows": 1, "forecast__history_points": 2, "run__validate_every": 0}
+HEAD = {"optim__gradient_clip": 0.1}  # low enough to bind
+TEXT = HEAD | {"forecast__decoder": "text", "population__agents": 2, "grpo__group_size": 2, "run__rounds": 3,
+               "run__batch_windows": 1, "forecast__history_points": 2, "run__validate_every": 0}
 SHORT = {"run__rounds": 2, "run__validate_every": 0}
 PACKAGED_WIDTH = 576
 TIMED = {"seconds", "eta_seconds", "train_seconds", "exchanged_bytes"}
@@ -32,7 +33,7 @@ def processes(count, jobs):
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-             "PYTHONPATH": f"{REPO}{os.pathsep}{HERE}"}
+             "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{REPO}{os.pathsep}{HERE}"}
     started = [subprocess.Popen([sys.executable, str(HERE / "shard_worker.py"), json.dumps(jobs)], text=True,
                                 env=os.environ | place | {"RANK": str(rank)}, stderr=subprocess.PIPE)
                for rank in range(count)]
@@ -44,14 +45,15 @@ def processes(count, jobs):
 def out(tmp_path_factory):
     """Folders of trainings by one process and by two."""
     root = tmp_path_factory.mktemp("sharding")
-    assert run({"out": str(root / "head-1")}) == run({"out": str(root / "text-1"), "set": TEXT}) == ""
+    assert run({"out": str(root / "head-1"), "set": HEAD}) == run({"out": str(root / "text-1"), "set": TEXT}) == ""
     with pytest.raises(Stopped):
-        run({"out": str(root / "one-two"), "stop": 2})
-    jobs = [{"out": str(root / "head-2")}, {"out": str(root / "text-2"), "set": TEXT}, {"out": str(root / "one-two")},
+        run({"out": str(root / "one-two"), "set": HEAD, "stop": 2})
+    jobs = [{"out": str(root / "head-2"), "set": HEAD}, {"out": str(root / "text-2"), "set": TEXT},
+            {"out": str(root / "one-two"), "set": HEAD},
             *({"out": str(root / f"layers-{n}"), "layers": n, "set": SHORT} for n in (2, 4)),
             {"out": str(root / "poisoned"), "poison": 2},
             {"out": str(root / "crowded"), "set": {"population__agents": 1}},
-            {"out": str(root / "interrupted"), "stop": 2}]
+            {"out": str(root / "interrupted"), "set": HEAD, "stop": 2}]
     codes, said = processes(2, jobs)
     assert (root / "crowded.rank0").exists() and (root / "crowded.rank1").exists(), said
     assert all(codes), "the process that was not interrupted must end too"
@@ -138,7 +140,7 @@ def test_two_processes_go_on_from_what_one_wrote(out):
 def test_another_number_of_processes_goes_on_from_what_two_wrote(count, out, tmp_path):
     shutil.copytree(out / "interrupted", tmp_path / "run")
     assert len(rounds(tmp_path / "run")) == 2
-    job = {"out": str(tmp_path / "run")}
+    job = {"out": str(tmp_path / "run"), "set": HEAD}
     if count == 1:
         assert run(job) == ""
     else:
