@@ -1,4 +1,4 @@
-"""What the processes of one training tell each other, and how many bytes that is (torchrun; design decision 27).
+"""What the processes of one training tell each other, and how many bytes that is (torchrun; design decision 29).
 
 What belongs here: every collective operation of the core, which agents a process owns, the byte counter.
 What does not: what is told (``rounds``, ``logics``), files (``checkpoint``, ``artifact``), the environment (``cli``).
