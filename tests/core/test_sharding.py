@@ -103,11 +103,14 @@ def expected_bytes(config: RunConfig, width: int, count: int) -> int:
     """What each of ``count`` processes receives in a round without validation, beside texts and agreement."""
     batch, group = config.run.batch_windows, config.grpo.group_size
     scored = config.grpo.reward_windows or batch
-    forecasts = 4 * HORIZON * (batch + group * scored)
+    fixed = config.run.fixed_logics
+    more = 1 + fixed if fixed else 0  # the played logic and its comparators
+    forecasts = 4 * HORIZON * (batch + (group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
     losses = 4 * math.ceil(batch / config.run.micro_windows)
     sums = 8 * (3 + 1 + 1) + 8 * 4  # gradient products and norms; policy terms
-    return (count - 1) * (math.ceil(config.population.agents / count) * (forecasts + states + losses + sums) + 2 * 8)
+    own = math.ceil(config.population.agents / count) * (forecasts + states + losses + sums)
+    return (count - 1) * (own + 8 * (3 if more else 2))
 
 
 def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
