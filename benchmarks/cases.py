@@ -4,7 +4,8 @@ What belongs here: the timing of each case and the check that both ways computed
 of results (``engine``), the other way of doing a round (``straightforward``, ``trl_step``).
 A case prints one line a result, ``RESULT`` and a JSON object. ``ratio`` is reference over ours (above 1: ours is
 faster) unless the case says otherwise. Peak memory is the process's high-water mark when our part is done and the
-reference has not begun.
+reference has not begun. Cases that time both our types (``DTYPES``) hold them against one and the same reference, which
+is float32; their peak is that of the types timed so far.
 Legend: A agents, G samples of an agent, B windows, H horizon.
 """
 
@@ -14,55 +15,56 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import linear
 
 from benchmarks.straightforward import Straightforward, truth
-from benchmarks.world import World, configuration
+from benchmarks.world import Replay, World, configuration
 from compevo_core.answers import Task
+from compevo_core.frozen import product
 from compevo_core.grpo import group_advantages
 from compevo_core.logics import Observation, agent_generators
-from compevo_core.rounds import RoundPlayer, _PolicyStep
+from compevo_core.rounds import _PolicyStep
 from compevo_core.selection import aggregate, forecast_error
 
 MARK = "RESULT "
-#: Largest relative difference between the two ways' forecast losses; more means that they do not do the same work.
-LARGEST_LOSS_DIFFERENCE = 1e-3
+#: The types of our products with frozen layers, and the largest relative difference between our forecast loss and the
+#: reference's; more means that the two do not do the same work. The last is the one whose samples the reference scores.
+DTYPES = {"mixed": 2e-2, "float32": 1e-3}
 _PRODUCT, _PRODUCTS_A_REPEAT, _FORWARD_TOKENS = 2048, 5, 512
 _QUICK_PRODUCT, _QUICK_TOKENS = 128, 64
+_PRODUCT_ROWS = (24, 768)
 
 Result = dict[str, Any]
 
 
 def round_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Seconds of a whole round, ours against one adapter at a time; the reference scores our samples."""
-    world = World(configuration(agents, quick=quick), repeats)
-    ours, replays, records = [], [], []
-    for number in range(repeats):
-        player = world.start_over()
-        state = world.state(player)
-        seconds, record = _timed(lambda p=player, s=state, n=number: world.play(p, s, n))
-        ours.append(seconds)
-        records.append(record)
-        replays.append(World.replay(player))
-    peak, reference, theirs = _peak_gb(), [], []
-    straight = Straightforward(world)
+    """Seconds of a whole round, ours against one adapter at a time; the reference scores our float32 samples."""
+    measured = []
+    for dtype in DTYPES:
+        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
+        measured.append((dtype, *_rounds(world), _peak_gb()))
+    replays, straight, reference, theirs = measured[-1][3], Straightforward(world), [], []
     for number, replay in enumerate(replays):
         world.start_over()
         straight.start_over()
         seconds, record = _timed(lambda n=number, r=replay: straight.play(world.tasks[n], r))
         reference.append(seconds)
         theirs.append(record)
-    parity = _parity(records, theirs)
-    if parity["loss_pred"] > LARGEST_LOSS_DIFFERENCE:
-        raise ArithmeticError(f"round with {agents} agents: the two ways' forecast losses differ by "
-                              f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
-                              "bring straightforward.py in line with compevo_core/rounds.py")
-    return [_result("round", world, ours, reference, peak) | {"parity": parity}]
+    results = []
+    for dtype, ours, records, _, peak in measured:
+        parity = _parity(records, theirs)
+        if parity["loss_pred"] > DTYPES[dtype]:
+            raise ArithmeticError(f"{dtype} round with {agents} agents: the two ways' forecast losses differ by "
+                                  f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
+                                  "bring straightforward.py in line with compevo_core/rounds.py")
+        results.append(_result("round", world, ours, reference, peak) | {"dtype": dtype, "parity": parity})
+    return results
 
 
 def policy_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
@@ -72,50 +74,36 @@ def policy_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     """
     from benchmarks.trl_step import trl_step_seconds
 
-    world = World(configuration(agents, quick=quick), repeats)
-    count = min(world.config.population.exposed_peers, agents - 1)
-    seen = Observation(world.logics, [-0.5 - 0.01 * i for i in range(agents)],
-                       [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)])
-    scored = [tasks[: world.config.grpo.reward_windows or len(tasks)] for tasks in world.tasks]
-    ours = []
-    for number in range(repeats):
-        player = world.start_over()
-        previous_AD = player.writer.encode_texts(world.logics)
-        sampling = agent_generators(number, range(agents), world.learner.backbone.device)
-        ours.append(_timed(lambda p=player, n=number, b=previous_AD, s=sampling: _policy(p, seen, b, scored[n], s))[0])
-    peak = _peak_gb()
+    measured = []
+    for dtype in DTYPES:
+        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
+        measured.append((dtype, [_policy(world, number) for number in range(repeats)], _peak_gb()))
     straight = Straightforward(world)
     straight.start_over()
-    steps = trl_step_seconds(straight, seen, scored[0], repeats)
-    return [_result("policy", world, ours, [agents * seconds for seconds in steps], peak)]
+    steps = trl_step_seconds(straight, _seen(world), _scored(world, 0), repeats)
+    return [_result("policy", world, ours, [agents * seconds for seconds in steps], peak) | {"dtype": dtype}
+            for dtype, ours, peak in measured]
 
 
 def inference_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     """Seconds of forecasting one day of windows: the population against independent agents averaged, one by one."""
-    world = World(configuration(agents, quick=quick), repeats)
-    player, size = world.start_over(), world.config.run.micro_windows
-    weights = world.learner.selection.weights().detach()
-
-    def ours(tasks: list[Task]) -> torch.Tensor:
-        parts = [tasks[i:i + size] for i in range(0, len(tasks), size)]
-        return torch.cat([aggregate(player.executor.forecast(world.logics, part)[0], weights) for part in parts])
-
-    measured = [_timed(lambda t=tasks: ours(t)) for tasks in world.tasks]
-    peak = _peak_gb()
+    measured = []
+    for dtype in DTYPES:
+        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
+        player = world.start_over()
+        measured.append((dtype, [_timed(lambda t=tasks, w=world, p=player: _forecast(
+            w, t, lambda part: p.executor.forecast(w.logics, part)[0])) for tasks in world.tasks], _peak_gb()))
     straight = Straightforward(world)
     straight.start_over()
-
-    @torch.no_grad()
-    def independent(tasks: list[Task]) -> torch.Tensor:
-        parts = [tasks[i:i + size] for i in range(0, len(tasks), size)]
-        values_ABH = torch.cat([straight.forecast(world.logics, part) for part in parts], dim=1)
-        values_ABH.mean(0)  # the average of independent agents; what is compared below is our weighting of them
-        return aggregate(values_ABH, weights)
-
-    other = [_timed(lambda t=tasks: independent(t)) for tasks in world.tasks]
-    gap = max(float((a - b).abs().max()) for (_, a), (_, b) in zip(measured, other, strict=True))
-    return [_result("inference", world, [s for s, _ in measured], [s for s, _ in other], peak)
-            | {"parity": {"forecast": gap}}]
+    # averaging costs nothing beside the forecasts; weighted as ours, the two can be compared
+    other = [_timed(lambda t=tasks: _forecast(world, t, lambda part: straight.forecast(world.logics, part)))
+             for tasks in world.tasks]
+    results = []
+    for dtype, ours, peak in measured:
+        gap = max(float((a - b).abs().max()) for (_, a), (_, b) in zip(ours, other, strict=True))
+        results.append(_result("inference", world, [s for s, _ in ours], [s for s, _ in other], peak)
+                       | {"dtype": dtype, "parity": {"forecast": gap}})
+    return results
 
 
 def memory_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
@@ -157,21 +145,79 @@ def ceiling_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     return [row | {"repeats": repeats} for row in (matmul, forward)]
 
 
+@torch.no_grad()
+def product_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+    """Seconds of products with all frozen layers for few rows (decoding) and many (reading), against torch's own."""
+    del agents
+    results = []
+    for dtype in DTYPES:
+        world = World(configuration(1, quick=quick, dtype=dtype), 1)
+        weights = [layer.base.weight for layer in world.learner.population.layers.values()]
+        plain = [weight.float() for weight in weights]
+        for rows in _PRODUCT_ROWS:
+            inputs = {width: torch.randn(rows, width) for width in {weight.shape[1] for weight in weights}}
+            count = _PRODUCTS_A_REPEAT * repeats + 1  # the first warms up
+            ours, other = [], []
+            for _ in range(count):
+                ours.append(_timed(lambda i=inputs, w=weights: [product(i[each.shape[1]], each) for each in w])[0])
+                other.append(_timed(lambda i=inputs, w=plain: [linear(i[each.shape[1]], each) for each in w])[0])
+            row = _result(f"products-{rows}-rows", world, ours[1:], other[1:], _peak_gb())
+            results.append(row | {"repeats": repeats})
+    return results
+
+
 CASES: dict[str, Callable[..., list[Result]]] = {
     "ceiling": ceiling_case, "inference": inference_case, "memory": memory_case, "policy": policy_case,
-    "round": round_case,
+    "product": product_case, "round": round_case,
 }
 
 
-def _policy(player: RoundPlayer, seen: Observation, previous_AD: torch.Tensor, tasks: list[Task],
-            sampling: Sequence[torch.Generator]) -> None:
-    config = player.config
-    proposal = player.writer.propose(seen, previous_AD, sampling)
-    group_AGBH, _ = player.executor.forecast_groups(proposal.texts, tasks)
-    group_AG = -forecast_error(group_AGBH, truth(tasks), config.objective.metric).mean(-1)
-    _PolicyStep(player.writer, proposal, group_advantages(group_AG)[0], config).backward(0)
-    nn.utils.clip_grad_norm_(player.learner.policy_parameters(), config.optim.gradient_clip)
-    player.optimizer.step()
+def _rounds(world: World) -> tuple[list[float], list[Result], list[Replay]]:
+    """One round on each day of the world: its seconds, its record, and what was sampled."""
+    seconds, records, replays = [], [], []
+    for number in range(len(world.tasks)):
+        player = world.start_over()
+        state = world.state(player)
+        taken, record = _timed(lambda p=player, s=state, n=number: world.play(p, s, n))
+        seconds.append(taken)
+        records.append(record)
+        replays.append(World.replay(player))
+    return seconds, records, replays
+
+
+def _seen(world: World) -> Observation:
+    agents = world.config.population.agents
+    count = min(world.config.population.exposed_peers, agents - 1)
+    return Observation(world.logics, [-0.5 - 0.01 * i for i in range(agents)],
+                       [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)])
+
+
+def _scored(world: World, number: int) -> list[Task]:
+    return world.tasks[number][: world.config.grpo.reward_windows or len(world.tasks[number])]
+
+
+def _policy(world: World, number: int) -> float:
+    """Seconds of one policy step of all agents."""
+    player, config, tasks = world.start_over(), world.config, _scored(world, number)
+    previous_AD = player.writer.encode_texts(world.logics)
+    sampling = agent_generators(number, world.learner.exchange.own, world.learner.backbone.device)
+
+    def step() -> None:
+        proposal = player.writer.propose(_seen(world), previous_AD, sampling)
+        group_AGBH, _ = player.executor.forecast_groups(proposal.texts, tasks)
+        group_AG = -forecast_error(group_AGBH, truth(tasks), config.objective.metric).mean(-1)
+        _PolicyStep(player.writer, proposal, group_advantages(group_AG)[0], config).backward(0)
+        nn.utils.clip_grad_norm_(player.learner.policy_parameters(), config.optim.gradient_clip)
+        player.optimizer.step()
+
+    return _timed(step)[0]
+
+
+@torch.no_grad()
+def _forecast(world: World, tasks: list[Task], way: Callable[[list[Task]], torch.Tensor]) -> torch.Tensor:
+    """The weighted forecast (B, H) of a day, a few windows at a time as in training."""
+    size, weights = world.config.run.micro_windows, world.learner.selection.weights()
+    return torch.cat([aggregate(way(tasks[i:i + size]), weights) for i in range(0, len(tasks), size)])
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -200,6 +246,7 @@ def _result(case: str, world: World, ours: list[float], reference: list[float] |
     mine = statistics.median(ours)
     other = None if reference is None else statistics.median(reference)
     return {"case": case, "agents": world.config.population.agents, "backbone": world.config.backbone.spec,
+            "dtype": world.config.backbone.dtype,
             "ours_seconds": mine, "reference_seconds": other, "ratio": None if other is None else other / mine,
             "peak_memory_gb": peak_gb, "repeats": len(ours), "threads": torch.get_num_threads(),
             "ours_all": ours, "reference_all": reference}

@@ -7,10 +7,11 @@ small, because a process inherits the memory high-water mark of the one that sta
 Cases: ``round`` (a whole round, PEFT one adapter at a time as the reference), ``policy`` (the policy step,
 TRL's trainer agent by agent as the reference), ``inference`` (independent agents averaged as the
 reference), ``memory`` (peak of one round), ``ceiling`` (rows ``matmul-2048``, whose ratio is GFLOP/s, and
-``backbone-forward``, whose ratio is the share of that ceiling). Two rows are derived: ``round-exponent`` (ratio is
-the exponent of seconds a round in the number of agents) and ``memory-ratio`` (peak with the most agents over peak
-with the fewest). Elsewhere ratio is reference over ours: above 1, ours is faster.
-A row replaces the one of the same case, agents and backbone; the others stay.
+``backbone-forward``, whose ratio is the share of that ceiling), ``product`` (rows ``products-N-rows``: N rows through
+every frozen layer, torch's own product as the reference). Two rows are derived: ``round-exponent`` (ratio is the
+exponent of seconds a round in the number of agents) and ``memory-ratio`` (peak with the most agents over peak with the
+fewest). Elsewhere ratio is reference over ours: above 1, ours is faster. ``dtype`` is ours (``backbone.dtype``); every
+reference is float32. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
 import argparse
@@ -30,11 +31,11 @@ from compevo_pipeline.settings import child_environment
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "engine.csv"
 LIBRARIES = ("torch", "transformers", "peft", "trl")
-COLUMNS = ("case", "agents", "backbone", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb", "repeats",
-           "threads", "machine", *LIBRARIES, "commit")
+COLUMNS = ("case", "agents", "backbone", "dtype", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb",
+           "repeats", "threads", "machine", *LIBRARIES, "commit")
 #: How many agents each case is measured for.
 PLAN: dict[str, tuple[int, ...]] = {
-    "ceiling": (1,), "inference": (1, 3, 10), "memory": (1, 10), "policy": (1, 3, 10),
+    "ceiling": (1,), "product": (1,), "inference": (1, 3, 10), "memory": (1, 10), "policy": (1, 3, 10),
     "round": (1, 3, 10),
 }
 _MARK = "RESULT "  # as in cases.py, which this small process does not import
@@ -80,16 +81,16 @@ def run(cases: Iterable[str], agents: Iterable[int] | None, repeats: int, out: P
 
 
 def derived(rows: list[Row], around: Row) -> list[Row]:
-    """The exponent of seconds a round in agents, and the ratio of peak memories, by backbone."""
+    """The exponent of seconds a round in agents, and the ratio of peak memories, by backbone and type."""
     out: list[Row] = []
-    for backbone in sorted({row["backbone"] for row in rows}):
+    for backbone, dtype in sorted({(row["backbone"], row["dtype"]) for row in rows}):
         for case, name, value in (("round", "round-exponent", _exponent), ("memory", "memory-ratio", _growth)):
-            used = sorted((r for r in rows if (r["case"], r["backbone"]) == (case, backbone)
+            used = sorted((r for r in rows if (r["case"], r["backbone"], r["dtype"]) == (case, backbone, dtype)
                            and r["machine"] == around["machine"]), key=lambda r: int(r["agents"]))
             if len(used) > 1:
                 last = used[-1]
                 out.append(dict.fromkeys(COLUMNS, None) | around | {
-                    "case": name, "agents": last["agents"], "backbone": backbone, "ratio": value(used),
+                    "case": name, "agents": last["agents"], "backbone": backbone, "dtype": dtype, "ratio": value(used),
                     "repeats": last["repeats"], "threads": last["threads"]})
     return out
 
@@ -132,11 +133,11 @@ def _git(*arguments: str) -> str:
 
 def merged(rows: list[Row], new: list[Row]) -> list[Row]:
     """``rows`` with those of ``new`` in place of the same key's, sorted by key."""
-    def key(row: Row) -> tuple[str, int, str]:
-        return str(row["backbone"]), int(row["agents"]), str(row["case"])
+    def key(row: Row) -> tuple[str, str, int, str]:
+        return str(row["backbone"]), str(row["case"]), int(row["agents"]), str(row["dtype"])
 
     table = {key(row): row for row in rows} | {key(row): row for row in new}
-    return [table[k] for k in sorted(table, key=lambda k: (k[0], k[2], k[1]))]
+    return [table[k] for k in sorted(table)]
 
 
 def read(path: Path) -> list[Row]:

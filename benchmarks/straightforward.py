@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from trl.trainer.utils import selective_log_softmax
 
 from benchmarks.world import Replay, World
 from compevo_core.answers import Task
 from compevo_core.backbone import load_backbone
 from compevo_core.decoding import NumericHead
 from compevo_core.evolution import StrategyFusion
-from compevo_core.grpo import group_advantages, policy_loss, token_logp
+from compevo_core.grpo import group_advantages, policy_loss
 from compevo_core.logics import Observation
 from compevo_core.objective import diversity_loss, pruning_loss
 from compevo_core.population import FORECAST, KINDS, LOGIC, TARGETS
@@ -192,7 +193,7 @@ class Straightforward:
         prompt = self._prompt_embeds(agent, replay, soft_AD).expand(size, -1, -1)
         whole = torch.cat([prompt, self.model.get_input_embeddings()(ids_GT)], dim=1)
         logits = self.model(inputs_embeds=whole, use_cache=False, logits_to_keep=ids_GT.shape[1] + 1).logits
-        return token_logp(logits[:, :-1].float(), ids_GT, self.config.evolution.temperature)[None]
+        return selective_log_softmax(logits[:, :-1].float() / self.config.evolution.temperature, ids_GT)[None]
 
     def _prompt_embeds(self, agent: int, replay: Replay, soft_AD: Tensor | None) -> Tensor:
         embeds = self.model.get_input_embeddings()(torch.tensor([self.logic_ids(agent, replay)]))

@@ -61,10 +61,11 @@ _GROUP = {"grpo.group_size": 8, "evolution.logic_tokens": 32}
 _QUICK = {"backbone.context_tokens": 1024, "evolution.logic_tokens": 24}
 
 
-def configuration(agents: int, *, quick: bool) -> RunConfig:
+def configuration(agents: int, *, quick: bool, dtype: str = "float32") -> RunConfig:
     """The preset ``default`` with the paper's group and no comparators of regret; ``tiny`` for a quick look."""
     config = RunConfig.preset("tiny" if quick else "default")
-    fixed = {"population.agents": agents, "run.fixed_logics": 0} | (_QUICK if quick else _GROUP)
+    fixed = {"population.agents": agents, "run.fixed_logics": 0, "backbone.dtype": dtype}
+    fixed |= _QUICK if quick else _GROUP
     return config.with_overrides(fixed)
 
 

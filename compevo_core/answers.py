@@ -121,7 +121,7 @@ class TextAnswers:
                     path = packed.path(agent, leaf)[-len(answer) - 1:-1]
                     end = packed.segments[agent][segment].end
                     target = packed.ids_AL[agent, end - len(answer):end]
-                    losses.append(nn.functional.cross_entropy(self.population.logits(states_ALD[agent, path]), target))
+                    losses.append(-self.population.token_logp(states_ALD[agent, path], target).mean())
         if not losses:
             return states_ALD.flatten(1).sum(1) * 0.0
         return torch.stack(losses).reshape(len(trees), -1).mean(1)

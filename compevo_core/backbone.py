@@ -47,6 +47,7 @@ class Backbone:
     tokenizer: Any
     spec: str
     knowledge_cutoff: str
+    products: torch.dtype | None = None  # in which a population multiplies by the frozen layers, if not in their own
 
     @property
     def device(self) -> torch.device:
@@ -72,7 +73,8 @@ def load_backbone(config: BackboneConfig, *, cache: Path = DEFAULT_CACHE, device
         ConfigError: the packaged backbone is not installed, or an unknown packaged name.
         DataError: the packaged file is not the one this project was tested with.
     """
-    dtype = getattr(torch, config.dtype)
+    mixed = config.dtype == "mixed"
+    dtype = torch.float32 if mixed else getattr(torch, config.dtype)
     if config.spec == TINY:
         model, tokenizer = _tiny()
     else:
@@ -89,7 +91,7 @@ def load_backbone(config: BackboneConfig, *, cache: Path = DEFAULT_CACHE, device
     model.to(device=where, dtype=dtype).eval().requires_grad_(False)
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable()
-    return Backbone(model, tokenizer, config.spec, knowledge_cutoff(config.spec))
+    return Backbone(model, tokenizer, config.spec, knowledge_cutoff(config.spec), torch.bfloat16 if mixed else None)
 
 
 def knowledge_cutoff(spec: str) -> str:

@@ -53,7 +53,8 @@ class BackboneConfig(_Section):
     """The frozen language model all agents share (paper 5.1, D.2)."""
 
     spec: str = _setting("meta-llama/Llama-3.1-8B-Instruct", "hub id, folder, 'packaged:smollm2-135m' or 'tiny-random'")
-    dtype: str = _setting("float32", "storage and compute type of the frozen weights", choices=("float32", "bfloat16"))
+    dtype: str = _setting("float32", "storage and compute type of the frozen weights; mixed: bfloat16 in the products "
+                          "with frozen layers, float32 between them", choices=("float32", "bfloat16", "mixed"))
     context_tokens: int = _setting(4096, "longest prompt in tokens (paper D.2)", low=64)
     gradient_checkpointing: bool = _setting(False, "recompute activations in the backward pass to save memory")
 

@@ -60,10 +60,3 @@ def policy_loss(logp_AGT: Tensor, old_AGT: Tensor, reference_AGT: Tensor, advant
         clipped = ((ratio - 1.0).abs() > clip) & (torch.sign(ratio - 1.0) == torch.sign(gain))
         watched = (float((divergence * mask_AGT).sum() / total), float((clipped * mask_AGT).sum() / total))
     return PolicyLoss(per_sample.mean(), *watched)
-
-
-def token_logp(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:
-    """Log-probability of each id under softmax(logits / T): (..., V) and (...) to (...)."""
-    scaled = logits / temperature
-    chosen = scaled.gather(-1, ids[..., None]).squeeze(-1)
-    return chosen - torch.logsumexp(scaled, dim=-1)

@@ -18,7 +18,6 @@ from compevo_core.answers import stop_tokens
 from compevo_core.config import RunConfig
 from compevo_core.evolution import StrategyFusion
 from compevo_core.exchange import Exchange
-from compevo_core.grpo import token_logp
 from compevo_core.packing import Packed, Tree
 from compevo_core.population import LOGIC, Population
 from compevo_core.prompts import PeerReport, clean_logic, logic_prompt
@@ -161,7 +160,7 @@ class LogicWriter:
                   for leaf, ids in enumerate(group) for place in packed.path(agent, leaf)[-len(ids):]]
         states_ND = states_ALD.flatten(0, 1).index_select(0, torch.tensor(before, device=states_ALD.device))
         real_AGT = mask_AGT.bool()
-        found = token_logp(self.population.logits(states_ND), ids_AGT[real_AGT], self.config.evolution.temperature)
+        found = self.population.token_logp(states_ND, ids_AGT[real_AGT], self.config.evolution.temperature)
         return torch.zeros_like(mask_AGT, dtype=found.dtype).masked_scatter(real_AGT, found)
 
 

@@ -65,7 +65,7 @@ def pack(trees: Sequence[Sequence[Tree]], pad: int, device: torch.device) -> Pac
         ValueError: agents differ in their number of leaves, or a stem is empty.
     """
     rows, positions, segments, leaves = [], [], [], []
-    for own in trees:
+    for own in (map(_straightened, agent) for agent in trees):
         ids: list[int] = []
         places: list[int] = []
         spans: list[Segment] = []
@@ -95,6 +95,12 @@ def pack(trees: Sequence[Sequence[Tree]], pad: int, device: torch.device) -> Pac
         raise ValueError(f"agents have {sorted({len(row) for row in leaves})} leaves; give every agent the same number")
     width = max(map(len, rows))
     return Packed(_padded(rows, pad, width, device), _padded(positions, 0, width, device), segments, leaves)
+
+
+def _straightened(tree: Tree) -> Tree:
+    """The same leaves; one branch alone is no branch but the rest of the stem."""
+    kinds = {tuple(branch) for branch in tree.branches}
+    return Tree([*tree.stem, *kinds.pop()], [()] * len(tree.branches)) if len(kinds) == 1 else tree
 
 
 def _padded(rows: Sequence[Sequence[int]], fill: int, width: int, device: torch.device) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from compevo_core.attention import NAME, Attender, Decoder, Reader
 from compevo_core.backbone import Backbone
 from compevo_core.config import PopulationConfig
+from compevo_core.frozen import frozen_linear, token_logp
 from compevo_core.packing import Packed, Tree, pack
 from compevo_core.stacked import FORECAST, KINDS, LOGIC, Route, StackedLoraLinear
 
@@ -48,6 +49,7 @@ class Population(nn.Module):
         for name, module in list(backbone.model.named_modules()):
             if name.rsplit(".", 1)[-1] in TARGETS and isinstance(module, nn.Linear):
                 parent = backbone.model.get_submodule(name.rsplit(".", 1)[0])
+                module.weight.data = module.weight.data.to(backbone.products or module.weight.dtype)
                 stacked = StackedLoraLinear(module, config, self.own, self.route, generator).to(module.weight.device)
                 setattr(parent, name.rsplit(".", 1)[-1], stacked)
                 self.layers[name] = stacked
@@ -108,9 +110,18 @@ class Population(nn.Module):
     def logits(self, states: Tensor) -> Tensor:
         """Vocabulary logits of hidden states (..., D) in float32."""
         head = self.backbone.model.get_output_embeddings()
-        out: Tensor = head(states.to(head.weight.dtype)).float()
-        cap = getattr(self.backbone.model.config, "final_logit_softcapping", None)
-        return out if cap is None else torch.tanh(out / cap) * cap
+        out = frozen_linear(states, head.weight, head.bias).float()
+        return out if self._cap is None else torch.tanh(out / self._cap) * self._cap
+
+    def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
+        """Log-probability (N,) of each id after its hidden state, under ``softmax(logits / temperature)``."""
+        head = self.backbone.model.get_output_embeddings()
+        return token_logp(states_ND, ids_N, head.weight, head.bias, temperature=temperature, cap=self._cap)
+
+    @property
+    def _cap(self) -> float | None:
+        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
+        return cap
 
     @torch.no_grad()
     def sample(self, prefix: Prefix, *, samples: int = 1, tokens: int, temperature: float, stop: Sequence[int],
@@ -161,10 +172,17 @@ class Population(nn.Module):
 
 
 def _draw(chances_AMV: Tensor, alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """One token a row, (A, M, V) to (A, M); an agent whose rows have all ended draws nothing."""
-    return torch.stack([
-        torch.multinomial(chances, 1, generator=own).squeeze(1) if going else alive.long()
-        for chances, alive, own, going in zip(chances_AMV, alive_AM, generators, alive_AM.any(1), strict=True)])
+    """One token a row, (A, M, V) to (A, M): where the chances, added up, pass a uniform number.
+
+    An agent whose rows have all ended draws nothing.
+    """
+    drawn_AM = torch.stack([
+        torch.rand(alive.shape, dtype=torch.float64, device=alive.device, generator=own) if going
+        else torch.zeros(alive.shape, dtype=torch.float64, device=alive.device)
+        for alive, own, going in zip(alive_AM, generators, alive_AM.any(1), strict=True)])
+    reached_AMV = chances_AMV.cumsum(-1, dtype=torch.float64)
+    found_AM = torch.searchsorted(reached_AMV, (drawn_AM * reached_AMV[..., -1])[..., None], right=True).squeeze(-1)
+    return found_AM.clamp(max=chances_AMV.shape[-1] - 1)
 
 
 def _take(states_ALD: Tensor, index_AR: Tensor) -> Tensor:

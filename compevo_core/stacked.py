@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.config import PopulationConfig
+from compevo_core.frozen import frozen_linear, product
 
 FORECAST, LOGIC = "forecast", "logic"
 KINDS = (FORECAST, LOGIC)
@@ -51,7 +52,7 @@ class StackedLoraLinear(nn.Module):
         """Maps (A, M, in) to (A, M, out); with no kind set it is the frozen layer alone."""
         route, base = self.route, self.base
         if route.kind is None:
-            return nn.functional.linear(x_AMD.to(base.weight.dtype), base.weight, base.bias).to(x_AMD.dtype)
+            return frozen_linear(x_AMD, base.weight, base.bias)
         a, b = self.lora_a[route.kind], self.lora_b[route.kind]
         if x_AMD.shape[0] != a.shape[0]:  # slicing all agents would copy their gradients
             a, b = a[route.agents], b[route.agents]
@@ -72,7 +73,7 @@ class _FrozenPlusLora(torch.autograd.Function):
         """See the class."""
         lora_x = (x if dropped is None else dropped).to(a.dtype)
         low = torch.bmm(lora_x, a.transpose(1, 2))
-        out = nn.functional.linear(x.to(weight.dtype), weight, bias).to(a.dtype)
+        out = product(x, weight, bias).to(a.dtype)
         out.baddbmm_(low, b.transpose(1, 2), alpha=scale)
         ctx.save_for_backward(x if dropped is None else dropped, low, weight, a, b)
         ctx.scale, ctx.separate = scale, dropped is not None
@@ -88,7 +89,7 @@ class _FrozenPlusLora(torch.autograd.Function):
         b_gradient = (torch.bmm(gradient.transpose(1, 2), low).mul_(ctx.scale) if ctx.needs_input_grad[5] else None)
         x_gradient = dropped_gradient = None
         if ctx.needs_input_grad[0]:
-            x_gradient = torch.matmul(gradients[0].to(weight.dtype), weight).to(a.dtype)
+            x_gradient = product(gradients[0], weight.t()).to(a.dtype)
             if ctx.separate:
                 dropped_gradient = torch.bmm(low_gradient, a).to(source.dtype)
             else:

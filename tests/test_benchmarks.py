@@ -18,8 +18,8 @@ from benchmarks.world import World, configuration  # noqa: E402
 from compevo_core.population import KINDS  # noqa: E402
 
 STATED_COLUMNS = [
-    "case", "agents", "backbone", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb", "repeats", "threads",
-    "machine", "torch", "transformers", "peft", "trl", "commit",
+    "case", "agents", "backbone", "dtype", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb", "repeats",
+    "threads", "machine", "torch", "transformers", "peft", "trl", "commit",
 ]
 
 
@@ -90,19 +90,22 @@ def test_both_ways_generate_the_stated_number_of_tokens(played):
 
 @pytest.mark.parametrize("case", ["inference", "policy"])
 def test_a_case_times_both_ways(case):
-    (row,) = CASES[case](2, 1, quick=True)
-    assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
-    assert row["peak_memory_gb"] > 0.05
-    assert row.get("parity", {"forecast": 0.0})["forecast"] < 1e-5
+    rows = CASES[case](2, 1, quick=True)
+    assert [row["dtype"] for row in rows] == ["mixed", "float32"]
+    for row, largest in zip(rows, (0.02, 1e-5), strict=True):
+        assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
+        assert row["peak_memory_gb"] > 0.05
+        assert row.get("parity", {"forecast": 0.0})["forecast"] < largest
+    assert case == "policy" or rows[0]["parity"]["forecast"] > 0
 
 
 def in_process(case, agents, repeats, quick, threads):
     """Real measurements of the cheap cases; a made-up one for a round, whose parts are tested above."""
-    if case in ("ceiling", "memory"):
+    if case in ("ceiling", "memory", "product"):
         return CASES[case](agents, repeats, quick=quick)
-    return [{"case": case, "agents": agents, "backbone": "tiny-random", "ours_seconds": 2.0 * agents,
-             "reference_seconds": 9.0 * agents, "ratio": 4.5, "peak_memory_gb": 1.0, "repeats": repeats,
-             "threads": 1}]
+    return [{"case": case, "agents": agents, "backbone": "tiny-random", "dtype": "float32",
+             "ours_seconds": 2.0 * agents, "reference_seconds": 9.0 * agents, "ratio": 4.5, "peak_memory_gb": 1.0,
+             "repeats": repeats, "threads": 1}]
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -116,8 +119,9 @@ def test_the_script_writes_the_stated_columns_and_its_derived_rows(tmp_path):
     rows = table(out)
     assert list(rows[0]) == STATED_COLUMNS
     found = {(row["case"], int(row["agents"])): row for row in rows}
-    assert {case for case, _ in found} == {*engine.PLAN, "matmul-2048", "backbone-forward", "round-exponent"} - {
-        "ceiling"}
+    assert {case for case, _ in found} == {
+        *engine.PLAN, "matmul-2048", "backbone-forward", "products-24-rows", "products-768-rows", "round-exponent"} - {
+        "ceiling", "product"}
     assert float(found["round-exponent", 3]["ratio"]) == pytest.approx(1.0)
     assert float(found["matmul-2048", 1]["ratio"]) > 0
     assert all(row["machine"] and row["torch"] and row["commit"] for row in rows)

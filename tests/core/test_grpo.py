@@ -5,7 +5,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compevo_core.grpo import group_advantages, policy_loss, token_logp
+from compevo_core.frozen import token_logp
+from compevo_core.grpo import group_advantages, policy_loss
 
 
 def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
@@ -62,13 +63,6 @@ def test_masked_tokens_change_nothing() -> None:
     assert torch.equal(full, policy_loss(logp, old, ref, advantage, mask, clip=0.2, kl=0.04).loss)
 
 
-def test_token_logp_is_the_tempered_log_softmax() -> None:
-    logits = torch.randn(2, 4, 9, generator=torch.Generator().manual_seed(0))
-    ids = torch.tensor([[0, 1, 2, 3], [8, 7, 6, 5]])
-    expected = torch.log_softmax(logits / 0.7, -1).gather(-1, ids[..., None]).squeeze(-1)
-    assert torch.allclose(token_logp(logits, ids, 0.7), expected, atol=1e-6)
-
-
 @pytest.fixture(scope="module", params=[1.0, 0.7])
 def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     """TRL's own trainer on the tiny backbone at one temperature; only its functions are used, never its loop."""
@@ -86,6 +80,7 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     trainer = GRPOTrainer(backbone.model.requires_grad_(True), args=args, processing_class=backbone.tokenizer,
                           reward_funcs=lambda completions, **_: [0.0] * len(completions),
                           train_dataset=Dataset.from_dict({"prompt": ["a"]}))
+    trainer.model.get_input_embeddings().requires_grad_(False)  # tied to the vocabulary, which is frozen here
     trainer.beta = 0.04  # given at once, it would load a second model as the reference
     return trainer
 
@@ -107,7 +102,7 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
     mask[1, 4:] = 0
     ids = torch.cat([prompt, completion], 1)
     with torch.no_grad():
-        here = token_logp(model(ids).logits[:, 4:-1].float(), completion, temperature)
+        here = _logp(model, ids, completion, temperature)
         theirs_here, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[:2]
     assert torch.allclose(here, theirs_here, atol=1e-5)
     old, ref = (here + 0.3 * torch.randn(here.shape, generator=generator) for _ in range(2))
@@ -116,9 +111,9 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
         "prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt), "completion_ids": completion,
         "completion_mask": mask, "advantages": advantage[0], "old_per_token_logps": old, "ref_per_token_logps": ref,
         "num_items_in_batch": mask.sum()})
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     their_gradient = torch.autograd.grad(theirs, parameters)
-    logp = token_logp(model(ids).logits[:, 4:-1].float(), completion, temperature)
+    logp = _logp(model, ids, completion, temperature)
     ours = policy_loss(logp[None], old[None], ref[None], advantage, mask[None].float(), clip=0.2, kl=0.04)
     assert ours.clip_fraction > 0
     our_gradient = torch.autograd.grad(ours.loss, parameters)
@@ -126,3 +121,9 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
     assert max(float(g.abs().max()) for g in their_gradient) > 1e-3
     for mine, other in zip(our_gradient, their_gradient, strict=True):
         assert torch.allclose(mine, other, atol=1e-5)
+
+
+def _logp(model, ids: torch.Tensor, completion: torch.Tensor, temperature: float) -> torch.Tensor:
+    states = model.model(ids).last_hidden_state[:, 4:-1]
+    return token_logp(states.flatten(0, 1), completion.flatten(), model.lm_head.weight,
+                      temperature=temperature).reshape(completion.shape)
