@@ -10,7 +10,7 @@ from compevo_core.backbone import Backbone, load_backbone
 from compevo_core.config import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.packing import Packed, Tree
-from compevo_core.population import FORECAST, KINDS, LOGIC, Population
+from compevo_core.population import FORECAST, KINDS, LOGIC, Population, _draw
 from compevo_core.stacked import Route, StackedLoraLinear
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]
@@ -204,7 +204,7 @@ def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_t
                 path = [*path, token]
 
 
-def test_samples_of_one_prompt_share_its_keys_and_have_the_chances_of_the_whole_sequence() -> None:
+def test_samples_of_one_prompt_share_its_keys_and_are_the_same_for_the_same_generators() -> None:
     population = _population()
     prompts = population.pack([[Tree(row)] for row in SHARED])
     with population.using(LOGIC), torch.no_grad():
@@ -215,6 +215,41 @@ def test_samples_of_one_prompt_share_its_keys_and_have_the_chances_of_the_whole_
     assert ids.shape == (3, 4, 5)
     assert torch.equal(ids, again)
     assert len({tuple(row) for row in ids[0].tolist()}) > 1
+
+
+def test_sampled_tokens_have_the_chances_of_the_whole_sequence_before_them() -> None:
+    population, temperature, samples = _population(), 0.05, 20_000
+
+    def differs(drawn: torch.Tensor, agent: int, path: list[int]) -> float:
+        """Largest difference of a token's share from its chance, in standard errors."""
+        with population.using(LOGIC, agents=slice(agent, agent + 1)), torch.no_grad():
+            state = population.leaf_states(population.pack([[Tree(path)]]))
+            chance = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
+        assert 0.02 < float(chance.max()) < 0.98  # neither even nor settled: a share can be wrong
+        share = torch.bincount(drawn, minlength=len(chance)) / len(drawn)
+        common = chance > 0.005
+        return float(((share - chance).abs() / (chance * (1 - chance) / len(drawn)).sqrt())[common].max())
+
+    with population.using(LOGIC), torch.no_grad():
+        prefix = population.read(population.pack([[Tree(row)] for row in SHARED]))
+        ids, _ = population.sample(prefix, samples=samples, tokens=2, temperature=temperature, stop=[],
+                                   generators=_generators())
+    for agent, path in enumerate(SHARED):
+        first = ids[agent, :, 0]
+        usual = int(first.mode().values)
+        assert differs(first, agent, path) < 5
+        assert differs(ids[agent, first == usual, 1], agent, [*path, usual]) < 5
+
+
+def test_a_token_without_chance_is_never_drawn_and_an_ended_agent_draws_nothing() -> None:
+    chances = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2, 500, 1)
+    alive = torch.ones(2, 500, dtype=torch.bool)
+    alive[1] = False
+    generators = _generators()[:2]
+    before = generators[1].get_state()
+    drawn = _draw(chances, alive, generators)
+    assert set(drawn[0].tolist()) == {1, 3}
+    assert torch.equal(generators[1].get_state(), before)
 
 
 def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
