@@ -52,8 +52,9 @@ lint: $(STAMP)  ## ruff.
 typecheck: $(STAMP)  ## mypy, strict.
 	$(BIN)/mypy
 
-readme: $(STAMP)  ## Write the result table of README.md again from results/*.csv.
+readme: $(STAMP)  ## Write the tables of README.md again from results/*.csv and benchmarks/results/engine.csv.
 	$(BIN)/python -m compevo_core.report.readme
+	$(BIN)/python -m benchmarks.table
 
 full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their folder.
 	@test -n "$(COMPEVO_ARCHIVE)" || { echo "Set COMPEVO_ARCHIVE to the folder of archive files, for example: make full COMPEVO_ARCHIVE=../shared/data"; exit 1; }

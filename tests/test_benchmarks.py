@@ -14,6 +14,7 @@ sys.path.insert(0, str(REPO))
 from benchmarks import engine  # noqa: E402 - benchmarks/ is no package and found through the line above
 from benchmarks.cases import CASES, MARK, _parity  # noqa: E402
 from benchmarks.straightforward import Straightforward  # noqa: E402
+from benchmarks.table import MARKERS, speed_markdown, with_table  # noqa: E402
 from benchmarks.world import World, configuration  # noqa: E402
 from compevo_core.population import KINDS  # noqa: E402
 
@@ -120,7 +121,8 @@ def test_the_script_writes_the_stated_columns_and_its_derived_rows(tmp_path):
     assert list(rows[0]) == STATED_COLUMNS
     found = {(row["case"], int(row["agents"])): row for row in rows}
     assert {case for case, _ in found} == {
-        *engine.PLAN, "matmul-2048", "backbone-forward", "products-24-rows", "products-768-rows", "round-exponent"} - {
+        *engine.PLAN, "matmul-2048", "backbone-forward", "products-3-rows", "products-24-rows", "products-768-rows",
+        "round-exponent"} - {
         "ceiling", "product"}
     assert float(found["round-exponent", 3]["ratio"]) == pytest.approx(1.0)
     assert float(found["matmul-2048", 1]["ratio"]) > 0
@@ -163,3 +165,11 @@ def test_a_case_that_fails_says_how_to_run_it_alone(monkeypatch):
     monkeypatch.setattr(engine.sys, "executable", "false")
     with pytest.raises(RuntimeError, match=r"benchmarks\.cases round --agents 1"):
         engine.measure_apart("round", 1, 1, True, 1)
+
+
+def test_the_readmes_table_of_speed_is_that_of_the_committed_rows():
+    rows = engine.read(engine.RESULTS)
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    assert with_table(readme, speed_markdown(rows), MARKERS) == readme, "README.md is out of date: run `make readme`"
+    assert {(case, agents) for case in ("round", "policy", "inference") for agents in ("1", "3", "10")} <= {
+        (row["case"], row["agents"]) for row in rows}

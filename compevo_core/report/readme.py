@@ -43,13 +43,14 @@ def _block(table: Table, verdict: str) -> str:
     return "\n\n".join(part for part in (f"**{table.caption}**", to_markdown(table), verdict) if part)
 
 
-def with_table(readme: str, table: str) -> str:
+def with_table(readme: str, table: str, markers: tuple[str, str] = (START, END)) -> str:
     """The README's text with what stands between the markers replaced; ``DataError`` if a marker is missing."""
-    before, start, rest = readme.partition(START)
-    _, end, after = rest.partition(END)
+    before, start, rest = readme.partition(markers[0])
+    _, end, after = rest.partition(markers[1])
     if not start or not end:
-        raise DataError(f"README.md: the line {START!r} or {END!r} is missing; put both back around the results")
-    return f"{before}{START}\n{table}\n{END}{after}"
+        raise DataError(f"README.md: the line {markers[0]!r} or {markers[1]!r} is missing; put both back around the "
+                        "table")
+    return f"{before}{start}\n{table}\n{end}{after}"
 
 
 def updated(readme: Path, results: Path, runs: Sequence[Path] = ()) -> str:
