@@ -67,7 +67,10 @@ def axes(rows: int, columns: int, *, width: float = 10.0, height: float = 3.1) -
     with mpl.rc_context(THEME):
         figure = Figure(figsize=(width, height * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
-    return figure, [cell for line in grid for cell in line]
+    cells = [cell for line in grid for cell in line]
+    for cell in cells:  # a power of ten above the axis would push its title out of line with its neighbours'
+        cell.yaxis.set_major_formatter(lambda value, _: f"{value:.7g}")
+    return figure, cells
 
 
 def agent_style(agent: int) -> dict[str, Any]:
@@ -117,9 +120,10 @@ def title(axis: Axes, text: str) -> None:
 
 
 def legend(axis: Axes, **options: Any) -> None:  # noqa: ANN401 - passed on to matplotlib
-    """A legend where there is something to name."""
+    """A legend below the axis, where it hides no line, if there is something to name."""
     handles, _ = axis.get_legend_handles_labels()
     if handles:
-        settings: Mapping[str, Any] = {"loc": "best", "ncols": 2 if len(handles) > 5 else 1} | options
+        place = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.2), "ncols": 5 if len(handles) > 6 else 3}
+        settings: Mapping[str, Any] = place | options
         with mpl.rc_context(THEME):
             axis.legend(**settings)

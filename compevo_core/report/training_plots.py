@@ -42,7 +42,7 @@ def losses(run: RunRecord) -> Figure:
         markersize=3,
     )
     title(right, "Forecast loss and validation error")
-    legend(right)
+    legend(right, ncols=1)
     return _rounds(figure, run, left, right)
 
 
