@@ -2,22 +2,19 @@
 
 import csv
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import engine
+from benchmarks.cases import CASES, MARK, _parity
+from benchmarks.straightforward import Straightforward
+from benchmarks.table import MARKERS, speed_markdown, with_table
+from benchmarks.world import World, configuration
+from compevo_core.population import KINDS
+
 REPO = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPO))
-
-from benchmarks import engine  # noqa: E402 - benchmarks/ is no package and found through the line above
-from benchmarks.cases import CASES, MARK, _parity  # noqa: E402
-from benchmarks.straightforward import Straightforward  # noqa: E402
-from benchmarks.table import MARKERS, speed_markdown, with_table  # noqa: E402
-from benchmarks.world import World, configuration  # noqa: E402
-from compevo_core.population import KINDS  # noqa: E402
-
 STATED_COLUMNS = [
     "case", "agents", "backbone", "dtype", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb", "repeats",
     "threads", "machine", "torch", "transformers", "peft", "trl", "commit",
@@ -173,3 +170,29 @@ def test_the_readmes_table_of_speed_is_that_of_the_committed_rows():
     assert with_table(readme, speed_markdown(rows), MARKERS) == readme, "README.md is out of date: run `make readme`"
     assert {(case, agents) for case in ("round", "policy", "inference") for agents in ("1", "3", "10")} <= {
         (row["case"], row["agents"]) for row in rows}
+
+
+def test_what_the_readme_says_of_the_targets_are_numbers_of_the_committed_rows():
+    found = {(row["case"], row["agents"], row["dtype"]): row for row in engine.read(engine.RESULTS)}
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    text = " ".join(readme[readme.index("Against the targets set"):readme.index("## Several processes")].split())
+
+    def of(case, agents, dtype, column="ratio"):
+        return float(found[case, str(agents), dtype][column])
+
+    ours = {dtype: of("round", 10, dtype, "ours_seconds") for dtype in ("mixed", "float32")}
+    trl = of("policy", 10, "float32", "reference_seconds")
+    rest = [1 - of("policy", 10, dtype, "ours_seconds") / seconds for dtype, seconds in ours.items()]
+    assert all(0.3 < share < 0.37 for share in rest)  # "a third of it"
+    assert f"{of('round', 10, 'mixed'):.2f} with mixed types, and missed with {of('round', 10, 'float32'):.2f}" in text
+    assert (f"{of('policy', 10, 'mixed'):.2f} with mixed types, and missed with "
+            f"{of('policy', 10, 'float32'):.2f}") in text
+    assert f"({ours['mixed']:.1f} s mixed, {ours['float32']:.1f} s float32)" in text
+    assert f"take {trl:.1f} s: {trl / ours['mixed']:.1f} and {trl / ours['float32']:.1f} times as long" in text
+    assert (f"{1 / of('inference', 3, 'float32'):.2f} times in float32, "
+            f"{1 / of('inference', 3, 'mixed'):.2f} mixed") in text
+    peaks = [of("memory", agents, "float32", "peak_memory_gb") for agents in (10, 1)]
+    assert f"missed, {of('memory-ratio', 10, 'float32'):.2f} times ({peaks[0]:.1f} GB against {peaks[1]:.1f} GB" in text
+    assert (f"{of('round-exponent', 10, 'float32'):.2f} in float32 and "
+            f"{of('round-exponent', 10, 'mixed'):.2f} mixed") in text
+    assert f"ratios of {of('round', 1, 'float32'):.2f} and {of('round', 1, 'mixed'):.2f}" in text
