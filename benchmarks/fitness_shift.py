@@ -23,6 +23,7 @@ from torch import Tensor
 
 from compevo_core.config import RunConfig, SelectionConfig
 from compevo_core.objective import pruning_loss
+from compevo_core.rounds import rate_factor
 from compevo_core.selection import FitnessSelection, aggregate, forecast_error, reward
 from compevo_core.windowset import HORIZON
 
@@ -86,7 +87,7 @@ def simulate(rule: str, agents: int, rounds: int, forecast_lr: float, seed: int)
     for number in range(rounds):
         forecast_ABH, truth_BH = world.windows(batch)
         if rule != "uniform":
-            optimizer.param_groups[0]["lr"] = forecast_lr * _schedule(number, rounds)
+            optimizer.param_groups[0]["lr"] = forecast_lr * rate_factor(number, rounds, _PAPER.optim.warmup_ratio)
             optimizer.zero_grad()
             total_BH = aggregate(forecast_ABH, selection.weights())
             loss = forecast_error(total_BH, truth_BH, metric).mean()
@@ -99,14 +100,6 @@ def simulate(rule: str, agents: int, rounds: int, forecast_lr: float, seed: int)
     error = forecast_error(aggregate(forecast_ABH, weights_A), truth_BH, metric).mean()
     return Row(rule, agents, rounds, forecast_lr, seed, float(error), float(weights_A[0]), float(weights_A[-1]),
                float(gates_A.min()), float(gates_A.max()))
-
-
-def _schedule(number: int, rounds: int) -> float:
-    """Linear warm-up over 3 % of the rounds, then cosine decay, as ``RoundPlayer`` sets it."""
-    warmup = max(1, round(_PAPER.optim.warmup_ratio * rounds))
-    if number < warmup:
-        return (number + 1) / warmup
-    return 0.5 * (1.0 + math.cos(math.pi * (number - warmup) / max(1, rounds - warmup)))
 
 
 def run(out: Path, *, agents: int, rounds: tuple[int, ...], seeds: int) -> list[Row]:

@@ -24,6 +24,11 @@ from compevo_core.packing import Packed
 NAME = "compevo"
 
 
+def capped(scores: Tensor, cap: float | None) -> Tensor:
+    """``cap tanh(s / cap)``, as some backbones bound their scores; without a cap the scores."""
+    return scores if cap is None else torch.tanh(scores / cap) * cap
+
+
 class Attender(Protocol):
     """What computes attention in a layer of a population."""
 
@@ -101,9 +106,7 @@ class Decoder:
                                       value.reshape(agents, heads, per_agent, n, width))
         shared = (q.reshape(leaves, heads, n * groups, width) @ base_k.transpose(-1, -2)).reshape(
             leaves, heads, n, groups, length)
-        scores = torch.cat([shared, q @ own_k.transpose(-1, -2)], -1)
-        if softcap is not None:
-            scores = torch.tanh(scores / softcap) * softcap
+        scores = capped(torch.cat([shared, q @ own_k.transpose(-1, -2)], -1), softcap)
         scores[..., :length] += self._wall
         chances = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype)
         out = (chances[..., :length].reshape(leaves, heads, n * groups, length) @ base_v).reshape(q.shape)
@@ -133,7 +136,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, 
     if mask is None:
         mask = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
     scores = q.reshape(heads, -1, length, q.shape[-1]) @ k[:, None].transpose(-1, -2) * scale
-    scores = torch.tanh(scores / softcap) * softcap + mask
+    scores = capped(scores, softcap) + mask
     return (torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype) @ v[:, None]).reshape(q.shape)
 
 

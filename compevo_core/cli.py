@@ -58,16 +58,14 @@ def train(
 
     Under torchrun the processes share the agents, and the first one alone prints.
     """
-    from compevo_core.exchange import process_group
+    from compevo_core.exchange import process_group, torchrun_rank
     from compevo_core.newspool import NewsPool
     from compevo_core.trainer import train as run
     from compevo_core.windowset import WindowSet
 
     config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
     found = WindowSet.read(windows)
-    rank, processes, local_rank = (
-        int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
-    )
+    rank, processes, local_rank = torchrun_rank(os.environ)
     with process_group(rank, processes, local_rank):
         summary = run(
             config,
@@ -76,9 +74,7 @@ def train(
             NewsPool.read(news),
             out,
             resume=not restart,
-            on_round=lambda record: typer.echo(
-                round_line(record),
-            ),
+            on_round=lambda record: typer.echo(round_line(record)),
         )
     if rank == 0:
         typer.echo(json.dumps(summary, indent=1, sort_keys=True))

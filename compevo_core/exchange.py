@@ -11,7 +11,7 @@ Everything told is gathered in the order of the ranks, so that all processes com
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -120,6 +120,13 @@ class Exchange:
         dist.all_gather(blocks, here)
         self.received[what] += (self.processes - 1) * here.numel() * here.element_size()
         return blocks
+
+
+def torchrun_rank(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """Rank, number of processes and rank on this machine as torchrun sets them; (0, 1, 0) outside torchrun."""
+    names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    rank, processes, local_rank = (int(environment.get(name, default)) for name, default in names.items())
+    return rank, processes, local_rank
 
 
 @contextlib.contextmanager

@@ -7,13 +7,12 @@ Legend: A agents, K sums.
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from compevo_core.learner import Learner
 from compevo_core.objective import require_finite
-from compevo_core.theory import GradientConflict, gradient_conflict_from_products
+from compevo_core.theory import GradientConflict, gradient_conflict_from_products, gradient_norm
 
 _NORM_FLOOR = 1e-6  # as torch's clip_grad_norm_
 
@@ -41,7 +40,7 @@ class Gradients:
             scale = min(1.0, limit / (norms[-1] + _NORM_FLOOR)) if limit else 1.0
             for _, grad in found:
                 grad.mul_(scale)
-        return float(np.hypot.reduce(norms))
+        return gradient_norm(norms)
 
     def conflict(self, parameters: Sequence[nn.Parameter], strategy: Sequence[Tensor | None]) -> GradientConflict:
         """The condition of appendix B.2 between the ``strategy`` gradients and the rest, before clipping."""

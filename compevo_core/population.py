@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from compevo_core.attention import NAME, Attender, Decoder, Reader
+from compevo_core.attention import NAME, Attender, Decoder, Reader, capped
 from compevo_core.backbone import Backbone
 from compevo_core.config import PopulationConfig
 from compevo_core.frozen import frozen_linear, token_logp
@@ -110,8 +110,7 @@ class Population(nn.Module):
     def logits(self, states: Tensor) -> Tensor:
         """Vocabulary logits of hidden states (..., D) in float32."""
         head = self.backbone.model.get_output_embeddings()
-        out = frozen_linear(states, head.weight, head.bias).float()
-        return out if self._cap is None else torch.tanh(out / self._cap) * self._cap
+        return capped(frozen_linear(states, head.weight, head.bias).float(), self._cap)
 
     def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
         """Log-probability (N,) of each id after its hidden state, under ``softmax(logits / temperature)``."""

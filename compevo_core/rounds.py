@@ -27,7 +27,7 @@ from compevo_core.population import LOGIC
 from compevo_core.regret import RegretBook, fixed_logics
 from compevo_core.selection import aggregate, forecast_error, reward
 from compevo_core.strategy import StrategyExecutor
-from compevo_core.theory import aggregate_best_response_gap, best_response_gap
+from compevo_core.theory import aggregate_best_response_gap, best_response_gap, weight_entropy
 
 
 @dataclasses.dataclass
@@ -191,9 +191,8 @@ class RoundPlayer:
 
     def _record(self, state: RunState, reward_A: Tensor, weights_A: Tensor, group_AG: Tensor) -> dict[str, Any]:
         selection = self.learner.selection
-        entropy = float(-(weights_A * weights_A.clamp(min=1e-12).log()).sum())
         return {
-            "round": state.round, "weight_entropy": entropy, "rewards": reward_A.tolist(),
+            "round": state.round, "weight_entropy": weight_entropy(_host(weights_A)), "rewards": reward_A.tolist(),
             "fitness": selection.fitness_A.tolist(), "weights": weights_A.tolist(),
             "gates": selection.gates_A.tolist(), "logics": list(state.logics), "group_rewards": group_AG.tolist(),
             "interaction": self.learner.fusion.interaction().tolist(),
@@ -214,16 +213,19 @@ class RoundPlayer:
         return sorted(drawing.choice(batch, size=min(count, batch), replace=False).tolist())
 
     def _set_rates(self, round_number: int) -> None:
-        """Linear warm-up, then cosine decay to zero (paper D.2)."""
         optim = self.config.optim
-        warmup = max(1, round(optim.warmup_ratio * self.total_rounds))
-        if round_number < warmup:
-            factor = (round_number + 1) / warmup
-        else:
-            done = (round_number - warmup) / max(1, self.total_rounds - warmup)
-            factor = 0.5 * (1.0 + float(np.cos(np.pi * min(done, 1.0))))
+        factor = rate_factor(round_number, self.total_rounds, optim.warmup_ratio)
         for group, base in zip(self.optimizer.param_groups, (optim.forecast_lr, optim.policy_lr), strict=True):
             group["lr"] = base * factor
+
+
+def rate_factor(round_number: int, total_rounds: int, warmup_ratio: float) -> float:
+    """Share of the learning rate in a round: linear warm-up, then cosine decay to zero (paper D.2)."""
+    warmup = max(1, round(warmup_ratio * total_rounds))
+    if round_number < warmup:
+        return (round_number + 1) / warmup
+    done = (round_number - warmup) / max(1, total_rounds - warmup)
+    return 0.5 * (1.0 + float(np.cos(np.pi * min(done, 1.0))))
 
 
 class _PolicyStep:

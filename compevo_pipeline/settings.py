@@ -160,9 +160,9 @@ def child_environment(threads: int = 0) -> dict[str, str]:
 
 def process_rank() -> tuple[int, int, int]:
     """Rank, number of processes and rank on this machine as torchrun sets them; (0, 1, 0) outside torchrun."""
-    rank, processes, local_rank = (int(os.environ.get(name, default)) for name, default in
-                                   (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
-    return rank, processes, local_rank
+    from compevo_core.exchange import torchrun_rank  # torch, only in a training process
+
+    return torchrun_rank(os.environ)
 
 
 def ensure_dagster_home() -> Path:

@@ -2,16 +2,13 @@
 
 import csv
 import statistics
-import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import fitness_shift
+
 REPO = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPO))
-
-from benchmarks import fitness_shift  # noqa: E402 - benchmarks/ is no package and found through the line above
-
 COLUMNS = ["rule", "agents", "rounds", "forecast_lr", "seed", "heldout_error", "weight_best", "weight_worst",
            "gate_min", "gate_max"]
 

@@ -4,13 +4,8 @@ Held against float32 on the packaged backbone with adapters away from their star
 log-probabilities of sampled logics, and the direction of both gradients.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.world import World, configuration
 from compevo_core.logics import Observation, Proposal, agent_generators
