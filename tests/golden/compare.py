@@ -1,0 +1,150 @@
+"""Compares two trees of plain values: text and whole numbers exactly, floats closely.
+
+What belongs here: the rules.
+What does not: what had to change (``changed``), how the values are made (``compute``).
+"""
+
+import dataclasses
+import difflib
+import fnmatch
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+RELATIVE, ABSOLUTE = 1e-6, 1e-9
+ABSENT = "(absent)"
+FLOAT_BITS = "float_bits"
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A value that had to change: what it was, what it is, and why."""
+
+    old: Any
+    new: Any
+    reason: str
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every single value of a tree and every list without a tree in it, by path."""
+    if isinstance(value, dict) and value and set(value) != {FLOAT_BITS}:
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}/{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        yield f"{path}/length", len(value)
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{path}/{index}")
+    else:
+        yield path, value
+
+
+def renamed(value: Any, names: Mapping[str, str], path: str = "") -> Any:
+    """A tree with some keys renamed."""
+    if isinstance(value, list):
+        return [renamed(one, names, f"{path}/{index}") for index, one in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, inner in value.items():
+        here = f"{path}/{key}" if path else str(key)
+        new = [
+            name
+            for old, name in names.items()
+            if old == key or ("/" in old and fnmatch.fnmatchcase(here, old))
+        ]
+        found[new[0] if new else key] = renamed(inner, names, here)
+    return found
+
+
+def differences(
+    old: Any, new: Any, changed: Mapping[str, Change], *, same_machine: bool
+) -> list[str]:
+    """One line for every value that differs and is not said to.
+
+    With ``same_machine`` hashes over floats and printed numbers must be equal; without, such hashes
+    are passed over and a printed number may be off by one in its last digit.
+    """
+    before, after = dict(leaves(old)), dict(leaves(new))
+    found = []
+    for path in [*before, *(path for path in after if path not in before)]:
+        was, now = before.get(path, ABSENT), after.get(path, ABSENT)
+        over_floats = any(is_hash(one) for one in (was, now))
+        said = [change for pattern, change in changed.items() if fnmatch.fnmatchcase(path, pattern)]
+        if said:
+            if not equal(said[0].old, bare(was), exact=True):
+                found.append(f"{path}: said to have been {said[0].old!r}, was {short(bare(was))}")
+            was = (
+                {FLOAT_BITS: said[0].new} if over_floats and said[0].new != ABSENT else said[0].new
+            )
+        if over_floats and not same_machine and is_hash(was) and is_hash(now):
+            continue
+        if not equal(bare(was), bare(now), exact=same_machine):
+            found.append(f"{path}: {told(bare(was), bare(now))}")
+    return found
+
+
+def unused(old: Any, new: Any, changed: Mapping[str, Change]) -> list[str]:
+    """Patterns that match no value."""
+    paths = {path for tree in (old, new) for path, _ in leaves(tree)}
+    return [pattern for pattern in changed if not fnmatch.filter(paths, pattern)]
+
+
+def is_hash(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {FLOAT_BITS}
+
+
+def bare(value: Any) -> Any:
+    return value[FLOAT_BITS] if is_hash(value) else value
+
+
+def equal(was: Any, now: Any, *, exact: bool) -> bool:
+    """Whether two values are the same by the rules; ``exact`` is for printed numbers in lists."""
+    if isinstance(was, list) and isinstance(now, list):
+        scale = max([1.0, *(abs(one) for one in was if number(one) and math.isfinite(one))])
+        pairs = list(zip(was, now, strict=False))
+        return len(was) == len(now) and all(alike(a, b, scale, exact=exact) for a, b in pairs)
+    return alike(was, now, 1.0, exact=exact)
+
+
+def alike(was: Any, now: Any, scale: float, *, exact: bool) -> bool:
+    if number(was) and number(now) and (isinstance(was, float) or isinstance(now, float)):
+        return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE * scale)
+    if not exact and isinstance(was, str) and isinstance(now, str) and was != now:
+        return printed_alike(was, now)
+    return type(was) is type(now) and was == now
+
+
+def printed_alike(was: str, now: str) -> bool:
+    """Whether two printed numbers have as many decimals and differ by at most one in the last."""
+    decimals = [len(one.partition(".")[2]) for one in (was, now)]
+    try:
+        values = [float(one.replace(",", "").replace("\u2212", "-")) for one in (was, now)]
+    except ValueError:
+        return False
+    return decimals[0] == decimals[1] > 0 and abs(values[0] - values[1]) < 1.5 * 10 ** -decimals[0]
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def told(was: Any, now: Any) -> str:
+    """What differs, short enough to read."""
+    if not (isinstance(was, list) and isinstance(now, list)):
+        return f"was {short(was)}, is {short(now)}"
+    if len(was) == len(now):
+        where = [
+            i for i, (a, b) in enumerate(zip(was, now, strict=True)) if not equal(a, b, exact=True)
+        ]
+        first = where[0] if where else 0
+        pair = f"was {was[first]!r}, is {now[first]!r}"
+        return f"{len(where)} of {len(was)} differ, first [{first}]: {pair}"
+    lines = difflib.unified_diff(
+        [str(one) for one in was], [str(one) for one in now], lineterm="", n=2
+    )
+    return f"had {len(was)}, has {len(now)} values: {' '.join(list(lines)[2:30])}"
+
+
+def short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."

@@ -1,0 +1,561 @@
+"""What the code gives for one tiny, made-up experiment, as plain values.
+
+``python -m tests.golden.compute --write`` writes the values to ``tests/golden/files``;
+``--old-run`` trains the small run in ``tests/golden/old_run`` again. Both are only right when a
+number is meant to change: ``tests/test_golden.py`` says what to do in every other case.
+
+Almost everything goes through the command line, so that names inside the packages may change.
+All names of the project that this module needs are imported in one block below.
+Legend: a value under the key ``float_bits`` is a hash that depends on the last bit of a float.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import html.parser
+import json
+import math
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from threadpoolctl import threadpool_limits
+from typer.testing import CliRunner
+
+# The fixtures lie beside the tests of the core; the packages in the root of the repository.
+sys.path.extend(
+    str(Path(__file__).resolve().parents[up] / down) for up, down in ((2, ""), (1, "core"))
+)
+
+# ---- every name of the project, and nowhere else ----
+import population_fixtures as small
+import report_samples as invented
+import window_samples as frames
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.cli import app
+from compevo_core.config import RunConfig
+from compevo_core.datasets import ELECTRICITY
+from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.newspool import NewsPool
+from compevo_core.report.inputs import read_run
+from compevo_core.windows import build_windows
+from compevo_core.windowset import WindowSet
+from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.sources.base import Mode
+
+# ---- end of the names ----
+
+HERE = Path(__file__).resolve().parent
+FILES = HERE / "files"
+OLD_RUN = HERE / "old_run"
+PRESETS = ("default", "demo", "paper", "tiny")
+TIMINGS = frozenset({"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"})
+NOT_OF_THE_METHOD = frozenset({"seconds", "commit", "device"})
+OVER_FLOATS = frozenset({"artifact_hash", "data_hash"})
+VIEWS = 3
+PACKAGES = ("torch", "numpy", "polars", "peft", "safetensors", "lightgbm", "transformers")
+NUMBER = re.compile(
+    r"(?<![\w.])[-+\u2212]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?!\w)"
+)
+MOMENT = re.compile(
+    r"\b(\d{1,2} [A-Z][a-z]{2} \d{4}|\d{4}-\d\d-\d\d),? ?(?:at )?\d\d:\d\d(?::\d\d)?"
+)
+
+Json = dict[str, Any]
+Changes = dict[str, Any]
+
+HEAD: Changes = {
+    "forecast.prior": "calendar-ridge",
+    "forecast.prior_folds": 3,
+    "population.dropout": 0.1,
+    "run.rounds": 4,
+    "run.fixed_logics": 2,
+    "grpo.iterations": 2,
+}
+VARIANT: Changes = {
+    "forecast.prior": "gbm",
+    "forecast.logic_in_prompt": False,
+    "selection.fitness_shift": "min",
+    "evolution.update": "simplified",
+    "evolution.instruction": "paraphrased",
+    "objective.metric": "mae",
+    "grpo.carry": "first",
+    "run.rounds": 2,
+    "run.seed": 3,
+}
+TEXT: Changes = {
+    "forecast.decoder": "text",
+    "forecast.prior": "none",
+    "population.agents": 2,
+    "run.rounds": 1,
+    "run.validate_every": 1,
+    "run.validation_windows": 2,
+    "run.fixed_logics": 1,
+    "grpo.group_size": 2,
+}
+
+
+def compute() -> dict[str, Json]:
+    """Everything, by the name of the file it is kept in."""
+    with tempfile.TemporaryDirectory() as folder, one_thread():
+        return dict(_parts(Path(folder)))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for products: with more, the last bits of the ridge's weights are others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _parts(root: Path) -> Iterator[tuple[str, Json]]:
+    windows = write_inputs(root)
+    yield "machine", {"float_fingerprint": fingerprint()}
+    yield "presets", {name: preset(name) for name in PRESETS}
+    yield (
+        "params",
+        {
+            "default": json.loads(command("params")),
+            "small": json.loads(
+                command("params", "--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4")
+            ),
+        },
+    )
+    yield "windows", {"training": described(windows), "built": built_windows()}
+    yield "baselines", baselines(windows)
+    for name, changes in (("head", HEAD), ("variant", VARIANT), ("text", TEXT)):
+        train(root, name, changes)
+        yield f"run_{name}", finished(root, name, windows) | forecasts(root, name, windows)
+    yield "resumed", resumed(root, windows)
+    yield "predicted", predicted(root)
+    yield "evaluated", evaluated(root)
+    yield "lud", measured_lud(root)
+    yield "report", reported(root)
+    yield "samples", sample_sources()
+
+
+def write_inputs(root: Path) -> WindowSet:
+    """Windows of every split and the news they name, as folders that the commands read."""
+    parts = [
+        small.windows("train", 24),
+        small.windows("val", 3, first_day=40),
+        small.windows("test", 4, first_day=60),
+        small.windows("inference", 2, first_day=80),
+    ]
+    windows = WindowSet([one for part in parts for one in part], dataset="electricity")
+    windows.write(root / "windows")
+    small.news_pool().write(root / "news")
+    return windows
+
+
+def command(*words: object) -> str:
+    """What one command of the command line prints; an error is raised, not printed."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    if result.exit_code:
+        raise RuntimeError(f"{words[0]} ended with {result.exit_code}: {result.output}")
+    return result.stdout
+
+
+def data(root: Path) -> tuple[object, ...]:
+    return "--windows", root / "windows", "--news", root / "news"
+
+
+def train(root: Path, name: str, changes: Changes) -> None:
+    """One run by the command line; settings as ``--set section.setting=value``."""
+    texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    chosen = [word for text in texts for word in ("--set", text)]
+    command("train", *data(root), "--out", root / name, "--preset", "tiny", *chosen)
+
+
+def preset(name: str) -> Json:
+    """Settings of a preset, its hash, and the hash of its canonical JSON."""
+    config = RunConfig.preset(name)
+    return {
+        "settings": config.to_dict(),
+        "hash": config.hash,
+        "json_sha256": hashlib.sha256(config.to_json().encode()).hexdigest(),
+    }
+
+
+def described(windows: WindowSet) -> Json:
+    manifest = dict(windows.manifest)
+    return {
+        "hash": float_bits(manifest.pop("hash")),
+        "manifest": json.loads(json.dumps(manifest, default=str)),
+        "window_ids": [view.window_id for view in windows.views()],
+        "input_means": [float(view.x.mean()) for view in windows.views()],
+        "truth_means": [float(np.nanmean(row)) for row in windows.truth()],
+    }
+
+
+def electricity(**options: Any) -> WindowSet:
+    """Windows cut out of short made-up series with weather, articles and published forecasts."""
+    days = [date(2019, 11, 1) + i * frames.DAY for i in range(61)]
+    days += [date(2020, 1, 1) + i * frames.DAY for i in range(22)]
+    titles = [frames.nem(2019, 11, 2 + i, 9) for i in range(20)]
+    return build_windows(
+        ELECTRICITY,
+        frames.electricity_series(),
+        frames.covariates(days),
+        frames.articles(titles),
+        frames.published(frames.nem(2020, 12, 25), 20, "SA1"),
+        frames.benchmark(date(2021, 1, 6)),
+        **options,
+    )
+
+
+def built_windows() -> Json:
+    plain = described(electricity())
+    leaky = electricity(news_cutoff="horizon-end")
+    return plain | {"with_later_news": {"hash": float_bits(leaky.hash)}}
+
+
+def baselines(windows: WindowSet) -> Json:
+    found: Json = {"training": {}, "built": {}}
+    wanted = ("persistence", "calendar-ridge", "gbm")
+    for name, given in (("training", windows), ("built", electricity())):
+        views = given.split("test").views()[:VIEWS]
+        for method in wanted:
+            fitted = fit_baseline(method, given.split("train"))
+            found[name][method] = lists(fitted.predict(views))
+    return found
+
+
+def finished(root: Path, name: str, windows: WindowSet) -> Json:
+    """What a run leaves behind: records, summary, logics, and the hashes of the sealed model."""
+    folder = root / name
+    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    manifest = json.loads((folder / "model" / "manifest.json").read_text(encoding="utf-8"))
+    forecaster = CompEvoForecaster.load(folder, NewsPool.read(root / "news"))
+    return {
+        "rounds": [without(json.loads(line), TIMINGS) for line in lines],
+        "metrics": without(read(folder / "metrics.json"), TIMINGS),
+        "config": read(folder / "model" / "config.json"),
+        "scaler": read(folder / "model" / "scaler.json"),
+        "logics": json.loads((folder / "model" / "logics.json").read_text(encoding="utf-8")),
+        "seed": manifest["seed"],
+        "artifact": float_bits(forecaster.artifact_hash),
+        "files": {file: float_bits(digest) for file, digest in manifest["files"].items()},
+    }
+
+
+def forecasts(root: Path, name: str, windows: WindowSet) -> Json:
+    """Forecasts of a few test views: the population's, each agent's, and what made them."""
+    forecaster = CompEvoForecaster.load(root / name, NewsPool.read(root / "news"))
+    return predictions(forecaster, windows.split("test"))
+
+
+def predictions(forecaster: CompEvoForecaster, windows: WindowSet) -> Json:
+    found = forecaster.predict_detailed(windows.views()[:VIEWS])
+    return {
+        "aggregate": lists(found.aggregate),
+        "agents": [lists(agent) for agent in found.agents],
+        "weights": found.weights.tolist(),
+        "chosen": [[list(ids) for ids in agent] for agent in found.chosen],
+        "prior": None if found.prior is None else lists(found.prior),
+        "unread": found.unread,
+    }
+
+
+def resumed(root: Path, windows: WindowSet) -> Json:
+    """The head run again from its last checkpoint but one; must equal the straight run."""
+    before = finished(root, "head", windows)
+    copy = root / "again" / "head"
+    shutil.copytree(root / "head", copy)
+    shutil.rmtree(copy / "model")
+    (copy / "metrics.json").unlink()
+    shutil.rmtree(max((copy / "checkpoints").glob("round_*")))
+    shutil.copytree(root / "news", root / "again" / "news")
+    texts = [f"{key}={json.dumps(value)}" for key, value in HEAD.items()]
+    chosen = [word for text in texts for word in ("--set", text)]
+    command("train", *data(root), "--out", copy, "--preset", "tiny", *chosen)
+    after = finished(root / "again", "head", windows)
+    return {"differs_in": sorted(key for key in before if before[key] != after[key])}
+
+
+def predicted(root: Path) -> Json:
+    """The Parquet file of ``predict``."""
+    command("predict", root / "head", *data(root), "--out", root / "forecast.parquet")
+    frame = pl.read_parquet(root / "forecast.parquet")
+    values: dict[str, list[float]] = {}
+    for name, value in frame.select("window_id", "value").iter_rows():
+        values.setdefault(name, []).append(value)
+    times = frame["start_utc"].dt.convert_time_zone("UTC")
+    return {
+        "columns": {name: str(kind) for name, kind in frame.schema.items()},
+        "rows": frame.height,
+        "first": times.min().isoformat(),
+        "last": times.max().isoformat(),
+        "others": sorted({f"{e} {u}" for e, u in frame.select("entity", "unit").iter_rows()}),
+        "values": values,
+    }
+
+
+def evaluated(root: Path) -> Json:
+    """Rows of ``evaluate`` for two runs, and the tables printed from them."""
+    results = root / "results"
+    printed = {}
+    for name, split in (("head", "test"), ("variant", "inference")):
+        words = ("--results", results, "--experiment", name, "--split", split)
+        printed[name] = numbers(command("evaluate", root / name, *data(root), *words))
+    rows = {}
+    for file in sorted(results.glob("*.csv")):
+        lines = pl.read_csv(file, infer_schema_length=None).to_dicts()
+        rows[file.stem] = [without(line, NOT_OF_THE_METHOD) for line in lines]
+    kept = sorted(path.name for path in (results / "configs").glob("*.json"))
+    table = numbers(command("table", results))
+    return {"rows": rows, "printed": printed, "table": table, "kept_configs": kept}
+
+
+def measured_lud(root: Path) -> Json:
+    command("lud", root / "head", "--judge", "local", "--pairs", "2")
+    rows = pl.read_csv(root / "head" / "lud.csv", infer_schema_length=None).to_dicts()
+    return {"summary": without(read(root / "head" / "lud.json"), TIMINGS), "rows": rows}
+
+
+def reported(root: Path) -> Json:
+    """Numbers of the report in their order: of the runs made here, and of an invented one."""
+    runs = [still(root / name) for name in ("head", "variant", "text")]
+    results = root / "still"
+    results.mkdir()
+    for file in (root / "results").glob("*.csv"):
+        lines = pl.read_csv(file, infer_schema=False)
+        lines.with_columns(pl.lit("1.0").alias("seconds")).write_csv(results / file.name)
+    made_up = root / "invented"
+    made_up.mkdir()
+    invented.rows().write_csv(made_up / "main.csv")
+    run = invented.write_run(root / "electricity")
+    return {
+        "runs": page_numbers(root, results, runs, "sample"),
+        "invented": page_numbers(root, made_up, [run], "archive"),
+        "invented_table": numbers(command("table", made_up)),
+    }
+
+
+def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list[str]:
+    target = root / "page.html"
+    command("report", results, *runs, "--out", target, "--mode", mode)
+    return numbers(visible(target.read_text(encoding="utf-8")))
+
+
+def still(run: Path) -> Path:
+    """A run folder whose timings are all one second, beside the original."""
+    copy = run.parent / "stills" / run.name
+    shutil.copytree(run, copy)
+    lines = (copy / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    fixed = [json.dumps(json.loads(line) | dict.fromkeys(TIMINGS, 1.0)) for line in lines]
+    (copy / "rounds.jsonl").write_text("".join(f"{line}\n" for line in fixed), encoding="utf-8")
+    summary = read(copy / "metrics.json") | dict.fromkeys(TIMINGS, 1.0)
+    (copy / "metrics.json").write_text(json.dumps(summary), encoding="utf-8")
+    return copy
+
+
+class _Text(html.parser.HTMLParser):
+    """Collects what a reader sees: text outside style, script and the document's head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("style", "script", "head")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("style", "script", "head")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def visible(page: str) -> str:
+    """Text of a page without the moment it was made."""
+    parser = _Text()
+    parser.feed(page)
+    return MOMENT.sub(_unless_now, " ".join(parser.parts))
+
+
+def _unless_now(found: re.Match[str]) -> str:
+    now = datetime.now(UTC)
+    near = [now + timedelta(days=shift) for shift in (-1, 0, 1)]
+    names = {form.format(day) for day in near for form in ("{:%d %b %Y}", "{:%Y-%m-%d}")}
+    return " " if found[1] in names else found[0]
+
+
+def numbers(text: str) -> list[str]:
+    """Every number of a text in its order, as printed."""
+    return NUMBER.findall(text)
+
+
+def sample_sources() -> Json:
+    """Every frame of the sample mode: rows, columns, sums, and a hash over all values."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    found: Json = {}
+    for dataset, feeds in default_feeds().items():
+        for feed in feeds:
+            raws = list(feed.raw_files(Mode.SAMPLE, None, lambda: now))
+            for kind, parse in feed.parsers.items():
+                found[f"{dataset} {feed.name} {kind}"] = summary(parse(raws))
+    return found
+
+
+def summary(frame: pl.DataFrame) -> Json:
+    sums = {name: frame[name].sum() for name, kind in frame.schema.items() if kind.is_numeric()}
+    return {
+        "rows": frame.height,
+        "columns": {name: str(kind) for name, kind in frame.schema.items()},
+        "sums": {name: float(value) for name, value in sums.items()},
+        "values": float_bits(hashlib.sha256(frame.write_ndjson().encode()).hexdigest()),
+    }
+
+
+def fingerprint() -> str:
+    """Hash of the bytes of a few fixed results and of the versions that made them.
+
+    Where it is equal, hashes that depend on the last bit of a float must be equal too.
+    """
+    with one_thread():
+        return _fingerprint()
+
+
+def _fingerprint() -> str:
+    generator = torch.Generator().manual_seed(11)
+    left, right = (torch.randn(64, 96, generator=generator) for _ in range(2))
+    product = left @ right.T
+    layer = torch.nn.functional.linear(left, right, left.new_ones(64))
+    given = np.random.default_rng(12).normal(size=512)
+    table = np.random.default_rng(13).normal(size=(1024, 128))
+    gram = table.T @ table
+    solved = np.linalg.solve(gram + np.eye(128), gram[:, :48])
+    results = [product, product.softmax(-1), left.exp(), layer, torch.nn.functional.silu(left)]
+    arrays = [one.numpy() for one in results] + [np.sin(given), np.exp(given), gram, solved]
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(" ".join(metadata.version(name) for name in PACKAGES).encode())
+    return digest.hexdigest()
+
+
+def read(path: Path) -> Json:
+    found: Json = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def without(record: Json, keys: frozenset[str]) -> Json:
+    """A record without some keys, with its hashes over floats marked as such."""
+    return {
+        key: float_bits(value) if key in OVER_FLOATS and value else value
+        for key, value in record.items()
+        if key not in keys
+    }
+
+
+def float_bits(digest: str) -> Json:
+    return {"float_bits": digest}
+
+
+def lists(values: np.ndarray[Any, Any]) -> list[list[float]]:
+    return [[float(value) for value in row] for row in values]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON keeps it: a float that is not finite becomes text."""
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def text_of(value: Any, depth: int = 0) -> str:
+    """JSON with one line for a list of plain values."""
+    pad = " " * (depth + 1)
+    if isinstance(value, dict) and value and set(value) != {"float_bits"}:
+        inner = [f"{pad}{json.dumps(k)}: {text_of(v, depth + 1)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(inner) + "\n" + " " * depth + "}"
+    if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        inner = [pad + text_of(one, depth + 1) for one in value]
+        return "[\n" + ",\n".join(inner) + "\n" + " " * depth + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write() -> None:
+    """Keeps what the code gives now."""
+    FILES.mkdir(exist_ok=True)
+    for name, value in compute().items():
+        path = FILES / f"{name}.json"
+        path.write_text(text_of(plain(value)) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{path.name}: {path.stat().st_size} bytes\n")
+
+
+def kept() -> dict[str, Json]:
+    """What was kept."""
+    return {path.stem: read(path) for path in sorted(FILES.glob("*.json"))}
+
+
+def write_old_run() -> None:
+    """Trains the small run that later versions must still read, and keeps what it forecasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        windows = write_inputs(root)
+        settings = OLD_RUN / "config.toml"
+        command("train", *data(root), "--out", root / "run", "--preset", settings)
+        for name in ("model", "rounds.jsonl", "metrics.json"):
+            target = OLD_RUN / "run" / name
+            if target.is_dir():
+                shutil.rmtree(target)
+            target.parent.mkdir(exist_ok=True)
+            shutil.move(root / "run" / name, target)
+        windows.split("test")[:VIEWS].write(OLD_RUN / "windows")
+        shutil.copytree(root / "news", OLD_RUN / "news", dirs_exist_ok=True)
+    (OLD_RUN / "forecasts.json").write_text(text_of(plain(old_run())) + "\n", encoding="utf-8")
+
+
+def old_run() -> Json:
+    """What today's code reads out of the run that an older version left."""
+    forecaster = CompEvoForecaster.load(OLD_RUN / "run", NewsPool.read(OLD_RUN / "news"))
+    record = read_run(OLD_RUN / "run")
+    return {
+        "artifact_hash": forecaster.artifact_hash,
+        "forecasts": predictions(forecaster, WindowSet.read(OLD_RUN / "windows")),
+        "preset_is_the_runs": RunConfig.preset(str(OLD_RUN / "config.toml")) == forecaster.config,
+        "rounds": [int(entry["round"]) for entry in record.rounds],
+        "loss": [float(entry["loss"]) for entry in record.rounds],
+        "logics": [list(entry["logics"]) for entry in record.rounds],
+        "agents": len(record.rounds[0]["rewards"]),
+        "val_mae_scaled": record.summary["val_mae_scaled"],
+    }
+
+
+def main() -> None:
+    """Writes files; without an option nothing is changed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write tests/golden/files")
+    parser.add_argument("--old-run", action="store_true", help="train tests/golden/old_run again")
+    chosen = parser.parse_args()
+    if chosen.write:
+        write()
+    if chosen.old_run:
+        write_old_run()
+
+
+if __name__ == "__main__":
+    main()
