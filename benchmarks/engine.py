@@ -31,11 +31,28 @@ from compevo_pipeline.settings import child_environment
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "engine.csv"
 LIBRARIES = ("torch", "transformers", "peft", "trl")
-COLUMNS = ("case", "agents", "backbone", "dtype", "ours_seconds", "reference_seconds", "ratio", "peak_memory_gb",
-           "repeats", "threads", "machine", *LIBRARIES, "commit")
+COLUMNS = (
+    "case",
+    "agents",
+    "backbone",
+    "dtype",
+    "ours_seconds",
+    "reference_seconds",
+    "ratio",
+    "peak_memory_gb",
+    "repeats",
+    "threads",
+    "machine",
+    *LIBRARIES,
+    "commit",
+)
 #: How many agents each case is measured for.
 PLAN: dict[str, tuple[int, ...]] = {
-    "ceiling": (1,), "product": (1,), "inference": (1, 3, 10), "memory": (1, 10), "policy": (1, 3, 10),
+    "ceiling": (1,),
+    "product": (1,),
+    "inference": (1, 3, 10),
+    "memory": (1, 10),
+    "policy": (1, 3, 10),
     "round": (1, 3, 10),
 }
 _MARK = "RESULT "  # as in cases.py, which this small process does not import
@@ -51,18 +68,47 @@ def measure_apart(case: str, agents: int, repeats: int, quick: bool, threads: in
     Raises:
         RuntimeError: the process failed, or printed no result.
     """
-    command = [sys.executable, "-m", "benchmarks.cases", case, "--agents", str(agents), "--repeats", str(repeats)]
-    done = subprocess.run([*command, *(["--quick"] if quick else [])], cwd=REPO, env=child_environment(threads),  # noqa: S603 - our own module, no shell
-                          capture_output=True, text=True, check=False)
-    rows = [json.loads(line[len(_MARK):]) for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.cases",
+        case,
+        "--agents",
+        str(agents),
+        "--repeats",
+        str(repeats),
+    ]
+    done = subprocess.run(
+        [*command, *(["--quick"] if quick else [])],
+        cwd=REPO,
+        env=child_environment(threads),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [
+        json.loads(line[len(_MARK) :])
+        for line in done.stdout.splitlines()
+        if line.startswith(_MARK)
+    ]
     if done.returncode or not rows:
-        raise RuntimeError(f"case {case} with {agents} agents ended with code {done.returncode} and {len(rows)} "
-                           f"results; run it alone to see why: {' '.join(command)}\n{done.stderr[-_LAST_CHARACTERS:]}")
+        raise RuntimeError(
+            f"case {case} with {agents} agents ended with code {done.returncode} and {len(rows)} "
+            f"results; run it alone to see why: {' '.join(command)}\n{done.stderr[-_LAST_CHARACTERS:]}"
+        )
     return rows
 
 
-def run(cases: Iterable[str], agents: Iterable[int] | None, repeats: int, out: Path, *, quick: bool = False,
-        threads: int = 0, runner: Runner = measure_apart) -> list[Row]:
+def run(
+    cases: Iterable[str],
+    agents: Iterable[int] | None,
+    repeats: int,
+    out: Path,
+    *,
+    quick: bool = False,
+    threads: int = 0,
+    runner: Runner = measure_apart,
+) -> list[Row]:
     """Measures the cases, writing the table after each; returns all its rows."""
     around = surroundings()
     wanted = None if agents is None else set(agents)
@@ -84,14 +130,34 @@ def derived(rows: list[Row], around: Row) -> list[Row]:
     """The exponent of seconds a round in agents, and the ratio of peak memories, by backbone and type."""
     out: list[Row] = []
     for backbone, dtype in sorted({(row["backbone"], row["dtype"]) for row in rows}):
-        for case, name, value in (("round", "round-exponent", _exponent), ("memory", "memory-ratio", _growth)):
-            used = sorted((r for r in rows if (r["case"], r["backbone"], r["dtype"]) == (case, backbone, dtype)
-                           and r["machine"] == around["machine"]), key=lambda r: int(r["agents"]))
+        for case, name, value in (
+            ("round", "round-exponent", _exponent),
+            ("memory", "memory-ratio", _growth),
+        ):
+            used = sorted(
+                (
+                    r
+                    for r in rows
+                    if (r["case"], r["backbone"], r["dtype"]) == (case, backbone, dtype)
+                    and r["machine"] == around["machine"]
+                ),
+                key=lambda r: int(r["agents"]),
+            )
             if len(used) > 1:
                 last = used[-1]
-                out.append(dict.fromkeys(COLUMNS, None) | around | {
-                    "case": name, "agents": last["agents"], "backbone": backbone, "dtype": dtype, "ratio": value(used),
-                    "repeats": last["repeats"], "threads": last["threads"]})
+                out.append(
+                    dict.fromkeys(COLUMNS, None)
+                    | around
+                    | {
+                        "case": name,
+                        "agents": last["agents"],
+                        "backbone": backbone,
+                        "dtype": dtype,
+                        "ratio": value(used),
+                        "repeats": last["repeats"],
+                        "threads": last["threads"],
+                    }
+                )
     return out
 
 
@@ -100,7 +166,9 @@ def _exponent(rows: list[Row]) -> float:
     x = [math.log(int(r["agents"])) for r in rows]
     y = [math.log(float(r["ours_seconds"])) for r in rows]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
+        (a - mean_x) ** 2 for a in x
+    )
 
 
 def _growth(rows: list[Row]) -> float:
@@ -116,23 +184,30 @@ def machine() -> str:
     """The processor's name and the cores in sight."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     return name or platform.processor() or platform.machine()
 
 
 def commit() -> str:
     """Short hash of the checked-out commit, with ``-dirty`` where engine or benchmark files differ from it."""
     head = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "compevo_core", "benchmarks/*.py")
+    changed = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", "compevo_core", "benchmarks/*.py"
+    )
     return f"{head}-dirty" if changed else head
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=REPO, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607 - fixed arguments, no shell
+    return subprocess.run(
+        ["git", *arguments], cwd=REPO, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def merged(rows: list[Row], new: list[Row]) -> list[Row]:
     """``rows`` with those of ``new`` in place of the same key's, sorted by key."""
+
     def key(row: Row) -> tuple[str, str, int, str]:
         return str(row["backbone"]), str(row["case"]), int(row["agents"]), str(row["dtype"])
 
@@ -151,7 +226,9 @@ def read(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as stream:
         table = csv.DictReader(stream)
         if tuple(table.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path} has columns {table.fieldnames}, not {list(COLUMNS)}: delete it and measure again")
+            raise ValueError(
+                f"{path} has columns {table.fieldnames}, not {list(COLUMNS)}: delete it and measure again"
+            )
         return list(table)
 
 
@@ -161,23 +238,46 @@ def write(rows: list[Row], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         table.writeheader()
-        table.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        table.writerows(
+            {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Reads the command line and measures."""
-    parser = argparse.ArgumentParser(description="Measures the engine against the straightforward way.")
+    parser = argparse.ArgumentParser(
+        description="Measures the engine against the straightforward way."
+    )
     parser.add_argument("--cases", nargs="+", choices=PLAN, default=list(PLAN), help="default: all")
-    parser.add_argument("--agents", nargs="+", type=int, help="only these numbers of agents; default: each case's own")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each case; medians are written")
-    parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0 = its own choice")
-    parser.add_argument("--quick", action="store_true", help="the tiny random backbone; needs --out")
+    parser.add_argument(
+        "--agents",
+        nargs="+",
+        type=int,
+        help="only these numbers of agents; default: each case's own",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each case; medians are written"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads of torch; 0 = its own choice"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="the tiny random backbone; needs --out"
+    )
     parser.add_argument("--out", type=Path, default=None, help="the table")
     options = parser.parse_args(arguments)
     if options.quick and options.out is None:
-        parser.error("--quick times nothing real: name a table with --out, so that the committed one stays as it is")
-    run(options.cases, options.agents, options.repeats, options.out or RESULTS, quick=options.quick,
-        threads=options.threads)
+        parser.error(
+            "--quick times nothing real: name a table with --out, so that the committed one stays as it is"
+        )
+    run(
+        options.cases,
+        options.agents,
+        options.repeats,
+        options.out or RESULTS,
+        quick=options.quick,
+        threads=options.threads,
+    )
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from compevo_core.agents.objective import pruning_loss
+from compevo_core.agents.selection import FitnessSelection, aggregate, forecast_error, reward
 from compevo_core.config import RunConfig, SelectionConfig
-from compevo_core.objective import pruning_loss
-from compevo_core.rounds import rate_factor
-from compevo_core.selection import FitnessSelection, aggregate, forecast_error, reward
-from compevo_core.windowset import HORIZON
+from compevo_core.data.window import HORIZON
+from compevo_core.training.round import rate_factor
 
 OUT = Path(__file__).parent / "results" / "fitness_shift.csv"
 RULES = ("none", "min", "uniform")
@@ -59,7 +59,9 @@ class Forecasters:
     def __init__(self, agents: int, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
         sizes_A = torch.linspace(_BEST_ERROR, _WORST_ERROR, agents)
-        share_A = torch.rand(agents, generator=self._generator)  # of the squared error, what never changes
+        share_A = torch.rand(
+            agents, generator=self._generator
+        )  # of the squared error, what never changes
         curves_AH = self._curves(agents)
         self._bias_A1H = (sizes_A * share_A.sqrt())[:, None, None] * curves_AH[:, None]
         self._noise_A = sizes_A * (1.0 - share_A).sqrt()
@@ -69,7 +71,9 @@ class Forecasters:
         truth_BH = self._curves(count)
         shared_BH = _SHARED_ERROR * torch.randn(count, HORIZON, generator=self._generator)
         own_ABH = torch.randn(len(self._noise_A), count, HORIZON, generator=self._generator)
-        return truth_BH + shared_BH + self._bias_A1H + self._noise_A[:, None, None] * own_ABH, truth_BH
+        return truth_BH + shared_BH + self._bias_A1H + self._noise_A[
+            :, None, None
+        ] * own_ABH, truth_BH
 
     def _curves(self, count: int) -> Tensor:
         """Two daily waves of random phase with mean square one, (count, H)."""
@@ -80,14 +84,20 @@ class Forecasters:
 
 def simulate(rule: str, agents: int, rounds: int, forecast_lr: float, seed: int) -> Row:
     """Trains the gates for ``rounds`` rounds under one rule and scores the aggregate on held-out windows."""
-    settings = SelectionConfig(uniform=True) if rule == "uniform" else SelectionConfig(fitness_shift=rule)
+    settings = (
+        SelectionConfig(uniform=True) if rule == "uniform" else SelectionConfig(fitness_shift=rule)
+    )
     selection, world = FitnessSelection(agents, settings), Forecasters(agents, seed)
-    optimizer = torch.optim.AdamW(selection.parameters(), lr=forecast_lr, weight_decay=_PAPER.optim.weight_decay)
+    optimizer = torch.optim.AdamW(
+        selection.parameters(), lr=forecast_lr, weight_decay=_PAPER.optim.weight_decay
+    )
     metric, batch = _PAPER.objective.metric, _PAPER.run.batch_windows
     for number in range(rounds):
         forecast_ABH, truth_BH = world.windows(batch)
         if rule != "uniform":
-            optimizer.param_groups[0]["lr"] = forecast_lr * rate_factor(number, rounds, _PAPER.optim.warmup_ratio)
+            optimizer.param_groups[0]["lr"] = forecast_lr * rate_factor(
+                number, rounds, _PAPER.optim.warmup_ratio
+            )
             optimizer.zero_grad()
             total_BH = aggregate(forecast_ABH, selection.weights())
             loss = forecast_error(total_BH, truth_BH, metric).mean()
@@ -98,26 +108,46 @@ def simulate(rule: str, agents: int, rounds: int, forecast_lr: float, seed: int)
     forecast_ABH, truth_BH = world.windows(HELD_OUT_WINDOWS)
     weights_A, gates_A = selection.weights().detach(), selection.gates_A.detach()
     error = forecast_error(aggregate(forecast_ABH, weights_A), truth_BH, metric).mean()
-    return Row(rule, agents, rounds, forecast_lr, seed, float(error), float(weights_A[0]), float(weights_A[-1]),
-               float(gates_A.min()), float(gates_A.max()))
+    return Row(
+        rule,
+        agents,
+        rounds,
+        forecast_lr,
+        seed,
+        float(error),
+        float(weights_A[0]),
+        float(weights_A[-1]),
+        float(gates_A.min()),
+        float(gates_A.max()),
+    )
 
 
 def run(out: Path, *, agents: int, rounds: tuple[int, ...], seeds: int) -> list[Row]:
     """Every rule, length, rate and seed; writes the table and returns its rows. Uniform weights need no rate."""
-    rows = [simulate(rule, agents, length, rate, seed) for length in rounds for rate in RATES for rule in RULES
-            for seed in range(seeds) if rule != "uniform" or rate == RATES[0]]
+    rows = [
+        simulate(rule, agents, length, rate, seed)
+        for length in rounds
+        for rate in RATES
+        for rule in RULES
+        for seed in range(seeds)
+        if rule != "uniform" or rate == RATES[0]
+    ]
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, [f.name for f in dataclasses.fields(Row)])
         writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in dataclasses.asdict(r).items()}
-                         for r in rows)
+        writer.writerows(
+            {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in dataclasses.asdict(r).items()}
+            for r in rows
+        )
     return rows
 
 
 def main() -> None:
     """Parses arguments and measures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--agents", type=int, default=_PAPER.population.agents)
     parser.add_argument("--seeds", type=int, default=SEEDS)

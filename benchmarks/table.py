@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.engine import REPO, RESULTS, Row, read
-from compevo_core.report.readme import with_table
+from compevo_core.report.markdown import with_table
 
-MARKERS = ("<!-- speed: made by `make readme` from benchmarks/results/engine.csv -->", "<!-- end of speed -->")
-HEADER = ("| what; the other way | agents | type | ours | the other way | ratio | peak GB |",
-          "| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+MARKERS = (
+    "<!-- speed: made by `make readme` from benchmarks/results/engine.csv -->",
+    "<!-- end of speed -->",
+)
+HEADER = (
+    "| what; the other way | agents | type | ours | the other way | ratio | peak GB |",
+    "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
+)
 #: What a row measures, in the order of the table; a case with no text is not shown there.
 TEXTS = {
     "round": "a round; PEFT, one adapter at a time",
@@ -32,15 +37,21 @@ TEXTS = {
 def speed_markdown(rows: Sequence[Row]) -> str:
     """The table and, under it, what it was measured on."""
     order = list(TEXTS)
-    shown = sorted((row for row in rows if row["case"] in TEXTS),
-                   key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]))
-    lines = [f"| {TEXTS[row['case']]} | {row['agents']} | {row['dtype']} | {_seconds(row['ours_seconds'])} | "
-             f"{_seconds(row['reference_seconds'])} | {_ratio(row)} | {_peak(row)} |"
-             for row in shown]
+    shown = sorted(
+        (row for row in rows if row["case"] in TEXTS),
+        key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]),
+    )
+    lines = [
+        f"| {TEXTS[row['case']]} | {row['agents']} | {row['dtype']} | {_seconds(row['ours_seconds'])} | "
+        f"{_seconds(row['reference_seconds'])} | {_ratio(row)} | {_peak(row)} |"
+        for row in shown
+    ]
     first = rows[0]
     repeats = sorted({int(row["repeats"]) for row in rows})
-    about = (f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, {first['threads']} threads; torch "
-             f"{first['torch']}, transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}.")
+    about = (
+        f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, {first['threads']} threads; torch "
+        f"{first['torch']}, transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
+    )
     return "\n".join([*HEADER, *lines, "", about])
 
 

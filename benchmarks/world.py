@@ -16,29 +16,34 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from compevo_core.answers import Task
-from compevo_core.backbone import load_backbone
-from compevo_core.calendar import Place, calendar_for
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal, agent_generators
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.strategy import NewsChooser, StrategyExecutor
 from compevo_core.config import RunConfig
-from compevo_core.encoder import load_encoder
-from compevo_core.learner import Learner
-from compevo_core.logics import LogicWriter, Observation, Proposal, agent_generators
-from compevo_core.news import ARTICLE_SCHEMA
-from compevo_core.newspool import NewsPool
-from compevo_core.population import KINDS
-from compevo_core.prior import make_tasks
-from compevo_core.prompts import SEED_LOGICS
-from compevo_core.regret import RegretBook
-from compevo_core.rounds import RoundPlayer, RunState
-from compevo_core.scaling import Scaler
-from compevo_core.strategy import NewsChooser, StrategyExecutor
-from compevo_core.windowset import HORIZON, Window, WindowSet, WindowView
+from compevo_core.data.calendar import Place, calendar_for
+from compevo_core.data.news import ARTICLE_SCHEMA
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
+from compevo_core.diagnostics.regret import RegretBook
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.lm.population import KINDS
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import make_tasks
+from compevo_core.training.round import RoundState, RoundTrainer
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
 PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
 LEVELS_MW = {"NSW1": 8000.0, "QLD1": 6200.0, "SA1": 1400.0, "TAS1": 1100.0, "VIC1": 5200.0}
-COVARIATES = {"afternoon_humidity_lag1": 41.0, "afternoon_temp_lag1": 28.4, "max_temp_lag2": 31.2,
-              "min_temp_lag2": 17.9, "morning_temp_lag1": 21.3}
+COVARIATES = {
+    "afternoon_humidity_lag1": 41.0,
+    "afternoon_temp_lag1": 28.4,
+    "max_temp_lag2": 31.2,
+    "min_temp_lag2": 17.9,
+    "morning_temp_lag1": 21.3,
+}
 TITLES = (
     "Heatwave to push electricity demand to a record across the eastern states this week",
     "Central bank holds interest rates as inflation slows for a third straight quarter",
@@ -69,15 +74,23 @@ def configuration(agents: int, *, quick: bool, dtype: str = "float32") -> RunCon
     return config.with_overrides(fixed)
 
 
-def news_pool(encoder: Any) -> NewsPool:  # noqa: ANN401 - any encoder of the core
+def news_pool(encoder: Any) -> NewsPool:
     """The headlines above, one an hour, all before the first origin."""
     count = len(TITLES)
     seen = [START - timedelta(days=2) + timedelta(hours=i) for i in range(count)]
     rows = {
-        "article_id": _article_ids(), "url": [f"https://example.org/{i}" for i in range(count)],
-        "title": list(TITLES), "body": [""] * count, "domain": ["example.org"] * count,
-        "language": ["English"] * count, "country": [None] * count, "published_at": seen, "seen_at": seen,
-        "available_at": seen, "source": ["sample:benchmark"] * count, "fetched_at": seen,
+        "article_id": _article_ids(),
+        "url": [f"https://example.org/{i}" for i in range(count)],
+        "title": list(TITLES),
+        "body": [""] * count,
+        "domain": ["example.org"] * count,
+        "language": ["English"] * count,
+        "country": [None] * count,
+        "published_at": seen,
+        "seen_at": seen,
+        "available_at": seen,
+        "source": ["sample:benchmark"] * count,
+        "fetched_at": seen,
     }
     return NewsPool(pl.DataFrame(rows, schema=ARTICLE_SCHEMA), encoder.encode(TITLES), encoder.name)
 
@@ -90,11 +103,26 @@ def windows(days: int, entities: int) -> WindowSet:
             shape = 1.0 + 0.2 * np.sin(2 * np.pi * (np.arange(HORIZON) - 14) / HORIZON)
             x, y = (level * shape * (1 + 0.03 * rng.normal(size=HORIZON)) for _ in range(2))
             origin = START + timedelta(days=day)
-            out.append(Window(y=y, view=WindowView(
-                window_id=f"benchmark-{entity}-{day}", dataset="electricity", series_id=f"BENCHMARK/{entity}",
-                entity=entity, variable="demand_mw", unit="MW", step_minutes=30, origin_utc=origin, x=x,
-                calendar=calendar_for(origin, PLACE), covariates=COVARIATES, split="train",
-                candidate_ids=tuple(_article_ids()))))
+            out.append(
+                Window(
+                    y=y,
+                    view=WindowView(
+                        window_id=f"benchmark-{entity}-{day}",
+                        dataset="electricity",
+                        series_id=f"BENCHMARK/{entity}",
+                        entity=entity,
+                        variable="demand_mw",
+                        unit="MW",
+                        step_minutes=30,
+                        origin_utc=origin,
+                        x=x,
+                        calendar=calendar_for(origin, PLACE),
+                        covariates=COVARIATES,
+                        split="train",
+                        candidate_ids=tuple(_article_ids()),
+                    ),
+                )
+            )
     return WindowSet(out, dataset="electricity")
 
 
@@ -106,7 +134,7 @@ class Replay:
     candidates: list[str]
     texts: list[list[str]]
     ids_AGT: Tensor
-    scored: list[Task]
+    scored: list[ForecastExample]
     previous_AD: Tensor
 
 
@@ -115,11 +143,13 @@ class _FixedLengthWriter(LogicWriter):
 
     replay: Replay
 
-    def __init__(self, config: RunConfig, learner: Learner) -> None:
-        super().__init__(config, learner.population, learner.fusion, learner.exchange)
+    def __init__(self, config: RunConfig, learner: PopulationModel) -> None:
+        super().__init__(config, learner.population, learner.fusion, learner.shards)
         self._stop = []
 
-    def propose(self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]) -> Proposal:
+    def propose(
+        self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+    ) -> Proposal:
         """As the writer of the core, with the samples kept."""
         out = super().propose(seen, previous_AD, generators)
         self.replay = Replay(seen, out.candidates, out.texts, out.ids_AGT, [], previous_AD.detach())
@@ -129,9 +159,11 @@ class _FixedLengthWriter(LogicWriter):
 class _KeepingExecutor(StrategyExecutor):
     """Keeps which windows scored the group."""
 
-    scored: list[Task]
+    scored: list[ForecastExample]
 
-    def forecast_groups(self, groups: Sequence[Sequence[str]], tasks: Sequence[Task]) -> tuple[Tensor, int]:
+    def forecast_groups(
+        self, groups: Sequence[Sequence[str]], tasks: Sequence[ForecastExample]
+    ) -> tuple[Tensor, int]:
         """As the executor of the core, with the windows kept."""
         self.scored = list(tasks)
         return super().forecast_groups(groups, tasks)
@@ -146,14 +178,18 @@ class World:
         drawn = windows(rounds, min(batch, len(LEVELS_MW)))
         self.config, self.scaler = config, Scaler.fit(drawn)
         tasks = make_tasks(drawn, np.stack([view.x for view in drawn.views()]), self.scaler)
-        self.tasks = [tasks[i * batch:(i + 1) * batch] for i in range(rounds)]
+        self.tasks = [tasks[i * batch : (i + 1) * batch] for i in range(rounds)]
         encoder = load_encoder(config.news.encoder)
         self.chooser = NewsChooser(news_pool(encoder), encoder, config.news.top_k)
-        self.learner = Learner(config, load_backbone(config.backbone, device="cpu"), self.scaler)
-        self._small = {k: v.clone() for k, v in self.learner.tensors().items() if not k.startswith("adapters.")}
+        self.learner = PopulationModel(
+            config, load_backbone(config.backbone, device="cpu"), self.scaler
+        )
+        self._small = {
+            k: v.clone() for k, v in self.learner.tensors().items() if not k.startswith("adapters.")
+        }
         self.logics = list(SEED_LOGICS[: config.population.agents])
 
-    def start_over(self) -> RoundPlayer:
+    def start_over(self) -> RoundTrainer:
         """Sets every learned tensor to the same seeded values, away from zero, and gives a fresh optimiser."""
         generator, own = torch.Generator().manual_seed(1), self.learner.tensors()
         for name, value in self._small.items():
@@ -166,27 +202,37 @@ class World:
             parameter.data.normal_(0, _HEAD_SPREAD, generator=generator)
         fitness = -torch.linspace(0.1, 1.0, self.config.population.agents)
         self.learner.selection.fitness_A.copy_(fitness)
-        executor = _KeepingExecutor(self.config, self.learner.population, self.learner.answers, self.chooser,
-                                    self.scaler)
-        player = RoundPlayer(self.learner, executor, _SCHEDULE_ROUNDS)
+        executor = _KeepingExecutor(
+            self.config, self.learner.population, self.learner.answers, self.chooser, self.scaler
+        )
+        player = RoundTrainer(self.learner, executor, _SCHEDULE_ROUNDS)
         player.writer = _FixedLengthWriter(self.config, self.learner)
         return player
 
-    def state(self, player: RoundPlayer) -> RunState:
+    def state(self, player: RoundTrainer) -> RoundState:
         """Where round 0 begins."""
         zeros = [0.0] * len(self.logics)
-        return RunState(0, list(self.logics), zeros, player.writer.encode_texts(self.logics),
-                        RegretBook.start(len(self.logics), self.config.run.fixed_logics))
+        return RoundState(
+            0,
+            list(self.logics),
+            zeros,
+            player.writer.encode_texts(self.logics),
+            RegretBook.start(len(self.logics), self.config.run.fixed_logics),
+        )
 
-    def play(self, player: RoundPlayer, state: RunState, number: int) -> dict[str, Any]:
+    def step(self, player: RoundTrainer, state: RoundState, number: int) -> dict[str, Any]:
         """Our round on the windows of day ``number``."""
-        sampling = agent_generators(100 + number, self.learner.exchange.own, self.learner.backbone.device)
-        return player.play(state, self.tasks[number], sampling, np.random.default_rng([number, 2]))
+        sampling = agent_generators(
+            100 + number, self.learner.shards.local_agents, self.learner.backbone.device
+        )
+        return player.step(state, self.tasks[number], sampling, np.random.default_rng([number, 2]))
 
     @staticmethod
-    def replay(player: RoundPlayer) -> Replay:
+    def replay(player: RoundTrainer) -> Replay:
         """What the last round of a player sampled and scored."""
-        if not isinstance(player.writer, _FixedLengthWriter) or not isinstance(player.executor, _KeepingExecutor):
+        if not isinstance(player.writer, _FixedLengthWriter) or not isinstance(
+            player.executor, _KeepingExecutor
+        ):
             raise TypeError("only a player made by World.start_over keeps its samples")
         return dataclasses.replace(player.writer.replay, scored=player.executor.scored)
 

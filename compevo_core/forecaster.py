@@ -11,16 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from compevo_core.artifact import load_into, model_manifest, read_config, read_logics, read_scaler
-from compevo_core.backbone import Backbone, load_backbone
-from compevo_core.encoder import load_encoder
-from compevo_core.learner import Learner
-from compevo_core.newspool import NewsPool
-from compevo_core.prior import load_prior, make_view_tasks
-from compevo_core.scaling import FloatArray
-from compevo_core.selection import aggregate
-from compevo_core.strategy import NewsChooser
-from compevo_core.windowset import HORIZON, WindowView
+from compevo_core.agents.selection import aggregate
+from compevo_core.agents.strategy import NewsChooser
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import FloatArray
+from compevo_core.data.window import HORIZON, WindowView
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.training.artifact import (
+    load_into,
+    model_manifest,
+    read_config,
+    read_logics,
+    read_scaler,
+)
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import load_prior, make_view_tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +54,17 @@ class CompEvoForecaster:
         self.manifest = model_manifest(run)
         self.config, self.logics = read_config(run), read_logics(run)
         self.prior = load_prior(run / "model")
-        self._learner = Learner(self.config, backbone or load_backbone(self.config.backbone), read_scaler(run))
+        self._learner = PopulationModel(
+            self.config, backbone or load_backbone(self.config.backbone), read_scaler(run)
+        )
         load_into(self._learner, run)
         chooser = NewsChooser(news, load_encoder(self.config.news.encoder), self.config.news.top_k)
         self._executor = self._learner.executor(chooser)
 
     @classmethod
-    def load(cls, run: Path, news: NewsPool, *, backbone: Backbone | None = None) -> "CompEvoForecaster":
+    def load(
+        cls, run: Path, news: NewsPool, *, backbone: Backbone | None = None
+    ) -> "CompEvoForecaster":
         """Loads ``run/model`` after checking every file of it.
 
         Raises:
@@ -82,14 +92,26 @@ class CompEvoForecaster:
         prior = None if self.prior is None else self.prior.predict(views)
         tasks = make_view_tasks(views, prior, scaler)
         weights = self._learner.selection.weights().detach()
-        total, single, unread = np.empty((len(views), HORIZON)), np.empty((agents, len(views), HORIZON)), 0
+        total, single, unread = (
+            np.empty((len(views), HORIZON)),
+            np.empty((agents, len(views), HORIZON)),
+            0,
+        )
         for start in range(0, len(tasks), self.config.run.micro_windows):
-            part = tasks[start:start + self.config.run.micro_windows]
+            part = tasks[start : start + self.config.run.micro_windows]
             values, _, failed = self._executor.forecast(self.logics, part)
             unread += failed
             mean = aggregate(values, weights).cpu().numpy()
             for i, task in enumerate(part):
                 total[start + i] = scaler.unscale(mean[i].astype(np.float64), task.view.entity)
-                single[:, start + i] = scaler.unscale(values[:, i].cpu().numpy().astype(np.float64), task.view.entity)
-        return Prediction(total, single, weights.cpu().numpy().astype(np.float64),
-                          self._executor.chosen(self.logics, views), prior, unread)
+                single[:, start + i] = scaler.unscale(
+                    values[:, i].cpu().numpy().astype(np.float64), task.view.entity
+                )
+        return Prediction(
+            total,
+            single,
+            weights.cpu().numpy().astype(np.float64),
+            self._executor.chosen(self.logics, views),
+            prior,
+            unread,
+        )

@@ -9,17 +9,17 @@ import dagster as dg
 from compevo_pipeline.assets.ablation import variants
 from compevo_pipeline.assets.evaluation import baselines, population
 from compevo_pipeline.assets.leakage import inference_2026
+from compevo_pipeline.assets.lud import lud
 from compevo_pipeline.assets.news import articles, embeddings
 from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import series_assets
 from compevo_pipeline.assets.training import compevo
-from compevo_pipeline.assets.updates import lud
 from compevo_pipeline.assets.windows import windows_assets
-from compevo_pipeline.checks import all_checks
-from compevo_pipeline.console import plain_logger
+from compevo_pipeline.checks.asset_checks import all_checks
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import jobs
-from compevo_pipeline.pods import PodSpec
+from compevo_pipeline.launchers.kubernetes import PodSpec
+from compevo_pipeline.loggers import plain_logger
 from compevo_pipeline.resources import Clock, Launchers, Workspace
 from compevo_pipeline.schedules import schedules
 from compevo_pipeline.settings import Settings

@@ -133,7 +133,9 @@ def classify_response(
     transient; one that is a web page where none was expected is drift.
     """
     head = content[:_HEAD_BYTES].lower()
-    is_html = "html" in content_type.lower() or head.lstrip().startswith((b"<!doctype html", b"<html"))
+    is_html = "html" in content_type.lower() or head.lstrip().startswith(
+        (b"<!doctype html", b"<html")
+    )
     if is_html and any(sign in head for sign in CHALLENGE_SIGNS):
         return SourceBlocked
     by_status = classify_status(status)
@@ -155,10 +157,18 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
     policy = policy_of(error)
     if retry and attempt < policy.retries:
         asked = error.retry_after_s if isinstance(error, Throttled) else 0.0
-        return dg.RetryRequested(max_retries=policy.retries, seconds_to_wait=max(policy.wait_s(attempt), asked))
+        return dg.RetryRequested(
+            max_retries=policy.retries, seconds_to_wait=max(policy.wait_s(attempt), asked)
+        )
     gave_up = f" (given up after {attempt} retries)" if attempt else ""
-    metadata = {"error": type(error).__name__, "verdict": policy.verdict.value, "remedy": policy.remedy}
-    return dg.Failure(f"{type(error).__name__}: {error}{gave_up}", metadata=metadata, allow_retries=False)
+    metadata = {
+        "error": type(error).__name__,
+        "verdict": policy.verdict.value,
+        "remedy": policy.remedy,
+    }
+    return dg.Failure(
+        f"{type(error).__name__}: {error}{gave_up}", metadata=metadata, allow_retries=False
+    )
 
 
 @contextmanager

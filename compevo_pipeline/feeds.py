@@ -12,9 +12,15 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.news import dedupe
-from compevo_pipeline.sources import aemo, bitinfocharts, exchange, gdelt, n2f, n2f_news, pems, weather
-from compevo_pipeline.sources.base import Clock, Mode, RawFile
+from compevo_core.data.news import dedupe
+from compevo_pipeline.sources import exchange, weather
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.news2forecast import news as n2f_news
+from compevo_pipeline.sources.news2forecast import source as n2f
+from compevo_pipeline.sources.pems import source as pems
 
 
 class Kind(StrEnum):
@@ -52,12 +58,24 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
     """Every source of this project, by data set."""
     return {
         "electricity": (
-            _feed("aemo", aemo.raw_files, {Kind.SERIES: aemo.parse_all, Kind.PUBLISHED: aemo.parse_published}),
+            _feed(
+                "aemo",
+                aemo.raw_files,
+                {Kind.SERIES: aemo.parse_all, Kind.PUBLISHED: aemo.parse_published},
+            ),
             _feed("weather", weather.raw_files, {Kind.COVARIATES: _each(weather.parse)}),
-            _feed("news2forecast-benchmark", _benchmark_files, {Kind.BENCHMARK: _each(n2f.parse_benchmark)}),
+            _feed(
+                "news2forecast-benchmark",
+                _benchmark_files,
+                {Kind.BENCHMARK: _each(n2f.parse_benchmark)},
+            ),
         ),
         "exchange": (_feed("exchange", exchange.raw_files, {Kind.SERIES: _each(exchange.parse)}),),
-        "bitcoin": (_feed("bitinfocharts", bitinfocharts.raw_files, {Kind.SERIES: _each(bitinfocharts.parse)}),),
+        "bitcoin": (
+            _feed(
+                "bitinfocharts", bitinfocharts.raw_files, {Kind.SERIES: _each(bitinfocharts.parse)}
+            ),
+        ),
         "traffic": (_feed("pems", pems.raw_files, {Kind.SERIES: _each(pems.parse)}),),
         "news": (
             _feed("gdelt", gdelt.raw_files, {Kind.ARTICLES: lambda raws: gdelt.collect(raws)[0]}),
@@ -66,7 +84,9 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
     }
 
 
-def _feed(name: str, raw_files: Callable[..., Iterator[RawFile]], parsers: Mapping[Kind, Parser]) -> Feed:
+def _feed(
+    name: str, raw_files: Callable[..., Iterator[RawFile]], parsers: Mapping[Kind, Parser]
+) -> Feed:
     def files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
         return raw_files(mode, archive=archive, clock=clock)
 
@@ -79,7 +99,9 @@ def _each(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:
 
 def _benchmark_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """The 100-window test file alone: the validation sample's targets lie in the train split."""
-    return (raw for raw in n2f.raw_files(mode, archive=archive, clock=clock) if n2f.is_test_file(raw))
+    return (
+        raw for raw in n2f.raw_files(mode, archive=archive, clock=clock) if n2f.is_test_file(raw)
+    )
 
 
 def _n2f_articles(raws: Sequence[RawFile]) -> pl.DataFrame:

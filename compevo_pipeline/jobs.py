@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
 
 DEFAULT_PARTITION = {"dagster/partition": "electricity"}
 REFRESHED = ("series", "news", "windows", "leakage", "report")
@@ -30,7 +30,9 @@ def demo_config() -> dict[str, Any]:
         "evaluation__lud": {"pairs": 2},
         "leakage__inference_2026": {"seeds": 1, "every": 5},
     }
-    return in_mode(Mode.SAMPLE) | {"ops": {name: {"config": config} for name, config in ops.items()}}
+    return in_mode(Mode.SAMPLE) | {
+        "ops": {name: {"config": config} for name, config in ops.items()}
+    }
 
 
 def run_config(name: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ def commit(repository: Path = REPOSITORY) -> str:
 
 def _git(repository: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", *arguments],  # noqa: S607 - the user's own git
+        done = subprocess.run(
+            ["git", *arguments],
             cwd=repository, capture_output=True, text=True, timeout=20, check=False,
         )  # fmt: skip
     except (FileNotFoundError, subprocess.TimeoutExpired):

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.framestore import FrameStore
-from compevo_pipeline.launch import Launcher, ProcessLauncher
-from compevo_pipeline.pods import KubernetesLauncher, PodSpec
+from compevo_pipeline.launchers.kubernetes import KubernetesLauncher, PodSpec
+from compevo_pipeline.launchers.process import Launcher, ProcessLauncher
 from compevo_pipeline.settings import Layout, Settings, parse_mode
-from compevo_pipeline.sources.base import Mode
-from compevo_pipeline.storage import NewsStore, SeriesStore
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.frame_store import FrameStore
+from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
 
 
 class Workspace(dg.ConfigurableResource[None]):
@@ -79,8 +79,12 @@ class Launchers:
             "kubernetes": KubernetesLauncher(pod=self._pod) if self._pod else None,
         }
         if kind not in makers:
-            raise ConfigError(f"launcher {kind!r} is not one of {', '.join(makers)}: correct the run configuration")
+            raise ConfigError(
+                f"launcher {kind!r} is not one of {', '.join(makers)}: correct the run configuration"
+            )
         found = makers[kind]
         if found is None:
-            raise ConfigError("launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in definitions.py")
+            raise ConfigError(
+                "launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in definitions.py"
+            )
         return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
@@ -117,15 +117,25 @@ class Settings:
                 f"COMPEVO_MODE=archive needs COMPEVO_ARCHIVE to name a folder of archive files; it is {named!r}"
             )
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
-        return cls(home=home, mode=mode, archive=archive, preset=env.get("COMPEVO_PRESET", ""), judge=_judge(env))
+        return cls(
+            home=home,
+            mode=mode,
+            archive=archive,
+            preset=env.get("COMPEVO_PRESET", ""),
+            judge=_judge(env),
+        )
 
 
 def _judge(env: Mapping[str, str]) -> JudgeSettings | None:
     url, model = env.get("COMPEVO_JUDGE_URL", ""), env.get("COMPEVO_JUDGE_MODEL", "")
     if bool(url) != bool(model):
         missing = "COMPEVO_JUDGE_MODEL" if url else "COMPEVO_JUDGE_URL"
-        raise ConfigError(f"a judge's endpoint needs both an address and a model: set {missing}, or unset the other")
-    return JudgeSettings(url=url, model=model, key=env.get("COMPEVO_JUDGE_KEY", "")) if url else None
+        raise ConfigError(
+            f"a judge's endpoint needs both an address and a model: set {missing}, or unset the other"
+        )
+    return (
+        JudgeSettings(url=url, model=model, key=env.get("COMPEVO_JUDGE_KEY", "")) if url else None
+    )
 
 
 def parse_mode(text: str) -> Mode:
@@ -138,7 +148,9 @@ def parse_mode(text: str) -> Mode:
         return Mode(text)
     except ValueError as error:
         known = ", ".join(Mode)
-        raise ConfigError(f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run config") from error
+        raise ConfigError(
+            f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run config"
+        ) from error
 
 
 QUIET = {
@@ -160,7 +172,7 @@ def child_environment(threads: int = 0) -> dict[str, str]:
 
 def process_rank() -> tuple[int, int, int]:
     """Rank, number of processes and rank on this machine as torchrun sets them; (0, 1, 0) outside torchrun."""
-    from compevo_core.exchange import torchrun_rank  # torch, only in a training process
+    from compevo_core.distributed import torchrun_rank  # torch, only in a training process
 
     return torchrun_rank(os.environ)
 

@@ -1,6 +1,7 @@
 """The shape of the code: imports go one way, files and functions stay short, the edges stay at the edge."""
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,24 +12,52 @@ REPO = Path(__file__).resolve().parents[1]
 CORE, PIPELINE = "compevo_core", "compevo_pipeline"
 LONGEST_FILE, LONGEST_FUNCTION = 400, 80
 LAYERS = (
-    ("errors", "config", "metrics"),
-    ("series",),
-    ("news",),
-    ("windows", "leakage"),
-    ("backbone", "encoder", "prompts", "decoding", "baselines"),
-    ("population",),
-    ("strategy", "selection", "evolution", "grpo", "objective"),
-    ("trainer",),
-    ("forecaster",),
-    ("evaluation", "experiments"),
-    ("report",),
-    ("cli",),
+    # compevo_core, from the bottom up
+    ("compevo_core.errors", "compevo_core.durations"),
+    ("compevo_core.config", "compevo_core.distributed"),
+    ("compevo_core.data",),
+    ("compevo_core.lm",),
+    ("compevo_core.agents", "compevo_core.baselines"),
+    ("compevo_core.diagnostics",),
+    ("compevo_core.training",),
+    ("compevo_core.experiments", "compevo_core.forecaster"),
+    ("compevo_core.evaluation",),
+    ("compevo_core.lud",),
+    ("compevo_core.report",),
+    ("compevo_core",),
+    # compevo_pipeline
+    ("compevo_pipeline.failures", "compevo_pipeline.partitions"),
+    ("compevo_pipeline.sources.common",),
+    ("compevo_pipeline.settings",),
+    ("compevo_pipeline.provenance",),
+    (
+        "compevo_pipeline.sources.aemo",
+        "compevo_pipeline.sources.bitinfocharts",
+        "compevo_pipeline.sources.exchange",
+        "compevo_pipeline.sources.gdelt",
+        "compevo_pipeline.sources.news2forecast",
+        "compevo_pipeline.sources.pems",
+        "compevo_pipeline.sources.weather",
+    ),
+    ("compevo_pipeline.sources.live",),
+    ("compevo_pipeline.feeds",),
+    ("compevo_pipeline.storage",),
+    ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
+    ("compevo_pipeline.resources",),
+    ("compevo_pipeline.checks",),
+    ("compevo_pipeline.assets",),
+    ("compevo_pipeline.jobs", "compevo_pipeline.loggers"),
+    ("compevo_pipeline.schedules",),
+    ("compevo_pipeline.definitions",),
+    ("compevo_pipeline.cli",),
 )
+"""Every module belongs to one unit, and imports its own unit and those of lower layers alone."""
+
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NETWORK = {"requests", "httpx", "socket", "urllib.request", "http.client"}
 FORBIDDEN_IN_CORE = {"dagster", "duckdb", "great_expectations", PIPELINE} | NETWORK
-MAY_READ_ENVIRONMENT = {f"{CORE}/cli.py", f"{PIPELINE}/settings.py"}
-MAY_PRINT = {f"{CORE}/cli.py", f"{PIPELINE}/run_demo.py"}
+MAY_READ_ENVIRONMENT = {f"{PIPELINE}/cli/main.py", f"{PIPELINE}/settings.py"}
+MAY_PRINT = {f"{PIPELINE}/cli/main.py", f"{PIPELINE}/cli/demo.py"}
 
 
 def sources(*packages: str) -> list[Path]:
@@ -48,68 +77,134 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Dotted names a file imports anywhere in it, also inside functions."""
+    """Dotted names a file imports anywhere in it, also inside functions and by name."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}:{node.lineno}: write the import in full"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call):
+            yield from imported_by_name(node)
 
 
-def unit_of(dotted: str) -> str | None:
-    """The part of the core a dotted name belongs to: a module, or a sub-package as a whole."""
-    parts = dotted.split(".")
-    return parts[1] if parts[0] == CORE and len(parts) > 1 else None
+def imported_by_name(call: ast.Call) -> Iterator[str]:
+    """A project module that a call of importlib or runpy loads by its name."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name not in ("import_module", "__import__", "run_module", "find_spec") or not call.args:
+        return
+    target = call.args[0]
+    if isinstance(target, ast.Constant) and str(target.value).startswith((CORE, PIPELINE)):
+        yield str(target.value)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
 
 
 @cache
-def core_graph() -> dict[str, frozenset[str]]:
-    """Which unit of the core imports which."""
-    edges: dict[str, set[str]] = {}
-    for path in sources(CORE):
-        unit = path.relative_to(REPO / CORE).parts[0].removesuffix(".py")
-        found = {unit_of(one) for one in imported(path)} - {None, unit}
-        edges.setdefault(unit, set()).update(
-            one for one in found if (REPO / CORE / one).exists() or (REPO / CORE / f"{one}.py").exists()
+def modules() -> dict[str, Path]:
+    return {module_of(path): path for path in ALL}
+
+
+def resolve(dotted: str) -> str | None:
+    """The project module that a dotted name lies in."""
+    while dotted:
+        if dotted in modules():
+            return dotted
+        dotted = dotted.rpartition(".")[0]
+    return None
+
+
+def unit_of(module: str) -> str | None:
+    """The entry of LAYERS that a module belongs to; a package's own ``__init__`` is its unit."""
+    if module in (CORE, PIPELINE):
+        return module if module in RANK else None
+    while module and module not in (CORE, PIPELINE):
+        if module in RANK:
+            return module
+        module = module.rpartition(".")[0]
+    return None
+
+
+@cache
+def import_graph() -> dict[str, frozenset[str]]:
+    """Which module of the project imports which."""
+    return {
+        module: frozenset(
+            found for one in imported(path) if (found := resolve(one)) and found != module
         )
-    edges.pop("__init__", None)
-    return {unit: frozenset(targets) for unit, targets in edges.items()}
+        for module, path in modules().items()
+    }
 
 
-def reachable(start: str, graph: dict[str, frozenset[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        for target in graph.get(waiting.pop(), ()):
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
-    return seen
-
-
-def back_edges(graph: dict[str, frozenset[str]]) -> list[str]:
-    """Ranked units that reach a higher one, directly or through unranked ones."""
+def upward_imports(graph: dict[str, frozenset[str]]) -> list[str]:
+    """Imports of a unit that is not below the importing one."""
     return [
-        f"{unit} reaches {target}"
-        for unit in graph
-        if unit in RANK
-        for target in sorted(reachable(unit, graph))
-        if RANK.get(target, -1) > RANK[unit]
+        f"{module} imports {target}"
+        for module, targets in graph.items()
+        for target in sorted(targets)
+        if (mine := unit_of(module)) != (other := unit_of(target))
+        and mine in RANK
+        and other in RANK
+        and RANK[other] >= RANK[mine]
     ]
 
 
-def test_imports_in_the_core_go_one_way():
-    assert back_edges(core_graph()) == []
+def circles(graph: dict[str, frozenset[str]]) -> list[str]:
+    """Modules that import themselves through others."""
+    sorter = graphlib.TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
 
-def test_no_unit_of_the_core_imports_itself_through_others():
-    assert [unit for unit in core_graph() if unit in reachable(unit, core_graph())] == []
+NO_UNIT = {PIPELINE, f"{PIPELINE}.sources"}
+"""Packages that hold a docstring alone."""
 
 
-def test_a_back_edge_would_be_found():
-    graph = {"series": frozenset({"helper"}), "helper": frozenset({"trainer"}), "trainer": frozenset()}
-    assert back_edges(graph) == ["series reaches trainer"]
+def test_every_module_belongs_to_a_layer():
+    assert {module for module in modules() if unit_of(module) is None} <= NO_UNIT
+
+
+def test_every_layer_names_something_that_exists():
+    assert [unit for unit in RANK if unit not in modules()] == []
+
+
+def test_imports_go_down_the_layers():
+    assert upward_imports(import_graph()) == []
+
+
+def test_no_module_imports_itself_through_others():
+    assert circles(import_graph()) == []
+
+
+def test_an_upward_import_and_a_circle_would_be_found(tmp_path):
+    graph = {"compevo_core.data.news": frozenset({"compevo_core.training.trainer"})}
+    assert upward_imports(graph) == ["compevo_core.data.news imports compevo_core.training.trainer"]
+    assert circles({"a": frozenset({"b"}), "b": frozenset({"a"})})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import importlib\nimportlib.import_module('compevo_pipeline.judges')",
+        "import runpy\nrunpy.run_module('compevo_pipeline.judges')",
+        "def load():\n    from compevo_pipeline import judges",
+    ],
+)
+def test_an_import_by_name_or_inside_a_function_counts(code):
+    tree = ast.parse(code)
+    calls = [
+        one
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for one in imported_by_name(node)
+    ]
+    plain = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert any(str(one).startswith(PIPELINE) for one in calls + plain)
 
 
 def test_the_core_knows_no_dagster_no_database_and_no_network():
@@ -130,7 +225,11 @@ def test_a_file_is_short_and_says_what_belongs_in_it(path):
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (
+        node
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)
@@ -162,7 +261,9 @@ def test_only_the_command_line_prints():
         name_of(path)
         for path in ALL
         for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
     }
     assert printing <= MAY_PRINT
 
@@ -170,7 +271,10 @@ def test_only_the_command_line_prints():
 def test_nothing_is_pickled():
     banned = {"pickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
     assert [
-        f"{name_of(path)} imports {one}" for path in ALL for one in imported(path) if one.split(".")[0] in banned
+        f"{name_of(path)} imports {one}"
+        for path in ALL
+        for one in imported(path)
+        if one.split(".")[0] in banned
     ] == []
 
 

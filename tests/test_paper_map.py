@@ -15,19 +15,39 @@ EQUATIONS = set(range(1, 56))
 PROOF_ONLY = set(range(26, 48)) | {49, 50}
 #: Table "Main implementation hyperparameters" but the folds, and the values that sections 5.7 and E settle.
 SETTINGS = {
-    "population.agents", "population.rank", "population.alpha", "population.dropout", "grpo.group_size", "grpo.kl",
-    "grpo.clip", "optim.policy_lr", "optim.forecast_lr", "optim.warmup_ratio", "backbone.context_tokens",
-    "selection.temperature", "objective.lambda_pg", "objective.lambda_div", "objective.lambda_prune",
-    "evolution.temperature", "selection.ema", "run.epochs",
+    "population.agents",
+    "population.rank",
+    "population.alpha",
+    "population.dropout",
+    "grpo.group_size",
+    "grpo.kl",
+    "grpo.clip",
+    "optim.policy_lr",
+    "optim.forecast_lr",
+    "optim.warmup_ratio",
+    "backbone.context_tokens",
+    "selection.temperature",
+    "objective.lambda_pg",
+    "objective.lambda_div",
+    "objective.lambda_prune",
+    "evolution.temperature",
+    "selection.ema",
+    "run.epochs",
 }
-TABLES = ("Equations", "Steps of a round", "Hyperparameters", "Templates", "Theorems, tables and figures")
+TABLES = (
+    "Equations",
+    "Steps of a round",
+    "Hyperparameters",
+    "Templates",
+    "Theorems, tables and figures",
+)
 CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
 TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
 
 
 def paper_map() -> str:
     text = (REPO / "README.md").read_text(encoding="utf-8")
-    return text[text.index("## Paper map"): text.index("## Limits")]
+    return text[text.index("## Paper map") : text.index("## Limits")]
 
 
 def rows(table: str) -> list[list[str]]:
@@ -45,7 +65,11 @@ def names_in(path: Path) -> frozenset[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+            found |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef)
+            }
     return frozenset(found)
 
 
@@ -56,15 +80,24 @@ def located(name: str, home: str) -> Path:
 
 
 def missing_code(text: str) -> list[str]:
-    named = [(file, name) for file, name in CODE.findall(text) if not Path(file).name.startswith("test_")]
-    return [f"{file}:{name}" for file, name in named
-            if not located(file, "compevo_core").is_file()
-            or (name and name not in names_in(located(file, "compevo_core")))]
+    named = [
+        (file, name) for file, name in CODE.findall(text) if not Path(file).name.startswith("test_")
+    ]
+    return [
+        f"{file}:{name}"
+        for file, name in named
+        if not located(file, "compevo_core").is_file()
+        or (name and name not in names_in(located(file, "compevo_core")))
+    ]
 
 
 def missing_tests(text: str) -> list[str]:
-    return [f"{file}::{name}" for file, name in TEST.findall(text)
-            if not located(file, "tests/core").is_file() or name not in names_in(located(file, "tests/core"))]
+    return [
+        f"{file}::{name}"
+        for file, name in TEST.findall(text)
+        if not located(file, "tests/core").is_file()
+        or name not in names_in(located(file, "tests/core"))
+    ]
 
 
 def numbers(cell: str) -> set[int]:
@@ -83,12 +116,16 @@ def test_every_test_of_the_map_exists():
     assert missing_tests(paper_map()) == []
 
 
-@pytest.mark.parametrize("text", ["`selection.py:rewards`", "`choice.py`", "`selection.py:FitnessSelection.weight`"])
+@pytest.mark.parametrize(
+    "text", ["`selection.py:rewards`", "`choice.py`", "`selection.py:FitnessSelection.weight`"]
+)
 def test_a_wrong_name_of_code_would_be_found(text):
     assert len(missing_code(text)) == 1
 
 
-@pytest.mark.parametrize("text", ["`test_grpo.py::test_nothing`", "`test_nowhere.py::test_nothing`"])
+@pytest.mark.parametrize(
+    "text", ["`test_grpo.py::test_nothing`", "`test_nowhere.py::test_nothing`"]
+)
 def test_a_wrong_name_of_a_test_would_be_found(text):
     assert len(missing_tests(text)) == 1
 
@@ -128,6 +165,11 @@ def test_remarks_point_to_decisions_that_exist():
     text = (REPO / "README.md").read_text(encoding="utf-8")
     decisions = set(re.findall(r"^(\d+)\. \*\*", text, flags=re.MULTILINE))
     remarks = [row[-1] for table in TABLES for row in rows(table)]
-    cited = [n for remark in remarks for found in re.findall(r"\(([\d, ]+)\)", remark) for n in found.split(", ")]
+    cited = [
+        n
+        for remark in remarks
+        for found in re.findall(r"\(([\d, ]+)\)", remark)
+        for n in found.split(", ")
+    ]
     assert len(cited) > 20
     assert set(cited) <= decisions

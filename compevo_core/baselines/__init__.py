@@ -1,6 +1,6 @@
 """Baselines: one file each, one contract (``fit``, ``predict``, ``save``, ``load``), by name.
 
-What belongs here: the table of names. What does not: any model, or scoring (``compevo_core.evaluation``).
+What belongs here: the table of names. What does not: any model, or scoring (``compevo_core.evaluation.result_rows``).
 """
 
 from pathlib import Path
@@ -12,13 +12,14 @@ from compevo_core.baselines.persistence import Persistence
 from compevo_core.baselines.published import PublishedForecast
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.baselines.weekly import WeeklyPersistence, has_a_week
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.windowset import WindowSet
 
 __all__ = ["BASELINES", "Baseline", "Forecaster", "applicable", "fit_baseline", "load_baseline"]
 
 BASELINES: dict[str, Any] = {
-    kind.name: kind for kind in (Persistence, WeeklyPersistence, CalendarRidge, BoostedTrees, PublishedForecast)
+    kind.name: kind
+    for kind in (Persistence, WeeklyPersistence, CalendarRidge, BoostedTrees, PublishedForecast)
 }
 """Every baseline class by the name its rows carry."""
 
@@ -49,7 +50,7 @@ def applicable(name: str, windows: WindowSet) -> bool:
     return True
 
 
-def _kind(name: str) -> Any:  # noqa: ANN401 - one of the classes of BASELINES
+def _kind(name: str) -> Any:
     if name not in BASELINES:
         raise ConfigError(f"no baseline {name!r}; known: {', '.join(BASELINES)}")
     return BASELINES[name]

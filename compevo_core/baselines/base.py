@@ -12,8 +12,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from compevo_core.data.window import HORIZON, WindowSet, WindowView
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
-from compevo_core.windowset import HORIZON, WindowSet, WindowView
 
 FloatArray = npt.NDArray[np.float64]
 KIND_FILE = "baseline.json"
@@ -85,10 +85,12 @@ def stack(rows: Sequence[FloatArray]) -> FloatArray:
     return np.stack(rows) if rows else np.empty((0, HORIZON))
 
 
-def write_kind(folder: Path, name: str, **facts: Any) -> None:  # noqa: ANN401 - JSON values
+def write_kind(folder: Path, name: str, **facts: Any) -> None:
     """Write which baseline a folder holds; called last."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / KIND_FILE).write_text(json.dumps({"baseline": name, **facts}, indent=1, sort_keys=True))
+    (folder / KIND_FILE).write_text(
+        json.dumps({"baseline": name, **facts}, indent=1, sort_keys=True)
+    )
 
 
 def read_kind(folder: Path, name: str | None = None) -> dict[str, Any]:
@@ -98,8 +100,12 @@ def read_kind(folder: Path, name: str | None = None) -> dict[str, Any]:
         CheckpointMismatch: the folder is incomplete or holds another baseline.
     """
     if not (folder / KIND_FILE).exists():
-        raise CheckpointMismatch(f"no complete baseline in {folder} ({KIND_FILE} is missing); fit and save it again")
+        raise CheckpointMismatch(
+            f"no complete baseline in {folder} ({KIND_FILE} is missing); fit and save it again"
+        )
     facts: dict[str, Any] = json.loads((folder / KIND_FILE).read_text())
     if name is not None and facts["baseline"] != name:
-        raise CheckpointMismatch(f"{folder} holds {facts['baseline']!r}, not {name!r}; load it under its own name")
+        raise CheckpointMismatch(
+            f"{folder} holds {facts['baseline']!r}, not {name!r}; load it under its own name"
+        )
     return facts

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.baselines.base import seasonal_base, stack
-from compevo_core.calendar import Calendar
-from compevo_core.scaling import Scaler
-from compevo_core.windowset import HORIZON, Window, WindowView
+from compevo_core.data.calendar import Calendar
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import HORIZON, Window, WindowView
 
 FloatArray = npt.NDArray[np.float64]
 DAYS_OF_YEAR = 365.25
@@ -52,7 +52,9 @@ class FeatureSpace:
         return cls(
             scaler=Scaler.fit(train),
             entities=tuple(sorted({w.view.entity for w in train})),
-            covariates=tuple(sorted(k for k, n in counts.items() if n >= MIN_COVERAGE * len(train))),
+            covariates=tuple(
+                sorted(k for k, n in counts.items() if n >= MIN_COVERAGE * len(train))
+            ),
         )
 
     def weather(self, views: Sequence[WindowView]) -> FloatArray:
@@ -68,7 +70,9 @@ class FeatureSpace:
         """Kelvins above ``WARM_K`` and below ``COOL_K`` of every temperature, (N, 2 x temperatures)."""
         columns = [i for i, name in enumerate(self.covariates) if KELVIN in name]
         kelvin = weather_NC[:, columns]
-        return np.concatenate([np.maximum(kelvin - WARM_K, 0), np.maximum(COOL_K - kelvin, 0)], axis=1)
+        return np.concatenate(
+            [np.maximum(kelvin - WARM_K, 0), np.maximum(COOL_K - kelvin, 0)], axis=1
+        )
 
     @property
     def change_names(self) -> tuple[str, ...]:
@@ -89,12 +93,17 @@ class FeatureSpace:
 
     def targets(self, windows: Sequence[Window]) -> FloatArray:
         """Scaled change of the truth from the last season (N, 48), NaN where masked."""
-        return stack([(w.y - seasonal_base(w.view)) / self.scaler.std[w.view.entity] for w in windows])
+        return stack(
+            [(w.y - seasonal_base(w.view)) / self.scaler.std[w.view.entity] for w in windows]
+        )
 
     def to_physical(self, views: Sequence[WindowView], change_NH: FloatArray) -> FloatArray:
         """Forecasts (N, 48) in each view's unit from scaled changes."""
         return stack(
-            [seasonal_base(v) + self.scaler.std[v.entity] * row for v, row in zip(views, change_NH, strict=True)]
+            [
+                seasonal_base(v) + self.scaler.std[v.entity] * row
+                for v, row in zip(views, change_NH, strict=True)
+            ]
         )
 
     def entity_codes(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
@@ -119,19 +128,38 @@ def calendar_features(calendar: Calendar) -> list[float]:
     """Numbers of ``CALENDAR_NAMES``."""
     weekdays = [float(calendar.target_weekday == i) for i in range(7)]
     off, before = calendar.target_is_day_off, calendar.previous_is_day_off
-    flags = [bool(calendar.target_holiday), bool(calendar.previous_holiday), off, before, off > before, before > off]
+    flags = [
+        bool(calendar.target_holiday),
+        bool(calendar.previous_holiday),
+        off,
+        before,
+        off > before,
+        before > off,
+    ]
     angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
-    return [*weekdays, *map(float, flags), *(float(f(k * angle)) for k in (1, 2) for f in (np.sin, np.cos))]
+    return [
+        *weekdays,
+        *map(float, flags),
+        *(float(f(k * angle)) for k in (1, 2) for f in (np.sin, np.cos)),
+    ]
 
 
 def calendar_matrix(views: Sequence[WindowView]) -> FloatArray:
     """Calendar features (N, len(CALENDAR_NAMES))."""
-    return np.array([calendar_features(v.calendar) for v in views]).reshape(len(views), len(CALENDAR_NAMES))
+    return np.array([calendar_features(v.calendar) for v in views]).reshape(
+        len(views), len(CALENDAR_NAMES)
+    )
 
 
 def flat_inputs(z_NH: FloatArray) -> FloatArray:
     """Shape of the input day (N, 8): mean, extremes, last value, change over the day, and means of three parts."""
     third = HORIZON // 3
     parts = [z_NH[:, i * third : (i + 1) * third].mean(axis=1) for i in range(3)]
-    summary = [z_NH.mean(axis=1), z_NH.min(axis=1), z_NH.max(axis=1), z_NH[:, -1], z_NH[:, -1] - z_NH[:, 0]]
+    summary = [
+        z_NH.mean(axis=1),
+        z_NH.min(axis=1),
+        z_NH.max(axis=1),
+        z_NH[:, -1],
+        z_NH[:, -1] - z_NH[:, 0],
+    ]
     return np.stack([*summary, *parts], axis=1)

@@ -17,8 +17,13 @@ import lightgbm as lgb
 import numpy as np
 
 from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, write_kind
-from compevo_core.baselines.features import CALENDAR_NAMES, FeatureSpace, calendar_matrix, flat_inputs
-from compevo_core.windowset import HORIZON, LOOKBACK, WindowSet, WindowView
+from compevo_core.baselines.features import (
+    CALENDAR_NAMES,
+    FeatureSpace,
+    calendar_matrix,
+    flat_inputs,
+)
+from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet, WindowView
 
 ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
@@ -86,7 +91,10 @@ class BoostedTrees:
         folder.mkdir(parents=True, exist_ok=True)
         for kind, booster in self._boosters.items():
             (folder / MODEL_FILES[kind]).write_text(booster.model_to_string(num_iteration=-1))
-        facts = {"space": self._space.to_dict(), "models": [MODEL_FILES[kind] for kind in self._boosters]}
+        facts = {
+            "space": self._space.to_dict(),
+            "models": [MODEL_FILES[kind] for kind in self._boosters],
+        }
         write_kind(folder, self.name, **facts)
 
     @classmethod
@@ -94,7 +102,10 @@ class BoostedTrees:
         """Read what :meth:`save` wrote."""
         facts = read_kind(folder, cls.name)
         kinds = {name: kind for kind, name in MODEL_FILES.items()}
-        boosters = {kinds[name]: lgb.Booster(model_str=(folder / name).read_text()) for name in facts["models"]}
+        boosters = {
+            kinds[name]: lgb.Booster(model_str=(folder / name).read_text())
+            for name in facts["models"]
+        }
         return cls(FeatureSpace.from_dict(json.loads(json.dumps(facts["space"]))), boosters)
 
     def _route(self, views: Sequence[WindowView]) -> dict[bool, list[int]]:
@@ -105,7 +116,11 @@ class BoostedTrees:
 def _names(space: FeatureSpace, with_weather: bool) -> list[str]:
     local = [f"input_{offset:+d}" for offset in NEIGHBOURS]
     day = ["day_mean", "day_min", "day_max", "day_last", "day_change", "night", "midday", "evening"]
-    weather = [*space.covariates, *(f"{stem}_change" for stem in space.change_names)] if with_weather else []
+    weather = (
+        [*space.covariates, *(f"{stem}_change" for stem in space.change_names)]
+        if with_weather
+        else []
+    )
     return ["step", *local, "entity", *day, *CALENDAR_NAMES, *weather]
 
 
@@ -115,8 +130,14 @@ def _rows(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) 
     columns = np.clip(np.arange(HORIZON)[:, None] + np.array(NEIGHBOURS), 0, LOOKBACK - 1)
     step = np.tile(np.arange(HORIZON, dtype=np.float64), len(views))[:, None]
     near = z_NH[:, columns].reshape(-1, len(NEIGHBOURS))
-    day = [space.entity_codes(views)[:, None].astype(np.float64), flat_inputs(z_NH), calendar_matrix(views)]
+    day = [
+        space.entity_codes(views)[:, None].astype(np.float64),
+        flat_inputs(z_NH),
+        calendar_matrix(views),
+    ]
     if with_weather:
         weather = space.weather(views)
         day += [weather, space.changes(weather)]
-    return np.concatenate([step, near, np.repeat(np.concatenate(day, axis=1), HORIZON, axis=0)], axis=1)
+    return np.concatenate(
+        [step, near, np.repeat(np.concatenate(day, axis=1), HORIZON, axis=0)], axis=1
+    )

@@ -15,7 +15,7 @@ from compevo_core.baselines.base import (
     stack,
     write_kind,
 )
-from compevo_core.windowset import WindowSet, WindowView
+from compevo_core.data.window import WindowSet, WindowView
 
 
 class Persistence:

@@ -21,8 +21,8 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, write_kind
 from compevo_core.baselines.features import FeatureSpace, calendar_matrix
+from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
 from compevo_core.errors import DataError
-from compevo_core.windowset import HORIZON, Window, WindowSet, WindowView
 
 PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 1e5, 1e6)
 BLOCKS = 5
@@ -152,7 +152,9 @@ def _fit_map(space: FeatureSpace, windows: Sequence[Window], with_weather: bool)
     solved = _solve(design, target - bare.offset, (penalty,))[0]
     width = raw.shape[1] + 1
     shared, own = solved[:width], solved[width:].reshape(-1, width, HORIZON)
-    return replace(bare, penalty=penalty, weights=shared[None] + TAU * own if len(own) else shared[None])
+    return replace(
+        bare, penalty=penalty, weights=shared[None] + TAU * own if len(own) else shared[None]
+    )
 
 
 def _usable(target: FloatArray) -> FloatArray:
@@ -166,18 +168,26 @@ def _usable(target: FloatArray) -> FloatArray:
     used = np.where(whole[:, None], target, np.nan) if 2 * whole.sum() >= len(target) else target
     fewest = int(np.isfinite(used).sum(axis=0).min())
     if fewest < 2 * BLOCKS:
-        raise DataError(f"a step of the horizon is known in {fewest} train windows; the ridge needs {2 * BLOCKS}")
+        raise DataError(
+            f"a step of the horizon is known in {fewest} train windows; the ridge needs {2 * BLOCKS}"
+        )
     return used
 
 
 def _apply(space: FeatureSpace, one: LinearMap, views: Sequence[WindowView]) -> FloatArray:
     design = one.design(_features(space, views, one.with_weather))
-    codes = space.entity_codes(views) if len(one.weights) > 1 else np.zeros(len(views), dtype=np.int64)
+    codes = (
+        space.entity_codes(views) if len(one.weights) > 1 else np.zeros(len(views), dtype=np.int64)
+    )
     # one matrix product a window: a forecast must not depend on what else is in the batch
-    return np.stack([one.offset + row @ one.weights[code] for row, code in zip(design, codes, strict=True)])
+    return np.stack(
+        [one.offset + row @ one.weights[code] for row, code in zip(design, codes, strict=True)]
+    )
 
 
-def _with_own_maps(design: FloatArray, codes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int) -> FloatArray:
+def _with_own_maps(
+    design: FloatArray, codes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int
+) -> FloatArray:
     if not 1 < n <= MAX_OWN_MAPS:
         return design
     own = [np.where((codes == code)[:, None], TAU * design, 0.0) for code in range(n)]

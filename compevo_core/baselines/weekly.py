@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, repeat_last, stack, write_kind
+from compevo_core.baselines.base import (
+    FloatArray,
+    read_kind,
+    refuse_unseen_splits,
+    repeat_last,
+    stack,
+    write_kind,
+)
+from compevo_core.data.window import LOOKBACK, WindowSet, WindowView
 from compevo_core.errors import DataError
-from compevo_core.windowset import LOOKBACK, WindowSet, WindowView
 
 WEEK_MINUTES = 7 * 24 * 60
 

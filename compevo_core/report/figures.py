@@ -15,7 +15,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK, MUTED, GRID, ACCENT = "#1c2430", "#5b6675", "#e3e7ec", "#0b5cad"
-AGENTS = ("#0b5cad", "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b", "#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b")
+AGENTS = (
+    "#0b5cad",
+    "#c8501e",
+    "#1a7f5a",
+    "#9a4bb0",
+    "#b8860b",
+    "#4a90c2",
+    "#a83250",
+    "#5f6b2d",
+    "#00808a",
+    "#6b6b6b",
+)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
 METHODS = {
     "truth": INK,
@@ -62,20 +73,28 @@ THEME: Any = {
 }
 
 
-def axes(rows: int, columns: int, *, width: float = 10.0, height: float = 3.1) -> tuple[Figure, list[Axes]]:
+def axes(
+    rows: int, columns: int, *, width: float = 10.0, height: float = 3.1
+) -> tuple[Figure, list[Axes]]:
     """A figure in the project's look and its axes, row by row; ``height`` is inches a row."""
     with mpl.rc_context(THEME):
         figure = Figure(figsize=(width, height * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
     cells = [cell for line in grid for cell in line]
-    for cell in cells:  # a power of ten above the axis would push its title out of line with its neighbours'
+    for cell in (
+        cells
+    ):  # a power of ten above the axis would push its title out of line with its neighbours'
         cell.yaxis.set_major_formatter(lambda value, _: f"{value:.7g}")
     return figure, cells
 
 
 def agent_style(agent: int) -> dict[str, Any]:
     """Colour and dash of an agent; both differ so that print and colour-blind readers can tell them apart."""
-    return {"color": AGENTS[agent % len(AGENTS)], "linestyle": DASHES[agent % len(DASHES)], "label": f"agent {agent}"}
+    return {
+        "color": AGENTS[agent % len(AGENTS)],
+        "linestyle": DASHES[agent % len(DASHES)],
+        "label": f"agent {agent}",
+    }
 
 
 def method_colour(method: str) -> str:
@@ -119,11 +138,15 @@ def title(axis: Axes, text: str) -> None:
         axis.set_title(text)
 
 
-def legend(axis: Axes, **options: Any) -> None:  # noqa: ANN401 - passed on to matplotlib
+def legend(axis: Axes, **options: Any) -> None:
     """A legend below the axis, where it hides no line, if there is something to name."""
     handles, _ = axis.get_legend_handles_labels()
     if handles:
-        place = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.2), "ncols": 5 if len(handles) > 6 else 3}
+        place = {
+            "loc": "upper left",
+            "bbox_to_anchor": (0.0, -0.2),
+            "ncols": 5 if len(handles) > 6 else 3,
+        }
         settings: Mapping[str, Any] = place | options
         with mpl.rc_context(THEME):
             axis.legend(**settings)

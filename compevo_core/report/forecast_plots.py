@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
+from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.report.figures import GRID, INK, METHODS, axes, legend, method_colour
-from compevo_core.report.panels import ForecastPanel
 from compevo_core.report.wording import method_name
 
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")

@@ -6,9 +6,9 @@ What does not: the drawing (``forecast_plots``).
 
 import html
 
+from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.report.figures import to_html
 from compevo_core.report.forecast_plots import forecast, panel_zone
-from compevo_core.report.panels import ForecastPanel
 from compevo_core.report.wording import listed, method_name, scope_name
 
 
@@ -28,5 +28,8 @@ def _news(panel: ForecastPanel) -> str:
     if not panel.news:
         nothing = "No article was available or chosen for this window."
         return f'<aside><h3>News read</h3><p class="quiet">{nothing}</p></aside>'
-    items = "".join(f"<li><time>{html.escape(date)}</time> {html.escape(title)}</li>" for date, title in panel.news)
+    items = "".join(
+        f"<li><time>{html.escape(date)}</time> {html.escape(title)}</li>"
+        for date, title in panel.news
+    )
     return f"<aside><h3>News read</h3><ul>{items}</ul></aside>"

@@ -15,8 +15,8 @@ import polars as pl
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
-from compevo_core.lud_run import ROWS_FILE, SUMMARY_FILE
-from compevo_core.report.panels import FILE_NAME, ForecastPanel, read_panels
+from compevo_core.evaluation.panels import FILE_NAME, ForecastPanel, read_panels
+from compevo_core.lud.measure import ROWS_FILE, SUMMARY_FILE
 from compevo_core.report.rows import header_of, is_result_file, is_synthetic, read_rows
 
 CHECK_COLUMNS = ("check", "passed", "detail")
@@ -83,7 +83,9 @@ class ReportInputs:
         return shown or is_synthetic(self.rows)
 
 
-def read_inputs(results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime) -> ReportInputs:
+def read_inputs(
+    results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime
+) -> ReportInputs:
     """Read ``results/*.csv`` and run folders; ``DataError`` says which file is torn."""
     checks: list[tuple[str, bool, str]] = []
     paired: list[dict[str, Any]] = []
@@ -107,7 +109,8 @@ def read_inputs(results: Path, run_folders: Sequence[Path], *, mode: str, genera
         paired=paired,
         unread=unread,
         runs=runs,
-        configs=read_configs(results) | {str(run.summary["config_hash"]): run.config for run in runs if run.summary},
+        configs=read_configs(results)
+        | {str(run.summary["config_hash"]): run.config for run in runs if run.summary},
     )
 
 
@@ -125,15 +128,22 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _read_checks(path: Path) -> list[tuple[str, bool, str]]:
-    frame = pl.read_csv(path, schema_overrides={"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()})
-    return [(str(name), bool(passed), detail or "") for name, passed, detail in frame.select(CHECK_COLUMNS).iter_rows()]
+    frame = pl.read_csv(
+        path, schema_overrides={"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
+    )
+    return [
+        (str(name), bool(passed), detail or "")
+        for name, passed, detail in frame.select(CHECK_COLUMNS).iter_rows()
+    ]
 
 
 def read_run(folder: Path) -> RunRecord:
     """One run folder: ``model/config.json`` and ``rounds.jsonl`` must be there; summary, panels and LUD may be."""
     rounds_file = folder / "rounds.jsonl"
     if not rounds_file.exists():
-        raise DataError(f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round")
+        raise DataError(
+            f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round"
+        )
     panels, measured = folder / FILE_NAME, (folder / SUMMARY_FILE).exists()
     return RunRecord(
         name=folder.name,
@@ -142,7 +152,9 @@ def read_run(folder: Path) -> RunRecord:
         rounds=tuple(_read_lines(rounds_file)),
         panels=read_panels(panels) if panels.exists() else (),
         lud=_read_json(folder / SUMMARY_FILE) if measured else {},
-        lud_rows=pl.read_csv(folder / ROWS_FILE, infer_schema_length=None).to_dicts() if measured else (),
+        lud_rows=pl.read_csv(folder / ROWS_FILE, infer_schema_length=None).to_dicts()
+        if measured
+        else (),
     )
 
 
@@ -150,9 +162,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error}); restore the file or train again") from error
+        raise DataError(
+            f"{path}: cannot be read as JSON ({error}); restore the file or train again"
+        ) from error
     if not isinstance(value, dict):
-        raise DataError(f"{path}: holds a {type(value).__name__}, not an object; restore the file or train again")
+        raise DataError(
+            f"{path}: holds a {type(value).__name__}, not an object; restore the file or train again"
+        )
     return value
 
 
@@ -162,5 +178,7 @@ def _read_lines(path: Path) -> list[Round]:
         try:
             rounds.append(json.loads(line))
         except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error}); resume the run, or remove the line") from error
+            raise DataError(
+                f"{path}, line {number}: not JSON ({error}); resume the run, or remove the line"
+            ) from error
     return rounds

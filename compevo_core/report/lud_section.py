@@ -24,7 +24,9 @@ LOCAL_CAVEAT = (
     "the rubric: its answers are not informative, whatever the logics. They show that the measurement works; read RIUS "
     "and LUD only from a capable judge."
 )
-STALE = "The LUD files in this run folder are of an earlier training; measure again with: compevo lud."
+STALE = (
+    "The LUD files in this run folder are of an earlier training; measure again with: compevo lud."
+)
 
 
 def lud_html(run: RunRecord) -> str:
@@ -85,10 +87,20 @@ def _scores(found: Mapping[str, Any]) -> Table:
         for judge in found["judges"]
         for row in judge["agents"]
     ]
-    failed = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in found["judges"]]
+    failed = [
+        f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in found["judges"]
+    ]
     sampled = f"{len(found['judged_rounds'])} of {found['updates_an_agent']} updates an agent, evenly spaced"
     return Table(
-        header=["Agent", "Judge", "Updates", "Strategy shift", "Evidence recombined", "Mean RIUS", "Mean LUD"],
+        header=[
+            "Agent",
+            "Judge",
+            "Updates",
+            "Strategy shift",
+            "Evidence recombined",
+            "Mean RIUS",
+            "Mean LUD",
+        ],
         rows=rows,
         caption="Judged updates",
         text_columns=frozenset({0, 1, 2}),

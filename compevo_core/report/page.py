@@ -44,7 +44,9 @@ def render_page(inputs: ReportInputs) -> str:
         style=(templates / "report.css").read_text(encoding="utf-8"),
         banner=_banner(inputs),
         made=html.escape(stamp(inputs.generated_at)),
-        contents="".join(f'<li><a href="#{part.anchor}">{html.escape(part.title)}</a></li>' for part in sections),
+        contents="".join(
+            f'<li><a href="#{part.anchor}">{html.escape(part.title)}</a></li>' for part in sections
+        ),
         sections="".join(map(_section, sections)),
     )
 

@@ -19,7 +19,9 @@ Row = Mapping[str, Any]
 
 def methods(rows: pl.DataFrame, dataset: str, subset: str) -> Figure:
     """Pooled MAE of every method in one scope, best on top."""
-    return _bars(over_seeds(in_scope(pooled(rows), dataset, subset)).drop_nulls("mae").sort("mae").to_dicts())
+    return _bars(
+        over_seeds(in_scope(pooled(rows), dataset, subset)).drop_nulls("mae").sort("mae").to_dicts()
+    )
 
 
 def ablation(rows: pl.DataFrame, dataset: str) -> Figure:
@@ -37,7 +39,13 @@ def _bars(records: Sequence[Row]) -> Figure:
     high = [row["mae_high"] - row["mae"] for row in records]
     if any(row["seeds"] > 1 for row in records):
         axis.errorbar(
-            [row["mae"] for row in records], places, xerr=[low, high], fmt="none", ecolor=INK, elinewidth=1, capsize=3
+            [row["mae"] for row in records],
+            places,
+            xerr=[low, high],
+            fmt="none",
+            ecolor=INK,
+            elinewidth=1,
+            capsize=3,
         )
     for place, row in zip(places, records, strict=True):
         axis.annotate(

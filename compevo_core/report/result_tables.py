@@ -9,11 +9,27 @@ from typing import Any
 
 import polars as pl
 
+from compevo_core.durations import describe_duration
 from compevo_core.report.rows import ABLATION, POOLED, in_scope, is_synthetic, over_seeds, pooled
 from compevo_core.report.tables import Table
-from compevo_core.report.wording import column, duration, listed, method_name, number, percent, scope_name, short
+from compevo_core.report.wording import (
+    MISSING,
+    column,
+    listed,
+    method_name,
+    number,
+    percent,
+    scope_name,
+    short,
+)
 
-METRICS = (("mae", "MAE"), ("rmse", "RMSE"), ("mape_pct", "MAPE %"), ("wape_pct", "WAPE %"), ("mase", "MASE"))
+METRICS = (
+    ("mae", "MAE"),
+    ("rmse", "RMSE"),
+    ("mape_pct", "MAPE %"),
+    ("wape_pct", "WAPE %"),
+    ("mase", "MASE"),
+)
 MOST_ENTITIES = 12
 OWN_METHODS = frozenset({"compevo"})
 Row = Mapping[str, Any]
@@ -23,7 +39,8 @@ def headline(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Method by metric for one data set and subset, best MAE first."""
     chosen = in_scope(pooled(rows), dataset, subset)
     return _method_table(
-        _ranked(chosen), f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: pooled errors"
+        _ranked(chosen),
+        f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: pooled errors",
     )
 
 
@@ -31,7 +48,8 @@ def ablation(rows: pl.DataFrame, dataset: str) -> Table:
     """Ablation variants of one data set under one budget, best MAE first."""
     chosen = pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
     return _method_table(
-        _ranked(chosen), f"{scope_name(dataset, '', synthetic=is_synthetic(chosen))}: ablation under one equal budget"
+        _ranked(chosen),
+        f"{scope_name(dataset, '', synthetic=is_synthetic(chosen))}: ablation under one equal budget",
     )
 
 
@@ -41,14 +59,22 @@ def _ranked(rows: pl.DataFrame) -> list[Row]:
 
 def _method_table(records: Sequence[Row], caption: str) -> Table:
     unit = _units(records)
-    errors = [f"{label} {unit}" if key in ("mae", "rmse") and unit else label for key, label in METRICS]
+    errors = [
+        f"{label} {unit}" if key in ("mae", "rmse") and unit else label for key, label in METRICS
+    ]
     columns = [column(key, [row[key] for row in records]) for key, _ in METRICS]
-    counts = [[number(row[key]) for row in records] for key in ("n_windows", "n_points", "n_masked", "mape_skipped")]
+    counts = [
+        [number(row[key]) for row in records]
+        for key in ("n_windows", "n_points", "n_masked", "mape_skipped")
+    ]
     header = ["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"]
     return Table(
         header=header,
         wrap_columns=frozenset({len(header) - 1}),
-        rows=[list(cells) for cells in zip(_labels(records), *columns, *counts, map(_seeds, records), strict=True)],
+        rows=[
+            list(cells)
+            for cells in zip(_labels(records), *columns, *counts, map(_seeds, records), strict=True)
+        ],
         caption=caption,
         best=_best(records),
         own=_own(records),
@@ -90,9 +116,13 @@ def _seeds(row: Row) -> str:
 
 
 def _notes(records: Sequence[Row]) -> list[str]:
-    thresholds = sorted({row["mape_threshold"] for row in records if row["mape_threshold"] is not None})
+    thresholds = sorted(
+        {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
+    )
     notes = (
-        [f"MAPE leaves out truths below {listed([f'{one:g}' for one in thresholds])} in size."] if thresholds else []
+        [f"MAPE leaves out truths below {listed([f'{one:g}' for one in thresholds])} in size."]
+        if thresholds
+        else []
     )
     for key, text in (
         ("leaky", "Made with a leaky prompt"),
@@ -107,14 +137,22 @@ def _notes(records: Sequence[Row]) -> list[str]:
         if row["parse_failure_rate"]
     ]
     if unreadable:
-        notes.append(f"Answers that could not be read, their fallback scored: {listed(unreadable)}.")
+        notes.append(
+            f"Answers that could not be read, their fallback scored: {listed(unreadable)}."
+        )
     return notes
 
 
-def by_entity(rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str) -> Table | None:
+def by_entity(
+    rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
+) -> Table | None:
     """Method by region for one metric; None where there is one entity, or too many to read."""
     chosen = over_seeds(
-        in_scope(rows.filter((pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION)), dataset, subset)
+        in_scope(
+            rows.filter((pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION)),
+            dataset,
+            subset,
+        )
     )
     entities = sorted(chosen.get_column("entity").unique().to_list())
     if not 2 <= len(entities) <= MOST_ENTITIES:
@@ -123,7 +161,9 @@ def by_entity(rows: pl.DataFrame, dataset: str, subset: str, metric: str, label:
     found = set(chosen.get_column("method").to_list())
     methods = [m for m in dict.fromkeys(order) if m in found] + sorted(found - set(order))
     value = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
-    grid: list[list[float | None]] = [[value.get((method, entity)) for entity in entities] for method in methods]
+    grid: list[list[float | None]] = [
+        [value.get((method, entity)) for entity in entities] for method in methods
+    ]
     shown = zip(*(column(metric, line) for line in zip(*grid, strict=True)), strict=True)
     return Table(
         header=["Method", *entities],
@@ -138,7 +178,11 @@ def _best_of_columns(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[
     marks: set[tuple[int, int]] = set()
     for place, values in enumerate(zip(*grid, strict=True), start=1):
         lowest = min((value for value in values if value is not None), default=None)
-        marks |= {(row, place) for row, value in enumerate(values) if value is not None and value == lowest}
+        marks |= {
+            (row, place)
+            for row, value in enumerate(values)
+            if value is not None and value == lowest
+        }
     return frozenset(marks)
 
 
@@ -171,7 +215,7 @@ def identity(rows: pl.DataFrame) -> Table:
             short(row["artifact_hash"]),
             short(row["commit"]),
             row["device"] or "",
-            duration(row["seconds"]),
+            describe_duration(row["seconds"], missing=MISSING),
             row["backbone"] or "",
             row["knowledge_cutoff"] or "",
             "synthetic" if row["synthetic"] else "real",
@@ -179,7 +223,10 @@ def identity(rows: pl.DataFrame) -> Table:
         for row in records
     ]
     return Table(
-        header=header, rows=cells, caption="Identity of every pooled row", text_columns=frozenset(range(len(header)))
+        header=header,
+        rows=cells,
+        caption="Identity of every pooled row",
+        text_columns=frozenset(range(len(header))),
     )
 
 

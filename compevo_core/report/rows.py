@@ -1,7 +1,7 @@
 """Result rows: their columns, how they are read from CSV, and which of them a reader wants together.
 
 What belongs here: the schema of a result row, reading a folder of CSV files, keeping one row for each identity.
-What does not: scoring (``compevo_core.evaluation``), wording and layout.
+What does not: scoring (``compevo_core.evaluation.result_rows``), wording and layout.
 """
 
 import csv
@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation import POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 
 __all__ = [
     "ABLATION",
@@ -31,7 +31,17 @@ __all__ = [
 ]
 
 ABLATION = "ablation"
-IDENTITY = ("experiment", "method", "dataset", "split", "subset", "entity", "seed", "config_hash", "data_hash")
+IDENTITY = (
+    "experiment",
+    "method",
+    "dataset",
+    "split",
+    "subset",
+    "entity",
+    "seed",
+    "config_hash",
+    "data_hash",
+)
 
 
 def empty_rows() -> pl.DataFrame:
@@ -54,23 +64,35 @@ def read_result_file(path: Path) -> pl.DataFrame:
     """Result rows of one CSV file; ``DataError`` names missing columns and values of the wrong type."""
     missing = [name for name in RESULT_SCHEMA if name not in header_of(path)]
     if missing:
-        raise DataError(f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version")
+        raise DataError(
+            f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
+        )
     try:
-        return pl.read_csv(path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""])
+        return pl.read_csv(
+            path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""]
+        )
     except pl.exceptions.ComputeError as error:
-        raise DataError(f"{path}: a value does not fit its column ({error}); evaluate again") from error
+        raise DataError(
+            f"{path}: a value does not fit its column ({error}); evaluate again"
+        ) from error
 
 
 def read_rows(folder: Path) -> pl.DataFrame:
     """All result rows under ``folder`` (``*.csv``, by name), one for each identity, the last written kept."""
-    frames = [read_result_file(path) for path in sorted(folder.glob("*.csv")) if is_result_file(header_of(path))]
+    frames = [
+        read_result_file(path)
+        for path in sorted(folder.glob("*.csv"))
+        if is_result_file(header_of(path))
+    ]
     return latest(pl.concat(frames)) if frames else empty_rows()
 
 
 def latest(rows: pl.DataFrame) -> pl.DataFrame:
     """One row for each identity, the last written kept; a row without a subset is of its whole split."""
     whole = pl.col("subset").fill_null("") == ""
-    named = rows.with_columns(pl.when(whole).then(pl.col("split")).otherwise(pl.col("subset")).alias("subset"))
+    named = rows.with_columns(
+        pl.when(whole).then(pl.col("split")).otherwise(pl.col("subset")).alias("subset")
+    )
     return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
@@ -111,7 +133,10 @@ def over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 
 def scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """Each (dataset, subset) with rows, in the order of first appearance."""
-    return [(str(a), str(b)) for a, b in rows.select("dataset", "subset").unique(maintain_order=True).iter_rows()]
+    return [
+        (str(a), str(b))
+        for a, b in rows.select("dataset", "subset").unique(maintain_order=True).iter_rows()
+    ]
 
 
 def is_synthetic(rows: pl.DataFrame) -> bool:

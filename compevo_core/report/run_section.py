@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from compevo_core.durations import describe_duration
 from compevo_core.report import training_plots as plots
 from compevo_core.report.figures import to_html
 from compevo_core.report.inputs import Round, RunRecord
@@ -16,7 +17,7 @@ from compevo_core.report.lud_section import lud_html
 from compevo_core.report.tables import Table
 from compevo_core.report.tables import to_html as table_html
 from compevo_core.report.theory_section import theory_html
-from compevo_core.report.wording import duration, number
+from compevo_core.report.wording import MISSING, number
 
 SHOWN_ROUNDS = 6
 FACTS = (
@@ -47,14 +48,20 @@ def facts(run: RunRecord) -> list[tuple[str, str]]:
     length = [
         ("agents", str(run.agents)),
         ("rounds", str(len(run.rounds))),
-        ("training time", duration(sum(entry.get("seconds", 0.0) for entry in run.rounds))),
+        (
+            "training time",
+            describe_duration(
+                sum(entry.get("seconds", 0.0) for entry in run.rounds), missing=MISSING
+            ),
+        ),
     ]
     return length + [(label, value) for label, value in known if value]
 
 
 def _training(run: RunRecord) -> str:
     chips = "".join(
-        f"<div><dt>{html.escape(label)}</dt><dd>{html.escape(value)}</dd></div>" for label, value in facts(run)
+        f"<div><dt>{html.escape(label)}</dt><dd>{html.escape(value)}</dd></div>"
+        for label, value in facts(run)
     )
     who = f"{run.agents} agents over {len(run.rounds)} rounds"
     return "".join(
@@ -99,7 +106,10 @@ def _logics(run: RunRecord) -> str:
         if len(shown) == len(run.rounds)
         else f" {len(shown)} of {len(run.rounds)} rounds shown; rounds.jsonl holds all."
     )
-    blocks = "".join(_logic_round(entry, opened=index in (0, len(shown) - 1)) for index, entry in enumerate(shown))
+    blocks = "".join(
+        _logic_round(entry, opened=index in (0, len(shown) - 1))
+        for index, entry in enumerate(shown)
+    )
     return f"<p>{html.escape('The rule each agent wrote for itself, as generated.' + note)}</p>{blocks}"
 
 
@@ -115,7 +125,9 @@ def _logic_round(entry: Round, *, opened: bool) -> str:
         [f"agent {agent}", logic, number(entry["rewards"][agent]), number(entry["weights"][agent])]
         for agent, logic in enumerate(entry["logics"])
     ]
-    table = Table(header=["Agent", "Logic", "Reward", "Weight"], rows=rows, text_columns=frozenset({0, 1}))
+    table = Table(
+        header=["Agent", "Logic", "Reward", "Weight"], rows=rows, text_columns=frozenset({0, 1})
+    )
     return (
         f'<details class="logics"{" open" if opened else ""}><summary>Round {int(entry["round"])}</summary>'
         f"{table_html(table)}</details>"

@@ -23,18 +23,36 @@ LEAKAGE_SUBSET = "inference-2026"
 GLOSSARY = (
     ("MAE", "mean absolute error, in the unit of the series"),
     ("RMSE", "root mean squared error, in the unit of the series; large misses weigh more"),
-    ("MAPE", "mean absolute percentage error; points near zero are left out, and the table says how many"),
+    (
+        "MAPE",
+        "mean absolute percentage error; points near zero are left out, and the table says how many",
+    ),
     ("WAPE", "sum of absolute errors over the sum of absolute truths"),
     ("MASE", "MAE over the MAE of a naive forecast on the training data; below 1 beats it"),
-    ("Masked", "target values that were missing or nulled for a stated reason; they are not scored"),
-    ("Fitness", "moving average of an agent's rewards; with its gate it decides the agent's weight"),
+    (
+        "Masked",
+        "target values that were missing or nulled for a stated reason; they are not scored",
+    ),
+    (
+        "Fitness",
+        "moving average of an agent's rewards; with its gate it decides the agent's weight",
+    ),
     (
         "Best-response gap",
         "how far the group's loss would have fallen had this agent alone used its best sampled logic",
     ),
-    ("Regret", "reward an agent gave up against the best of a few fixed logics, picked afterwards; negative is a gain"),
-    ("LUD", "logic update degree: how far a logic moved in meaning, where a judge saw more than other words"),
-    ("Leaky prompt", "row made with news later than the forecast origin, only to reproduce a published setting"),
+    (
+        "Regret",
+        "reward an agent gave up against the best of a few fixed logics, picked afterwards; negative is a gain",
+    ),
+    (
+        "LUD",
+        "logic update degree: how far a logic moved in meaning, where a judge saw more than other words",
+    ),
+    (
+        "Leaky prompt",
+        "row made with news later than the forecast origin, only to reproduce a published setting",
+    ),
 )
 
 
@@ -72,7 +90,9 @@ def _verdict(inputs: ReportInputs) -> Section:
     found = verdicts(inputs)
     if not found:
         return Section(
-            anchor="verdict", title="What came out", body=paragraph("No scored forecast of CompEvo is among the rows.")
+            anchor="verdict",
+            title="What came out",
+            body=paragraph("No scored forecast of CompEvo is among the rows."),
         )
     return Section(anchor="verdict", title="What came out", body="".join(map(_verdict_html, found)))
 
@@ -151,7 +171,9 @@ def forecast_parts(inputs: ReportInputs) -> Section | None:
 def _runs(inputs: ReportInputs) -> list[Section]:
     return [
         Section(
-            anchor=f"{anchor}-{index}", title=f"{title}{f': {run.name}' if len(inputs.runs) > 1 else ''}", body=body
+            anchor=f"{anchor}-{index}",
+            title=f"{title}{f': {run.name}' if len(inputs.runs) > 1 else ''}",
+            body=body,
         )
         for index, run in enumerate(inputs.runs)
         for anchor, title, body in run_section.parts(run)
@@ -185,13 +207,20 @@ def _leakage(inputs: ReportInputs) -> Section | None:
     if not where and not inputs.checks:
         return None
     body = [
-        paragraph("The trained population, without any update, on windows later than everything it was trained on.")
+        paragraph(
+            "The trained population, without any update, on windows later than everything it was trained on."
+        )
     ]
-    body += [table_html(result_tables.headline(inputs.rows, dataset, subset)) for dataset, subset in where]
+    body += [
+        table_html(result_tables.headline(inputs.rows, dataset, subset))
+        for dataset, subset in where
+    ]
     body += _region_tables(inputs.rows, where)
     if inputs.checks:
         failed = sum(not passed for _, passed, _ in inputs.checks)
-        body.append(paragraph(f"{len(inputs.checks) - failed} of {len(inputs.checks)} checks passed."))
+        body.append(
+            paragraph(f"{len(inputs.checks) - failed} of {len(inputs.checks)} checks passed.")
+        )
         body.append(table_html(result_tables.checks(inputs.checks)))
     return Section(anchor="leakage", title="Leakage check", body="".join(body))
 
@@ -200,7 +229,9 @@ def _identity(inputs: ReportInputs) -> Section | None:
     if inputs.rows.is_empty():
         return None
     unread = (
-        paragraph(f"Files in the results folder that this page does not show: {', '.join(inputs.unread)}.")
+        paragraph(
+            f"Files in the results folder that this page does not show: {', '.join(inputs.unread)}."
+        )
         if inputs.unread
         else ""
     )
@@ -213,5 +244,7 @@ def _identity(inputs: ReportInputs) -> Section | None:
 
 
 def _glossary() -> Section:
-    items = "".join(f"<dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd>" for term, text in GLOSSARY)
+    items = "".join(
+        f"<dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd>" for term, text in GLOSSARY
+    )
     return Section(anchor="terms", title="How to read this", body=f"<dl>{items}</dl>")

@@ -36,9 +36,14 @@ class Table:
 
 def to_html(table: Table) -> str:
     """The table as HTML inside a scrollable region that keyboards reach."""
-    head = "".join(f'<th scope="col"{_side(table, i)}>{html.escape(name)}</th>' for i, name in enumerate(table.header))
+    head = "".join(
+        f'<th scope="col"{_side(table, i)}>{html.escape(name)}</th>'
+        for i, name in enumerate(table.header)
+    )
     body = "".join(_html_row(table, index, row) for index, row in enumerate(table.rows))
-    caption = f"<caption><span>{html.escape(table.caption)}</span></caption>" if table.caption else ""
+    caption = (
+        f"<caption><span>{html.escape(table.caption)}</span></caption>" if table.caption else ""
+    )
     label = html.escape(table.caption or "table", quote=True)
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
@@ -62,16 +67,28 @@ def _html_row(table: Table, index: int, row: Sequence[str]) -> str:
 
 
 def _side(table: Table, column: int) -> str:
-    names = [n for n, columns in (("text", table.text_columns), ("wrap", table.wrap_columns)) if column in columns]
+    names = [
+        n
+        for n, columns in (("text", table.text_columns), ("wrap", table.wrap_columns))
+        if column in columns
+    ]
     return f' class="{" ".join(names)}"' if names else ""
 
 
 def to_markdown(table: Table) -> str:
     """The table as GitHub Markdown; pipes and line ends in cells are neutralised."""
     lines = [_markdown_row(table.header)]
-    lines.append(_markdown_row(["---" if i in table.text_columns else "---:" for i in range(len(table.header))]))
+    lines.append(
+        _markdown_row(
+            ["---" if i in table.text_columns else "---:" for i in range(len(table.header))]
+        )
+    )
     for index, row in enumerate(table.rows):
-        lines.append(_markdown_row([f"**{cell}**" if (index, i) in table.best else cell for i, cell in enumerate(row)]))
+        lines.append(
+            _markdown_row(
+                [f"**{cell}**" if (index, i) in table.best else cell for i, cell in enumerate(row)]
+            )
+        )
     return "\n".join([*lines, *(f"\n{note}" for note in table.notes)])
 
 

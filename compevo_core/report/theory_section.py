@@ -49,10 +49,19 @@ def _growth(run: RunRecord) -> str:
     if not isinstance(fits, Mapping):
         return _paragraph("The growth of regret is fitted when the run ends; it has not ended.")
     last = run.rounds[-1]["regret"]
-    rows = [_row(f"agent {a}", last[a], fit, len(run.rounds)) for a, fit in enumerate(fits["agents"])]
+    rows = [
+        _row(f"agent {a}", last[a], fit, len(run.rounds)) for a, fit in enumerate(fits["agents"])
+    ]
     rows.append(_row("mean of agents", sum(last) / len(last), fits["mean"], len(run.rounds)))
     table = Table(
-        header=["Agent", "Regret at the end", "Exponent", "95 % interval", "Rounds used", "What it says"],
+        header=[
+            "Agent",
+            "Regret at the end",
+            "Exponent",
+            "95 % interval",
+            "Rounds used",
+            "What it says",
+        ],
         rows=rows,
         caption="Growth of regret against the best fixed logic",
         text_columns=frozenset({0, 5}),
@@ -64,7 +73,14 @@ def _growth(run: RunRecord) -> str:
 def _row(name: str, regret: float, fit: Mapping[str, Any], rounds: int) -> list[str]:
     interval = "" if fit["low"] is None else f"{fit['low']:.2f} to {fit['high']:.2f}"
     exponent = "" if fit["exponent"] is None else f"{fit['exponent']:.2f}"
-    return [name, number(regret), exponent, interval, f"{fit['n_used']} of {rounds}", growth_in_words(fit)]
+    return [
+        name,
+        number(regret),
+        exponent,
+        interval,
+        f"{fit['n_used']} of {rounds}",
+        growth_in_words(fit),
+    ]
 
 
 def growth_in_words(fit: Mapping[str, Any]) -> str:

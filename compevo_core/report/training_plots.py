@@ -31,7 +31,15 @@ def losses(run: RunRecord) -> Figure:
     title(left, "Loss terms")
     legend(left)
     _line(right, run, "loss_pred", label="train, this round's batch", color="#9fb6cf")
-    _line(right, run, "val_mae_scaled", label="validation MAE (scaled)", color=ACCENT, marker="o", markersize=3.5)
+    _line(
+        right,
+        run,
+        "val_mae_scaled",
+        label="validation MAE (scaled)",
+        color=ACCENT,
+        marker="o",
+        markersize=3.5,
+    )
     _line(
         right,
         run,
@@ -70,7 +78,11 @@ def policy(run: RunRecord) -> Figure:
     figure, cells = axes(1, 3, height=2.5, width=10.6)
     for axis, (key, name) in zip(
         cells,
-        (("kl", "KL to the reference"), ("clip_fraction", "Share clipped"), ("gradient_conflict", "Gradient cosine")),
+        (
+            ("kl", "KL to the reference"),
+            ("clip_fraction", "Share clipped"),
+            ("gradient_conflict", "Gradient cosine"),
+        ),
         strict=True,
     ):
         _line(axis, run, key, color=ACCENT)
@@ -91,7 +103,15 @@ def theory(run: RunRecord) -> Figure:
         _agents(regret, run, "regret")
         regret.axhline(0.0, color=INK, linewidth=0.8)
     else:
-        regret.text(0.5, 0.5, "not measured", ha="center", va="center", color=MUTED, transform=regret.transAxes)
+        regret.text(
+            0.5,
+            0.5,
+            "not measured",
+            ha="center",
+            va="center",
+            color=MUTED,
+            transform=regret.transAxes,
+        )
     title(regret, "Regret against the best fixed logic")
     for axis, key, name in ((margin, "gradient_margin", "Gradient-conflict margin"),
                             (norm, "grad_norm", "Gradient norm"),
@@ -113,9 +133,16 @@ def update_degree(run: RunRecord) -> Figure:
     figure, (distance, judged) = axes(1, 2, height=2.8, width=10.6)
     first = run.lud_rows[0]["judge"]
     rows = [row for row in run.lud_rows if row["judge"] == first]
-    for axis, key, style in ((distance, "delta", {}), (judged, "lud", {"marker": "o", "markersize": 3.5})):
+    for axis, key, style in (
+        (distance, "delta", {}),
+        (judged, "lud", {"marker": "o", "markersize": 3.5}),
+    ):
         for agent in range(run.agents):
-            points = [(row["round"], row[key]) for row in rows if row["agent"] == agent and row[key] is not None]
+            points = [
+                (row["round"], row[key])
+                for row in rows
+                if row["agent"] == agent and row[key] is not None
+            ]
             if points:
                 axis.plot(*zip(*points, strict=True), **(agent_style(agent) | style))
     title(distance, "Distance to the previous logic")
@@ -129,8 +156,10 @@ def has(run: RunRecord, key: str) -> bool:
     return any(value is not None for value in run.series(key))
 
 
-def _line(axis: Axes, run: RunRecord, key: str, **style: Any) -> None:  # noqa: ANN401 - passed on to matplotlib
-    points = [(n, v) for n, v in zip(run.series("round"), run.series(key), strict=True) if v is not None]
+def _line(axis: Axes, run: RunRecord, key: str, **style: Any) -> None:
+    points = [
+        (n, v) for n, v in zip(run.series("round"), run.series(key), strict=True) if v is not None
+    ]
     if points:
         axis.plot(*zip(*points, strict=True), **style)
 
@@ -138,7 +167,9 @@ def _line(axis: Axes, run: RunRecord, key: str, **style: Any) -> None:  # noqa: 
 def _agents(axis: Axes, run: RunRecord, key: str) -> None:
     values: Sequence[Sequence[float] | None] = run.series(key)
     for agent in range(run.agents):
-        points = [(n, v[agent]) for n, v in zip(run.series("round"), values, strict=True) if v is not None]
+        points = [
+            (n, v[agent]) for n, v in zip(run.series("round"), values, strict=True) if v is not None
+        ]
         if points:
             axis.plot(*zip(*points, strict=True), **agent_style(agent))
 

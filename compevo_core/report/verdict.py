@@ -37,7 +37,11 @@ class Verdict:
 
 def verdicts(inputs: ReportInputs) -> list[Verdict]:
     """One verdict for each configuration of CompEvo in each scope it was scored in."""
-    return [one for dataset, subset in scopes(pooled(inputs.rows)) for one in _in_scope(inputs, dataset, subset)]
+    return [
+        one
+        for dataset, subset in scopes(pooled(inputs.rows))
+        for one in _in_scope(inputs, dataset, subset)
+    ]
 
 
 def _in_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[Verdict]:
@@ -48,7 +52,11 @@ def _in_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[Verdi
     name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
     for row in own:
         priors = {"prior", inputs.prior_of(row["config_hash"])}
-        found = [_compare(row, rivals[rival], own_prior=rival in priors) for rival in RIVALS if rival in rivals]
+        found = [
+            _compare(row, rivals[rival], own_prior=rival in priors)
+            for rival in RIVALS
+            if rival in rivals
+        ]
         scope = name if len(own) == 1 else f"{name}, configuration {short(row['config_hash'])}"
         yield Verdict(scope=scope, summary=_summary(row, found), comparisons=found)
 
@@ -60,12 +68,18 @@ def _compare(own: Row, rival: Row, *, own_prior: bool) -> Comparison:
         if own_prior and rival["method"] != "prior"
         else _plain_name(rival)
     )
-    against = f"{with_unit(own['mae'], own['unit'])} against {with_unit(rival['mae'], rival['unit'])}"
+    against = (
+        f"{with_unit(own['mae'], own['unit'])} against {with_unit(rival['mae'], rival['unit'])}"
+    )
     if abs(gap) < TIE:
-        return Comparison(outcome="equal", own_prior=own_prior, sentence=f"Equals {name}: MAE {against}.")
+        return Comparison(
+            outcome="equal", own_prior=own_prior, sentence=f"Equals {name}: MAE {against}."
+        )
     if gap < 0:
         return Comparison(
-            outcome="better", own_prior=own_prior, sentence=f"Beats {name} by {-100 * gap:.1f} %: MAE {against}."
+            outcome="better",
+            own_prior=own_prior,
+            sentence=f"Beats {name} by {-100 * gap:.1f} %: MAE {against}.",
         )
     return Comparison(
         outcome="worse",

@@ -69,7 +69,10 @@ def column(name: str, values: Sequence[float | None]) -> list[str]:
         decimals = 3
     else:
         decimals = 1 if largest >= 100 or largest == 0 else max(2, 3 - floor(log10(largest)))
-    return [MISSING if value is None or not isfinite(value) else f"{value:,.{decimals}f}" for value in values]
+    return [
+        MISSING if value is None or not isfinite(value) else f"{value:,.{decimals}f}"
+        for value in values
+    ]
 
 
 def percent(share: float | None) -> str:
@@ -85,15 +88,6 @@ def with_unit(value: float | None, unit: str) -> str:
 def short(digest: str | None) -> str:
     """The first characters of a hash."""
     return digest[:10] if digest else MISSING
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as a reader says them."""
-    if seconds is None or seconds != seconds:
-        return MISSING
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def stamp(moment: datetime) -> str:

@@ -11,29 +11,35 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation import evaluate, write_rows
+from compevo_core.evaluation.result_rows import evaluate, write_rows
+from compevo_core.evaluation.scopes import test_scopes
+from compevo_core.evaluation.scoring import identity, load, predict
 from compevo_core.experiments.ablation import VARIANTS, variant
 from compevo_core.report.rows import ABLATION
-from compevo_core.windowset import WindowSet
-from compevo_pipeline.assets import show
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.assets.evaluation import describe
 from compevo_pipeline.assets.news import embeddings
 from compevo_pipeline.assets.training import GPU_POOL, TrainConfig, train_job
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.partitions import DATASETS, datasets
+from compevo_pipeline.provenance import commit
 from compevo_pipeline.resources import Launchers, Workspace
-from compevo_pipeline.runs import run_name
-from compevo_pipeline.scopes import test_scopes
-from compevo_pipeline.scoring import identity, load, predict
+from compevo_pipeline.storage.runs import run_name
 
 
 class AblationConfig(TrainConfig):
     """The budget every variant gets, and where it is scored."""
 
     variants: list[str] = Field(default=[], description="names of variants; empty: all six")
-    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
-    scopes: int = Field(default=1, description="how many of the data set's test scopes to score, in order; 0: all")
+    every: int = Field(
+        default=1,
+        description="score every n-th origin; the rows' subset says so where n is above 1",
+    )
+    scopes: int = Field(
+        default=1, description="how many of the data set's test scopes to score, in order; 0: all"
+    )
 
     def chosen(self) -> list[str]:
         """The variants to run.
@@ -44,7 +50,9 @@ class AblationConfig(TrainConfig):
         unknown = sorted(set(self.variants) - set(VARIANTS))
         if unknown:
             known = ", ".join(VARIANTS)
-            raise ConfigError(f"no variant {', '.join(unknown)}; known: {known}: correct the run config")
+            raise ConfigError(
+                f"no variant {', '.join(unknown)}; known: {known}: correct the run config"
+            )
         return self.variants or list(VARIANTS)
 
 
@@ -75,11 +83,19 @@ def variants(
             folder = run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
             jobs[name] = train_job(workspace, dataset, changed, folder, resume=config.resume)
         launchers.get(config.launcher, config.processes).launch(context, list(jobs.values()))
-        rows = [_score(context, config, workspace, windows, name, job.out) for name, job in jobs.items()]
+        rows = [
+            _score(context, config, workspace, windows, name, job.out) for name, job in jobs.items()
+        ]
         path = layout.results / f"ablation-{dataset}.csv"
         write_rows(path, pl.concat(rows))
-    budget = {"rounds": base.run.rounds, "batch_windows": base.run.batch_windows, "agents": base.population.agents}
-    return dg.MaterializeResult(metadata=describe(pl.concat(rows), path) | {"budget": show.counts(budget)})
+    budget = {
+        "rounds": base.run.rounds,
+        "batch_windows": base.run.batch_windows,
+        "agents": base.population.agents,
+    }
+    return dg.MaterializeResult(
+        metadata=describe(pl.concat(rows), path) | {"budget": show.counts(budget)}
+    )
 
 
 def _score(
@@ -95,7 +111,14 @@ def _score(
     for scope in test_scopes(windows, config.every)[: config.scopes or None]:
         context.log.info(f"scoring {name}")
         found = predict(forecaster, scope, context.log)
-        about = identity(forecaster, found, experiment=ABLATION, method=name, subset=scope.subset)
+        about = identity(
+            forecaster,
+            found,
+            experiment=ABLATION,
+            method=name,
+            subset=scope.subset,
+            commit=commit(),
+        )
         parts.append(evaluate(found.values, scope.windows, about, train=windows.split("train")))
     del forecaster
     gc.collect()  # the next backbone is loaded into the memory of this one

@@ -11,37 +11,66 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.evaluation import POOLED, evaluate, write_rows
-from compevo_core.newspool import NewsPool
-from compevo_core.report import keep_config, write_panels
-from compevo_core.windowset import WindowSet
-from compevo_pipeline.assets import show
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.panels import write_panels
+from compevo_core.evaluation.result_rows import POOLED, evaluate, write_rows
+from compevo_core.evaluation.scopes import read_forecasts, test_scopes, write_forecasts
+from compevo_core.evaluation.scoring import (
+    COMPEVO,
+    compare,
+    identity,
+    load,
+    panels,
+    predict,
+    score_baselines,
+)
+from compevo_core.report.inputs import keep_config
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.assets.training import GPU_POOL, compevo
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.partitions import DATASETS, datasets
+from compevo_pipeline.provenance import commit
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.runs import current
-from compevo_pipeline.scopes import read_forecasts, test_scopes, write_forecasts
-from compevo_pipeline.scoring import COMPEVO, compare, identity, load, panels, predict, score_baselines
 from compevo_pipeline.settings import Layout
+from compevo_pipeline.storage.runs import current
 
 EXPERIMENT = "test"
-SHOWN_COLUMNS = ("method", "subset", "n_windows", "mae", "rmse", "mape_pct", "wape_pct", "mase", "unit")
+SHOWN_COLUMNS = (
+    "method",
+    "subset",
+    "n_windows",
+    "mae",
+    "rmse",
+    "mape_pct",
+    "wape_pct",
+    "mase",
+    "unit",
+)
 
 
 class BaselineConfig(dg.Config):
     """How baselines are scored."""
 
-    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
+    every: int = Field(
+        default=1,
+        description="score every n-th origin; the rows' subset says so where n is above 1",
+    )
     seeds: int = Field(default=5, description="seeds of the methods that draw random numbers")
 
 
 class PopulationConfig(dg.Config):
     """How the population is scored."""
 
-    every: int = Field(default=1, description="score every n-th origin; give evaluation/baselines the same")
-    scopes: int = Field(default=0, description="how many of the data set's test scopes to score, in order; 0: all")
-    shown: int = Field(default=4, description="forecasts drawn in the report for each set of windows")
+    every: int = Field(
+        default=1, description="score every n-th origin; give evaluation/baselines the same"
+    )
+    scopes: int = Field(
+        default=0, description="how many of the data set's test scopes to score, in order; 0: all"
+    )
+    shown: int = Field(
+        default=4, description="forecasts drawn in the report for each set of windows"
+    )
 
 
 @dg.asset(
@@ -61,8 +90,16 @@ def baselines(
     with source_failures(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
         scopes = test_scopes(windows, config.every)
-        context.log.info(f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}")
-        rows, forecasts = score_baselines(windows.split("train"), scopes, experiment=EXPERIMENT, seeds=config.seeds)
+        context.log.info(
+            f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}"
+        )
+        rows, forecasts = score_baselines(
+            windows.split("train"),
+            scopes,
+            experiment=EXPERIMENT,
+            seeds=config.seeds,
+            commit=commit(),
+        )
         write_forecasts(forecast_file(layout, dataset), list(zip(scopes, forecasts, strict=True)))
         path = layout.results / f"baselines-{dataset}.csv"
         write_rows(path, rows)
@@ -96,7 +133,14 @@ def population(
         for scope in test_scopes(windows, config.every)[: config.scopes or None]:
             rivals = read_forecasts(forecast_file(layout, dataset), scope)
             found = predict(forecaster, scope, context.log)
-            about = identity(forecaster, found, experiment=EXPERIMENT, method=COMPEVO, subset=scope.subset)
+            about = identity(
+                forecaster,
+                found,
+                experiment=EXPERIMENT,
+                method=COMPEVO,
+                subset=scope.subset,
+                commit=commit(),
+            )
             rows.append(evaluate(found.values, scope.windows, about, train=windows.split("train")))
             paired += compare(scope, found.values, rivals)
             shown += panels(scope, found, rivals, news, config.shown)
@@ -115,8 +159,11 @@ def describe(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
     """Pooled errors as a table and bars."""
     pooled = rows.filter(pl.col("entity") == POOLED)
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib's Axes
-        labels = [f"{method}\n{subset}" for method, subset in pooled.select("method", "subset").iter_rows()]
+    def draw(axes: Any) -> None:
+        labels = [
+            f"{method}\n{subset}"
+            for method, subset in pooled.select("method", "subset").iter_rows()
+        ]
         axes.barh(range(len(labels)), pooled["mae"].to_numpy())
         axes.set_yticks(range(len(labels)), labels, fontsize=6)
         axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=8)

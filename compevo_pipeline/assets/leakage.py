@@ -2,7 +2,7 @@
 
 What belongs here: inference on 20 days of five regions between 2026-02-19 and 2026-03-30, beside simple forecasters and
 AEMO's own day-ahead forecast, and the blocking checks that nothing leaked and nothing changed. What does not: detectors
-(``compevo_core.leakage``), scoring (``scoring``).
+(``compevo_core.evaluation.leakage``), scoring (``scoring``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,25 +12,26 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.evaluation import evaluate, write_rows
-from compevo_core.leakage import (
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.leakage import (
     Violation,
     changed_files,
     folder_hashes,
     trained_on_or_after,
 )
-from compevo_core.report import keep_config
-from compevo_core.windowset import WindowSet
-from compevo_pipeline.assets import show
+from compevo_core.evaluation.result_rows import evaluate, write_rows
+from compevo_core.evaluation.scopes import Scope, thinned, write_forecasts
+from compevo_core.evaluation.scoring import COMPEVO, identity, load, predict, score_baselines
+from compevo_core.report.inputs import keep_config
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.assets.evaluation import describe
 from compevo_pipeline.assets.training import GPU_POOL
+from compevo_pipeline.checks.availability import late, wording
 from compevo_pipeline.failures import source_failures
-from compevo_pipeline.lateness import late, wording
 from compevo_pipeline.partitions import electricity_only
+from compevo_pipeline.provenance import commit
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.runs import current
-from compevo_pipeline.scopes import Scope, thinned, write_forecasts
-from compevo_pipeline.scoring import COMPEVO, identity, load, predict, score_baselines
+from compevo_pipeline.storage.runs import current
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
@@ -47,7 +48,10 @@ CHECKS = {
 class InferenceConfig(dg.Config):
     """How much is forecast."""
 
-    every: int = Field(default=1, description="score every n-th origin; the rows' subset says so where n is above 1")
+    every: int = Field(
+        default=1,
+        description="score every n-th origin; the rows' subset says so where n is above 1",
+    )
     seeds: int = Field(default=5, description="seeds of the baselines that draw random numbers")
 
 
@@ -64,7 +68,8 @@ class InferenceConfig(dg.Config):
     owners=show.OWNERS,
     pool=GPU_POOL,
     check_specs=[
-        dg.AssetCheckSpec(name, asset=KEY, blocking=True, description=about) for name, about in CHECKS.items()
+        dg.AssetCheckSpec(name, asset=KEY, blocking=True, description=about)
+        for name, about in CHECKS.items()
     ],
 )
 def inference_2026(
@@ -79,14 +84,24 @@ def inference_2026(
         forecaster = load(run, layout.news_pool)
         found = predict(forecaster, scope, context.log)
         train = windows.split("train")
-        about = identity(forecaster, found, experiment=EXPERIMENT, method=COMPEVO, subset=scope.subset)
+        about = identity(
+            forecaster,
+            found,
+            experiment=EXPERIMENT,
+            method=COMPEVO,
+            subset=scope.subset,
+            commit=commit(),
+        )
         own = evaluate(found.values, scope.windows, about, train=train)
-        rivals, (forecasts,) = score_baselines(train, [scope], experiment=EXPERIMENT, seeds=config.seeds)
+        rivals, (forecasts,) = score_baselines(
+            train, [scope], experiment=EXPERIMENT, seeds=config.seeds, commit=commit()
+        )
         rows, path = pl.concat([own, rivals]), layout.results / "leakage-2026.csv"
         write_rows(path, rows)
         keep_config(layout.results, forecaster.config)
         write_forecasts(
-            layout.root / "forecasts" / "leakage-2026.parquet", [(scope, {COMPEVO: found.values, **forecasts})]
+            layout.root / "forecasts" / "leakage-2026.parquet",
+            [(scope, {COMPEVO: found.values, **forecasts})],
         )
         leaks = {
             "artifact_unchanged": changed_files(before, folder_hashes(run / "model")),
@@ -95,14 +110,20 @@ def inference_2026(
             "every_window_scored": unscored(scope, rows),
         }
     record_checks(layout.results / "leakage-checks.csv", leaks)
-    facts = {"artifact_hash": forecaster.artifact_hash, "windows": len(scope.windows), "run_folder": show.path(run)}
+    facts = {
+        "artifact_hash": forecaster.artifact_hash,
+        "windows": len(scope.windows),
+        "run_folder": show.path(run),
+    }
     return dg.MaterializeResult(metadata=describe(rows, path) | facts, check_results=results(leaks))
 
 
 def too_new(windows: WindowSet, scope: Scope) -> list[Violation]:
     """Windows that training used and that reach the first origin of the scope."""
     first = min(view.origin_utc for view in scope.windows.views())
-    return trained_on_or_after(windows.split("train"), first) + trained_on_or_after(windows.split("val"), first)
+    return trained_on_or_after(windows.split("train"), first) + trained_on_or_after(
+        windows.split("val"), first
+    )
 
 
 def unscored(scope: Scope, rows: pl.DataFrame) -> list[Violation]:
@@ -118,7 +139,10 @@ def unscored(scope: Scope, rows: pl.DataFrame) -> list[Violation]:
 
 def record_checks(path: Path, leaks: Mapping[str, Sequence[Violation]]) -> None:
     """Leaves the outcome where the report reads it."""
-    rows = [{"check": CHECKS[name], "passed": not found, "detail": wording(found)} for name, found in leaks.items()]
+    rows = [
+        {"check": CHECKS[name], "passed": not found, "detail": wording(found)}
+        for name, found in leaks.items()
+    ]
     pl.DataFrame(rows).write_csv(path)
 
 
@@ -126,7 +150,10 @@ def results(leaks: Mapping[str, Sequence[Violation]]) -> list[dg.AssetCheckResul
     """Check results for Dagster."""
     return [
         dg.AssetCheckResult(
-            check_name=name, passed=not found, description=wording(found), metadata={"violations": len(found)}
+            check_name=name,
+            passed=not found,
+            description=wording(found),
+            metadata={"violations": len(found)},
         )
         for name, found in leaks.items()
     ]

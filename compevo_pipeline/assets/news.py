@@ -12,13 +12,13 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.config import RunConfig
-from compevo_core.newspool import NewsPool
-from compevo_pipeline.assets import show
+from compevo_core.data.news_pool import NewsPool
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.assets.series import IngestConfig, pick
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.feeds import FeedTable, Kind
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
 
 DUCKDB_POOL = "duckdb"
 NEWS = "news"
@@ -30,7 +30,8 @@ class EmbeddingConfig(dg.Config):
     """Which encoder embeds the articles."""
 
     encoder: str = Field(
-        default="", description="packaged:minilm, hashing, a folder or a hub id; empty: the training preset's"
+        default="",
+        description="packaged:minilm, hashing, a folder or a hub id; empty: the training preset's",
     )
 
 
@@ -59,7 +60,9 @@ def articles(
             for raw in raws:
                 series_store.keep_raw(raw)
             report = store.upsert_articles(frame)
-            context.log.info(f"{feed.name}: {len(raws)} files, {frame.height} articles, {report.added} new")
+            context.log.info(
+                f"{feed.name}: {len(raws)} files, {frame.height} articles, {report.added} new"
+            )
             found.append(
                 {
                     "feed": feed.name,
@@ -74,14 +77,20 @@ def articles(
 
 
 def _describe(workspace: Workspace, stored: pl.DataFrame, found: pl.DataFrame) -> dict[str, Any]:
-    months = stored.group_by(pl.col("available_at").dt.truncate("1mo").alias("month")).len().sort("month")
+    months = (
+        stored.group_by(pl.col("available_at").dt.truncate("1mo").alias("month"))
+        .len()
+        .sort("month")
+    )
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib's Axes
+    def draw(axes: Any) -> None:
         axes.bar(months["month"].to_numpy(), months["len"].to_numpy(), width=24)
         axes.set_ylabel("articles a month", fontsize=8)
         axes.tick_params(labelsize=7)
 
-    newest = stored.sort("available_at", descending=True).select("available_at", "title", "domain", "language")
+    newest = stored.sort("available_at", descending=True).select(
+        "available_at", "title", "domain", "language"
+    )
     return {
         "dagster/row_count": stored.height,
         "mode": workspace.data_mode.value,
@@ -105,7 +114,7 @@ def embeddings(
     context: dg.AssetExecutionContext, config: EmbeddingConfig, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
     """Embeds the articles that have no embedding of this encoder yet, then exports the pool."""
-    from compevo_core.encoder import load_encoder
+    from compevo_core.lm.encoder import load_encoder
 
     name = config.encoder or RunConfig.preset(workspace.preset).news.encoder
     store = workspace.news_store()
@@ -116,7 +125,9 @@ def embeddings(
         for start in range(0, len(ids), BATCH):
             vectors = encoder.encode(texts[start : start + BATCH])
             store.upsert_embeddings(name, ids[start : start + BATCH], vectors)
-            context.log.info(f"embedded {min(start + BATCH, len(ids))} of {len(ids)} articles with {name}")
+            context.log.info(
+                f"embedded {min(start + BATCH, len(ids))} of {len(ids)} articles with {name}"
+            )
     pool = _pool(store.read_articles(), *store.read_embeddings(name), name)
     pool.write(workspace.layout.news_pool)
     return dg.MaterializeResult(
@@ -130,10 +141,13 @@ def embeddings(
     )
 
 
-def _pool(stored: pl.DataFrame, ids: list[str], matrix: "np.ndarray[Any, np.dtype[np.float32]]", name: str) -> NewsPool:
+def _pool(
+    stored: pl.DataFrame, ids: list[str], matrix: "np.ndarray[Any, np.dtype[np.float32]]", name: str
+) -> NewsPool:
     """Articles and embeddings in one order."""
     order = pl.DataFrame(
-        {"article_id": ids, "_row": np.arange(len(ids))}, schema={"article_id": pl.String(), "_row": pl.Int64()}
+        {"article_id": ids, "_row": np.arange(len(ids))},
+        schema={"article_id": pl.String(), "_row": pl.Int64()},
     )
     joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
     rows = joined["_row"].to_numpy()

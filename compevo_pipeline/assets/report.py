@@ -7,12 +7,14 @@ from typing import Any
 
 import dagster as dg
 
-from compevo_core.report import headline_markdown, read_inputs, write_report
-from compevo_pipeline.assets import show
+from compevo_core.report.inputs import read_inputs
+from compevo_core.report.markdown import headline_markdown
+from compevo_core.report.page import write_report
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.runs import current, has_run
+from compevo_pipeline.storage.runs import current, has_run
 
 
 @dg.asset(
@@ -36,7 +38,9 @@ def site(
     layout = workspace.layout
     with source_failures(retry=False):
         runs = [current(layout, dataset) for dataset in DATASETS if has_run(layout, dataset)]
-        inputs = read_inputs(layout.results, runs, mode=workspace.data_mode.value, generated_at=clock())
+        inputs = read_inputs(
+            layout.results, runs, mode=workspace.data_mode.value, generated_at=clock()
+        )
         page = write_report(inputs, layout.report)
     context.log.info(f"report written to {page}")
     return dg.MaterializeResult(

@@ -12,12 +12,12 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.errors import ConfigError, SourceAbsent
-from compevo_pipeline.assets import show
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.feeds import Feed, FeedTable, Kind
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
 
 ABOUT = {
     "electricity": (
@@ -33,7 +33,9 @@ ABOUT = {
 class IngestConfig(dg.Config):
     """What to read."""
 
-    feeds: list[str] = Field(default=[], description="feeds to read; empty: all that exist in the run's mode")
+    feeds: list[str] = Field(
+        default=[], description="feeds to read; empty: all that exist in the run's mode"
+    )
 
 
 def series_asset(dataset: str) -> dg.AssetsDefinition:
@@ -57,7 +59,9 @@ def series_asset(dataset: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         with source_failures(attempt=context.retry_number, retry=workspace.data_mode is Mode.LIVE):
             chosen = pick(feeds[dataset], config.feeds, workspace.data_mode)
-            found = {feed.name: read_feed(context, workspace, feed, dataset, clock) for feed in chosen}
+            found = {
+                feed.name: read_feed(context, workspace, feed, dataset, clock) for feed in chosen
+            }
         return dg.MaterializeResult(metadata=describe(workspace, dataset, found))
 
     return _series
@@ -73,7 +77,9 @@ def pick(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> list[Feed]:
     unknown = sorted(set(names) - {feed.name for feed in feeds})
     if unknown:
         known = ", ".join(feed.name for feed in feeds)
-        raise ConfigError(f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration")
+        raise ConfigError(
+            f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration"
+        )
     found = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
     if not found:
         known = ", ".join(feed.name for feed in feeds)
@@ -101,7 +107,9 @@ def read_feed(
     return counts
 
 
-def describe(workspace: Workspace, dataset: str, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def describe(
+    workspace: Workspace, dataset: str, found: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Row counts, a preview, coverage by series and a plot."""
     frame = workspace.series_store().read(dataset)
     coverage = frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
@@ -112,7 +120,12 @@ def describe(workspace: Workspace, dataset: str, found: dict[str, dict[str, Any]
         pl.col("value").min().alias("lowest"),
         pl.col("value").max().alias("highest"),
     )
-    feeds = pl.DataFrame([{"feed": name, **{k: f"{v:,}" for k, v in counts.items()}} for name, counts in found.items()])
+    feeds = pl.DataFrame(
+        [
+            {"feed": name, **{k: f"{v:,}" for k, v in counts.items()}}
+            for name, counts in found.items()
+        ]
+    )
     return {
         "dagster/row_count": frame.height,
         "mode": workspace.data_mode.value,
@@ -129,10 +142,14 @@ def describe(workspace: Workspace, dataset: str, found: dict[str, dict[str, Any]
 def _plot(frame: pl.DataFrame, dataset: str) -> dg.MetadataValue[Any]:
     ids = frame["series_id"].unique(maintain_order=True).to_list()[:3]
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib's Axes
+    def draw(axes: Any) -> None:
         for name in ids:
-            part = frame.filter((pl.col("series_id") == name) & pl.col("value").is_not_null()).tail(336)
-            axes.plot(part["start_utc"].to_numpy(), part["value"].to_numpy(), linewidth=0.9, label=name)
+            part = frame.filter((pl.col("series_id") == name) & pl.col("value").is_not_null()).tail(
+                336
+            )
+            axes.plot(
+                part["start_utc"].to_numpy(), part["value"].to_numpy(), linewidth=0.9, label=name
+            )
         axes.legend(fontsize=7, frameon=False)
         axes.set_ylabel(frame["unit"][0] if frame.height else "", fontsize=8)
         axes.tick_params(labelsize=7)

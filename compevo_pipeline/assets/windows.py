@@ -1,6 +1,6 @@
 """``windows/<dataset>``: 48 values in, 48 out, aligned with the news that was out before each origin.
 
-What belongs here: handing stored frames to :func:`compevo_core.windows.build_windows` and writing what it returns.
+What belongs here: handing stored frames to :func:`compevo_core.data.build.build_windows` and writing what it returns.
 What does not: how windows are cut, where splits lie.
 """
 
@@ -10,12 +10,12 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.datasets import DATASETS as SPECS
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import DATASETS as SPECS
+from compevo_core.data.news import dedupe
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.news import dedupe
-from compevo_core.windows import build_windows
-from compevo_core.windowset import WindowSet
-from compevo_pipeline.assets import show
+from compevo_pipeline.assets import metadata as show
 from compevo_pipeline.failures import source_failures
 from compevo_pipeline.feeds import Kind
 from compevo_pipeline.partitions import DATASETS
@@ -28,7 +28,8 @@ class WindowConfig(dg.Config):
     """How windows meet the news."""
 
     news_cutoff: str = Field(
-        default="origin", description="origin; or horizon-end, which leaks as published prompts do and is marked so"
+        default="origin",
+        description="origin; or horizon-end, which leaks as published prompts do and is marked so",
     )
 
 
@@ -52,7 +53,9 @@ def windows_asset(dataset: str) -> dg.AssetsDefinition:
             found = cut(workspace, dataset, config.news_cutoff)
             found.write(workspace.layout.windows(dataset))
         context.log.info(f"{len(found)} windows of {dataset}, hash {found.hash[:16]}")
-        return dg.MaterializeResult(metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32]))
+        return dg.MaterializeResult(
+            metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32])
+        )
 
     return _windows
 
@@ -60,7 +63,9 @@ def windows_asset(dataset: str) -> dg.AssetsDefinition:
 def cut(workspace: Workspace, dataset: str, news_cutoff: str) -> WindowSet:
     """Builds the windows of a data set from what is stored."""
     if news_cutoff not in ("origin", "horizon-end"):
-        raise ConfigError(f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run config")
+        raise ConfigError(
+            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run config"
+        )
     tables = workspace.frame_store()
     return build_windows(
         SPECS[dataset],
@@ -111,18 +116,26 @@ def describe(workspace: Workspace, found: WindowSet) -> dict[str, Any]:
 def _plot(found: WindowSet) -> dg.MetadataValue[Any]:
     window = found[len(found) // 2]
 
-    def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib's Axes
+    def draw(axes: Any) -> None:
         axes.plot(range(-len(window.view.x), 0), window.view.x, label="input")
         axes.plot(range(len(window.y)), window.y, label="truth")
         if window.view.published is not None:
-            axes.plot(range(len(window.y)), window.view.published, "--", linewidth=0.9, label="published forecast")
+            axes.plot(
+                range(len(window.y)),
+                window.view.published,
+                "--",
+                linewidth=0.9,
+                label="published forecast",
+            )
         axes.axvline(0, color="grey", linewidth=0.7)
         axes.set_xlabel("steps from the origin", fontsize=8)
         axes.set_ylabel(window.view.unit, fontsize=8)
         axes.tick_params(labelsize=7)
         axes.legend(fontsize=7, frameon=False)
 
-    return show.plot(draw, f"{window.view.entity}, origin {window.view.origin_utc:%Y-%m-%d %H:%M} UTC")
+    return show.plot(
+        draw, f"{window.view.entity}, origin {window.view.origin_utc:%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def windows_assets() -> list[dg.AssetsDefinition]:

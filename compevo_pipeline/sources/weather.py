@@ -14,12 +14,25 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_core.data.series import COVARIATE_SCHEMA
 from compevo_core.errors import SourceAbsent
-from compevo_core.series import COVARIATE_SCHEMA
-from compevo_pipeline.sources.base import Clock, Mode, RawFile, archive_files, archive_raw, sample_raw
-from compevo_pipeline.sources.nem import LOCAL_ZONES
-from compevo_pipeline.sources.sample_world import SampleWorld
-from compevo_pipeline.sources.tables import read_table, refuse_duplicates, refuse_rows, to_number, to_stamp
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    Mode,
+    RawFile,
+    archive_files,
+    archive_raw,
+    sample_raw,
+)
+from compevo_pipeline.sources.common.nem import LOCAL_ZONES
+from compevo_pipeline.sources.common.sample_world import SampleWorld
+from compevo_pipeline.sources.common.tables import (
+    read_table,
+    refuse_duplicates,
+    refuse_rows,
+    to_number,
+    to_stamp,
+)
 
 SOURCE = "n2f_weather"
 FILE = "combined_weather_data.csv"
@@ -53,7 +66,9 @@ def raw_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Itera
             for path in archive_files(archive, "n2f_electricity", f"{FILE}*"):
                 yield archive_raw(path, path.parents[1], source=SOURCE, member=None, clock=clock)
         case Mode.LIVE:
-            raise SourceAbsent("the weather table has no live endpoint; use the archive or sample mode for weather")
+            raise SourceAbsent(
+                "the weather table has no live endpoint; use the archive or sample mode for weather"
+            )
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
@@ -62,22 +77,30 @@ def parse(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: header, date, state, number or repeat; names file, line and remedy.
     """
-    frame = to_number(raw, to_stamp(raw, read_table(raw, HEADER), "Date", ("%Y-%m-%d",)), *COLUMNS, empty=MISSING)
+    frame = to_number(
+        raw, to_stamp(raw, read_table(raw, HEADER), "Date", ("%Y-%m-%d",)), *COLUMNS, empty=MISSING
+    )
     states = {region.removesuffix("1"): region for region in LOCAL_ZONES}
     known = pl.col("State").is_in(list(states))
     refuse_rows(raw, frame, ~known, "State is {State!r}", f"expected one of {', '.join(states)}")
     refuse_duplicates(raw, frame, ["Date", "State"])
-    long = frame.unpivot(on=list(COLUMNS), index=["Date", "State"], variable_name="column").drop_nulls("value")
+    long = frame.unpivot(
+        on=list(COLUMNS), index=["Date", "State"], variable_name="column"
+    ).drop_nulls("value")
     lags = {key: lag for key, (_, lag) in COLUMNS.items()}
     long = long.with_columns(
         pl.col("State").replace_strict(states).alias("entity"),
-        pl.col("column").replace_strict({key: name for key, (name, _) in COLUMNS.items()}).alias("name"),
+        pl.col("column")
+        .replace_strict({key: name for key, (name, _) in COLUMNS.items()})
+        .alias("name"),
         pl.col("Date").dt.date().alias("valid_date"),
         (pl.col("Date") + pl.col("column").replace_strict(lags)).alias("local"),
         pl.lit(raw.label).alias("source"),
     )
     at = [
-        pl.when(pl.col("entity") == region).then(pl.col("local").dt.replace_time_zone(zone).dt.convert_time_zone("UTC"))
+        pl.when(pl.col("entity") == region).then(
+            pl.col("local").dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
+        )
         for region, zone in LOCAL_ZONES.items()
     ]
     long = long.with_columns(pl.coalesce(at).alias("available_at"))

@@ -7,18 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.config import RunConfig, describe
+from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
-from compevo_core.splits import FOLDS
 
 PAPER = {
-    "population.agents": 10, "population.rank": 16, "population.alpha": 32.0, "population.dropout": 0.05,
-    "grpo.group_size": 8, "grpo.kl": 0.04, "grpo.clip": 0.2, "optim.policy_lr": 1e-6, "optim.forecast_lr": 1e-4,
-    "optim.warmup_ratio": 0.03, "backbone.context_tokens": 4096, "selection.temperature": 0.5,
-    "objective.lambda_pg": 0.5, "objective.lambda_div": 0.1, "objective.lambda_prune": 0.01,
-    "evolution.temperature": 0.7, "run.epochs": 3, "run.batch_windows": 5, "population.exposed_peers": 2,
+    "population.agents": 10,
+    "population.rank": 16,
+    "population.alpha": 32.0,
+    "population.dropout": 0.05,
+    "grpo.group_size": 8,
+    "grpo.kl": 0.04,
+    "grpo.clip": 0.2,
+    "optim.policy_lr": 1e-6,
+    "optim.forecast_lr": 1e-4,
+    "optim.warmup_ratio": 0.03,
+    "backbone.context_tokens": 4096,
+    "selection.temperature": 0.5,
+    "objective.lambda_pg": 0.5,
+    "objective.lambda_div": 0.1,
+    "objective.lambda_prune": 0.01,
+    "evolution.temperature": 0.7,
+    "run.epochs": 3,
+    "run.batch_windows": 5,
+    "population.exposed_peers": 2,
 }
-PRESETS = sorted(p.name.removesuffix(".toml") for p in (resources.files("compevo_core") / "presets").iterdir()
-                 if p.name.endswith(".toml"))
+PRESETS = sorted(
+    p.name.removesuffix(".toml")
+    for p in (resources.files("compevo_core") / "presets").iterdir()
+    if p.name.endswith(".toml")
+)
 
 
 @pytest.mark.parametrize("source", ["defaults", "paper"])
@@ -35,25 +52,36 @@ def test_the_papers_five_validation_folds_are_the_default() -> None:
 
 def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
     config = RunConfig.preset("paper")
-    assert (config.forecast.decoder, config.forecast.prior, config.news.encoder) == ("text", "none", "BAAI/bge-m3")
+    assert (config.forecast.decoder, config.forecast.prior, config.news.encoder) == (
+        "text",
+        "none",
+        "BAAI/bge-m3",
+    )
     assert config.backbone.spec == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
-    assert sum(RunConfig.preset(other).hash == RunConfig.preset(name).hash for other in PRESETS) == 1
+    assert (
+        sum(RunConfig.preset(other).hash == RunConfig.preset(name).hash for other in PRESETS) == 1
+    )
 
 
-@pytest.mark.parametrize(("tree", "message"), [
-    ({"populations": {}}, "unknown section"),
-    ({"population": {"agent": 3}}, "unknown setting population.agent"),
-    ({"population": {"agents": 0}}, "below 1"),
-    ({"population": {"agents": "3"}}, "must be int"),
-    ({"population": {"agents": True}}, "must be int"),
-    ({"selection": {"ema": 1.0}}, "above"),
-    ({"forecast": {"decoder": "words"}}, "not one of head, text"),
-])
-def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree: dict[str, dict[str, object]], message: str) -> None:
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"populations": {}}, "unknown section"),
+        ({"population": {"agent": 3}}, "unknown setting population.agent"),
+        ({"population": {"agents": 0}}, "below 1"),
+        ({"population": {"agents": "3"}}, "must be int"),
+        ({"population": {"agents": True}}, "must be int"),
+        ({"selection": {"ema": 1.0}}, "above"),
+        ({"forecast": {"decoder": "words"}}, "not one of head, text"),
+    ],
+)
+def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(
+    tree: dict[str, dict[str, object]], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         RunConfig.from_mapping(tree)
 

@@ -5,23 +5,28 @@ import sys
 
 import dagster as dg
 import pytest
-from deployment import deploy
 
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.jobs import REFRESHED, run_config
 from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.deployment import deploy
 
 GRAPH = {
     "ablation/variants": {
         "news/embeddings",
         *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")),
     },
-    "evaluation/baselines": {f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")},
+    "evaluation/baselines": {
+        f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")
+    },
     "evaluation/test": {"evaluation/baselines", "models/compevo"},
     "evaluation/lud": {"models/compevo"},
     "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
-    "models/compevo": {"news/embeddings", *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic"))},
+    "models/compevo": {
+        "news/embeddings",
+        *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")),
+    },
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
     "report/site": {
@@ -32,9 +37,18 @@ GRAPH = {
         "leakage/inference_2026",
     },
     **{f"series/{d}": set() for d in ("electricity", "exchange", "bitcoin", "traffic")},
-    **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in ("electricity", "exchange", "bitcoin", "traffic")},
+    **{
+        f"windows/{d}": {f"series/{d}", "news/articles"}
+        for d in ("electricity", "exchange", "bitcoin", "traffic")
+    },
 }
-PARTITIONED = {"models/compevo", "evaluation/baselines", "evaluation/test", "evaluation/lud", "ablation/variants"}
+PARTITIONED = {
+    "models/compevo",
+    "evaluation/baselines",
+    "evaluation/test",
+    "evaluation/lud",
+    "ablation/variants",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +70,9 @@ def test_the_graph_is_the_designed_one(graph):
 
 
 def test_models_and_scores_are_partitioned_by_data_set_and_nothing_else_is(graph):
-    partitioned = {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned}
+    partitioned = {
+        key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
+    }
     assert partitioned == PARTITIONED
     keys = graph.get(dg.AssetKey(["models", "compevo"])).partitions_def.get_partition_keys()
     assert sorted(keys) == ["bitcoin", "electricity", "exchange", "traffic"]
@@ -71,7 +87,10 @@ def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
 
 def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
-    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles", "news/embeddings"}
+    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {
+        "news/articles",
+        "news/embeddings",
+    }
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
         "models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants", "leakage/inference_2026",
     }  # fmt: skip
@@ -79,13 +98,22 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
 
 def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
     blocking = {
-        (k.asset_key.to_user_string(), k.name) for k in graph.asset_check_keys if graph.get_check_spec(k).blocking
+        (k.asset_key.to_user_string(), k.name)
+        for k in graph.asset_check_keys
+        if graph.get_check_spec(k).blocking
     }
-    for name in ("artifact_unchanged", "nothing_late", "nothing_of_2026_in_training", "every_window_scored"):
+    for name in (
+        "artifact_unchanged",
+        "nothing_late",
+        "nothing_of_2026_in_training",
+        "every_window_scored",
+    ):
         assert ("leakage/inference_2026", name) in blocking
     for dataset in ("electricity", "exchange", "bitcoin", "traffic"):
         assert ("windows/" + dataset, "splits_disjoint") in blocking
-        assert {("series/" + dataset, n) for n in ("schema", "grid", "units", "duplicates", "ranges")} < blocking
+        assert {
+            ("series/" + dataset, n) for n in ("schema", "grid", "units", "duplicates", "ranges")
+        } < blocking
         assert ("series/" + dataset, "gaps") not in blocking
 
 
@@ -94,7 +122,10 @@ def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
     for name in ("demo", "full"):
         keys = defs.resolve_job_def(name).asset_layer.executable_asset_keys
         assert {key.to_user_string() for key in keys} == everything
-    refreshed = {k.to_user_string() for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys}
+    refreshed = {
+        k.to_user_string()
+        for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
+    }
     assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED}
     assert defs.resolve_job_def("refresh").partitions_def is None
 
@@ -109,11 +140,18 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
 
 def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
     schedule = defs.resolve_schedule_def("daily_refresh")
-    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 17 * * *", "Australia/Brisbane")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == (
+        "30 17 * * *",
+        "Australia/Brisbane",
+    )
 
 
 def test_loading_the_definitions_imports_no_heavy_library():
     heavy = "('torch', 'transformers', 'peft', 'great_expectations', 'sentence_transformers', 'matplotlib.pyplot')"
-    code = f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

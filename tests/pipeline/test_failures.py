@@ -12,7 +12,7 @@ from compevo_pipeline.failures import (
     source_failures,
     to_dagster,
 )
-from compevo_pipeline.sources.newsframe import EmptyNewsAnswer
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_an_answer_is_judged_by_its_content_too(status, kind, content, html_expe
 
 def test_every_source_error_of_the_family_has_a_policy():
     family = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
     ]
     assert len(family) > 8
     assert all(policy_of(kind("x")).verdict in Verdict for kind in family)
@@ -74,7 +76,10 @@ def test_only_transient_errors_are_retried():
 
 
 def test_waits_double_and_a_publishers_own_wish_is_honoured():
-    waits = [to_dagster(errors.SourceTransient("x"), attempt=attempt).seconds_to_wait for attempt in range(3)]
+    waits = [
+        to_dagster(errors.SourceTransient("x"), attempt=attempt).seconds_to_wait
+        for attempt in range(3)
+    ]
     assert waits == [60, 120, 240]
     assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
     assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
@@ -91,7 +96,9 @@ def test_a_torn_file_on_disk_is_not_retried():
     assert isinstance(to_dagster(errors.SourceTransient("truncated"), retry=False), dg.Failure)
 
 
-@pytest.mark.parametrize("kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift])
+@pytest.mark.parametrize(
+    "kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift]
+)
 def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
     with pytest.raises(dg.Failure) as caught, source_failures():
         raise kind("the file, line 3")
@@ -103,7 +110,7 @@ def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
 
 def test_errors_that_are_not_ours_are_left_alone():
     with pytest.raises(ZeroDivisionError), source_failures():
-        1 / 0  # noqa: B018
+        1 / 0
 
 
 def test_dagster_runs_a_permanently_failing_asset_exactly_once():

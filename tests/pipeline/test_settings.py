@@ -6,9 +6,9 @@ import pytest
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.runs import current, has_run, run_name, set_current
 from compevo_pipeline.settings import REPOSITORY, Layout, Settings, child_environment, process_rank
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.runs import current, has_run, run_name, set_current
 
 
 def test_the_defaults_are_sample_mode_below_the_repository():
@@ -20,10 +20,16 @@ def test_the_defaults_are_sample_mode_below_the_repository():
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
     settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
     assert settings.layout(Mode.SAMPLE).root == tmp_path / "sample"
-    assert settings.layout(Mode.ARCHIVE) == settings.layout(Mode.LIVE) == Layout(root=tmp_path / "real")
+    assert (
+        settings.layout(Mode.ARCHIVE)
+        == settings.layout(Mode.LIVE)
+        == Layout(root=tmp_path / "real")
+    )
 
 
-@pytest.mark.parametrize("env", [{"COMPEVO_MODE": "archive"}, {"COMPEVO_MODE": "archive", "COMPEVO_ARCHIVE": "/no"}])
+@pytest.mark.parametrize(
+    "env", [{"COMPEVO_MODE": "archive"}, {"COMPEVO_MODE": "archive", "COMPEVO_ARCHIVE": "/no"}]
+)
 def test_archive_mode_without_an_archive_says_what_to_set(env):
     with pytest.raises(ConfigError, match="COMPEVO_ARCHIVE"):
         Settings.from_environment(env)
@@ -67,9 +73,17 @@ def test_the_current_run_is_the_last_finished_one(tmp_path):
 
 
 def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the_settings():
-    env = {"COMPEVO_JUDGE_URL": "https://judge.example/v1", "COMPEVO_JUDGE_MODEL": "m", "COMPEVO_JUDGE_KEY": "s3cret"}
+    env = {
+        "COMPEVO_JUDGE_URL": "https://judge.example/v1",
+        "COMPEVO_JUDGE_MODEL": "m",
+        "COMPEVO_JUDGE_KEY": "s3cret",
+    }
     found = Settings.from_environment(env)
-    assert (found.judge.url, found.judge.model, found.judge.key) == ("https://judge.example/v1", "m", "s3cret")
+    assert (found.judge.url, found.judge.model, found.judge.key) == (
+        "https://judge.example/v1",
+        "m",
+        "s3cret",
+    )
     assert "s3cret" not in repr(found) and "s3cret" not in str(found.judge)
     assert Settings.from_environment({}).judge is None
 

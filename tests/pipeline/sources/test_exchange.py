@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from source_helpers import NOW, clock, raw
 
+from compevo_core.data.series import is_synthetic, regularise, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
-from compevo_core.series import is_synthetic, regularise, validate_series
 from compevo_pipeline.sources import exchange
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.sources import NOW, clock, raw
 
 ECB = """Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,
 2020-01-03,1.10,120,0.85,1.08,1.60,1.45,N/A,1.66,1.50,
@@ -37,7 +37,9 @@ def one(frame, series_id):
 
 def test_a_rate_is_pivoted_to_dollars_for_one_unit():
     frame = validate_series(ecb())
-    assert one(frame, "ECB/AUD")["value"].to_list() == pytest.approx([1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60])
+    assert one(frame, "ECB/AUD")["value"].to_list() == pytest.approx(
+        [1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60]
+    )
     assert one(frame, "ECB/EUR")["value"].to_list() == [1.11, 1.12, 1.10]
     assert one(frame, "ECB/JPY").row(0, named=True)["variable"] == "rate_usd_per_jpy"
 
@@ -164,13 +166,26 @@ def test_the_real_benchmark_has_567_interpolated_values(archive_dir):
 def test_the_real_panel_has_7588_rows(archive_dir):
     frame = exchange.parse_lstnet(exchange.lstnet_file(archive_dir, clock))
     assert frame.shape == (7588, 9)
-    assert frame.row(0)[1:] == (0.7855, 1.611, 0.861698, 0.634196, 0.211242, 0.006838, 0.593, 0.525486)
+    assert frame.row(0)[1:] == (
+        0.7855,
+        1.611,
+        0.861698,
+        0.634196,
+        0.211242,
+        0.006838,
+        0.593,
+        0.525486,
+    )
 
 
 def test_ecb_and_benchmark_agree_on_quoted_days(archive_dir):
     files = exchange.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     frame = pl.concat(exchange.parse(file) for file in files)
-    both = one(frame, "ECB/AUD").join(one(frame, "N2F/AUD"), on="start_utc", suffix="_n2f").drop_nulls("value_n2f")
+    both = (
+        one(frame, "ECB/AUD")
+        .join(one(frame, "N2F/AUD"), on="start_utc", suffix="_n2f")
+        .drop_nulls("value_n2f")
+    )
     gap = (both["value"] - both["value_n2f"]).abs()
     assert both.height > 1200
     assert gap.median() < 0.003

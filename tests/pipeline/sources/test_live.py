@@ -6,13 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import responses
-from source_helpers import clock
 
+from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceBlocked, SourceRejected
-from compevo_core.series import validate_series
-from compevo_pipeline.sources import bitinfocharts, exchange, gdelt, gdelt_sample, live
-from compevo_pipeline.sources.gdelt_lists import SAFE_ROOT
-from compevo_pipeline.sources.http import Client
+from compevo_pipeline.sources import exchange, live
+from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.gdelt import sample as gdelt_sample
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
+from tests.support.sources import clock
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STAMP = "%Y%m%d%H%M%S"
@@ -20,13 +23,17 @@ STAMP = "%Y%m%d%H%M%S"
 
 @pytest.fixture
 def client():
-    return Client(user_agent="compevo-tests", clock=clock, monotonic=lambda: 0.0, sleep=lambda _: None)
+    return Client(
+        user_agent="compevo-tests", clock=clock, monotonic=lambda: 0.0, sleep=lambda _: None
+    )
 
 
 @responses.activate
 def test_the_ecb_file_is_fetched_and_parsed(client):
     packed = io.BytesIO()
-    columns = "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-03-02,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+    columns = (
+        "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-03-02,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+    )
     with zipfile.ZipFile(packed, "w") as bundle:
         bundle.writestr("eurofxref-hist.csv", columns)
     responses.get(exchange.ECB_URL, body=packed.getvalue(), content_type="application/zip")
@@ -39,14 +46,20 @@ def test_the_ecb_file_is_fetched_and_parsed(client):
 @responses.activate
 def test_chart_pages_are_fetched_one_by_one_and_parsed(client):
     page = '<html>[[new Date("2026/03/01"),5],[new Date("2026/03/02"),1]]</html>'
-    responses.get("https://bitinfocharts.com/comparison/price-btc.html", body=page, content_type="text/html")
+    responses.get(
+        "https://bitinfocharts.com/comparison/price-btc.html", body=page, content_type="text/html"
+    )
     (file,) = live.bitinfocharts(client, ["price"])
     assert bitinfocharts.parse(file)["value"].to_list() == [5.0]
 
 
 @responses.activate
 def test_a_bot_wall_stops_the_chart_pages_at_the_first(client):
-    responses.get("https://bitinfocharts.com/comparison/price-btc.html", status=403, body="<html>captcha</html>")
+    responses.get(
+        "https://bitinfocharts.com/comparison/price-btc.html",
+        status=403,
+        body="<html>captcha</html>",
+    )
     with pytest.raises(SourceBlocked):
         list(live.bitinfocharts(client, ["price", "tweets"]))
     assert len(responses.calls) == 1
@@ -58,16 +71,26 @@ def doc_server(every):
     def answer(request):
         asked = parse_qs(urlsplit(request.url).query)
         start, end = (
-            datetime.strptime(asked[key][0], STAMP).replace(tzinfo=UTC) for key in ("startdatetime", "enddatetime")
+            datetime.strptime(asked[key][0], STAMP).replace(tzinfo=UTC)
+            for key in ("startdatetime", "enddatetime")
         )
         stamps = [
-            start + timedelta(minutes=minute) for minute in range(0, int((end - start).total_seconds() // 60), every)
+            start + timedelta(minutes=minute)
+            for minute in range(0, int((end - start).total_seconds() // 60), every)
         ]
         articles = [
-            {"url": f"https://example.org/{at:{STAMP}}", "title": f"Story {at}", "seendate": f"{at:%Y%m%dT%H%M%SZ}"}
+            {
+                "url": f"https://example.org/{at:{STAMP}}",
+                "title": f"Story {at}",
+                "seendate": f"{at:%Y%m%dT%H%M%SZ}",
+            }
             for at in stamps[: live.DOC_CAP]
         ]
-        return 200, {"Content-Type": "application/json"}, json.dumps({"articles": articles} if articles else {})
+        return (
+            200,
+            {"Content-Type": "application/json"},
+            json.dumps({"articles": articles} if articles else {}),
+        )
 
     responses.add_callback(responses.GET, live.DOC_URL, callback=answer)
 
@@ -75,13 +98,21 @@ def doc_server(every):
 @responses.activate
 def test_a_cut_answer_is_halved_until_every_article_is_there(client):
     doc_server(every=5)
-    files = list(live.gdelt_doc(client, "(heatwave OR storm) sourcecountry:AS", START, START + timedelta(days=2)))
+    files = list(
+        live.gdelt_doc(
+            client, "(heatwave OR storm) sourcecountry:AS", START, START + timedelta(days=2)
+        )
+    )
     frame, report = gdelt.collect(files)
     assert frame.height == 2 * 24 * 12
     assert len(files) == 4
     assert report.records == frame.height
     asked = parse_qs(urlsplit(responses.calls[0].request.url).query)
-    assert (asked["mode"], asked["maxrecords"], asked["enddatetime"]) == (["artlist"], ["250"], ["20260303000000"])
+    assert (asked["mode"], asked["maxrecords"], asked["enddatetime"]) == (
+        ["artlist"],
+        ["250"],
+        ["20260303000000"],
+    )
 
 
 @responses.activate
@@ -101,7 +132,9 @@ def test_an_empty_answer_is_handed_on_to_be_counted(client):
 
 @responses.activate
 def test_a_refused_query_is_not_asked_again(client):
-    responses.get(live.DOC_URL, body="Your query was too short or too long.", content_type="text/html")
+    responses.get(
+        live.DOC_URL, body="Your query was too short or too long.", content_type="text/html"
+    )
     with pytest.raises(SourceRejected, match="too short"):
         list(live.gdelt_doc(client, "x", START, START + timedelta(hours=1)))
     assert len(responses.calls) == 1
@@ -110,7 +143,11 @@ def test_a_refused_query_is_not_asked_again(client):
 @responses.activate
 def test_a_quarter_hour_without_a_gkg_file_is_reported_as_absent(client):
     content = dict(gdelt_sample.files())["20260302040000.gkg.csv.zip"]
-    responses.get(f"{SAFE_ROOT}/gdeltv2/20260301000000.gkg.csv.zip", body=content, content_type="application/zip")
+    responses.get(
+        f"{SAFE_ROOT}/gdeltv2/20260301000000.gkg.csv.zip",
+        body=content,
+        content_type="application/zip",
+    )
     responses.get(f"{SAFE_ROOT}/gdeltv2/20260301001500.gkg.csv.zip", status=404)
     fetched = live.gdelt_gkg(client, START, START + timedelta(minutes=30))
     assert fetched.absent == ["20260301001500.gkg.csv.zip"]
@@ -122,7 +159,9 @@ def test_gal_files_are_found_at_any_of_their_minutes(client):
     content = dict(gdelt_sample.files())["20260301031600.gal.json.gz"]
     for minute in live.GAL_OFFSETS:
         url = f"{SAFE_ROOT}/gdeltv3/gal/2026030100{minute:02d}00.gal.json.gz"
-        responses.get(url, body=content, status=200) if minute in {1, 6} else responses.get(url, status=403)
+        responses.get(url, body=content, status=200) if minute in {1, 6} else responses.get(
+            url, status=403
+        )
     fetched = live.gdelt_gal(client, START, START + timedelta(minutes=15))
     assert [file.name[10:12] for file in fetched.files] == ["01", "06"]
     assert len(fetched.absent) == 6

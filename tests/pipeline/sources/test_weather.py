@@ -2,19 +2,21 @@ from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pytest
-from source_helpers import clock, raw
 
+from compevo_core.data.series import is_synthetic
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_core.series import is_synthetic
 from compevo_pipeline.sources import weather
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.sources import clock, raw
 
 HEADER = ",".join(weather.HEADER)
 ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"
 
 
 def parse(*rows, header=HEADER):
-    return weather.parse(raw("combined_weather_data.csv", "\r\n".join([header, *rows]) + "\r\n", weather.SOURCE))
+    return weather.parse(
+        raw("combined_weather_data.csv", "\r\n".join([header, *rows]) + "\r\n", weather.SOURCE)
+    )
 
 
 def at(frame, name):
@@ -32,7 +34,9 @@ def test_a_days_readings_are_known_that_evening_and_its_extremes_the_next_mornin
 
 
 def test_local_time_is_each_states_own():
-    frame = parse(ROW, ROW.replace("NSW", "QLD"), ROW.replace("NSW", "SA"), ROW.replace("2020-01", "2020-07"))
+    frame = parse(
+        ROW, ROW.replace("NSW", "QLD"), ROW.replace("NSW", "SA"), ROW.replace("2020-01", "2020-07")
+    )
     found = frame.filter(name="afternoon_temp_k").select("entity", "available_at").rows()
     hours = {(entity, stamp.month): stamp.hour + stamp.minute / 60 for entity, stamp in found}
     assert hours == {("NSW1", 1): 7.0, ("QLD1", 1): 8.0, ("SA1", 1): 7.5, ("NSW1", 7): 8.0}
@@ -46,7 +50,11 @@ def test_no_value_of_a_day_is_available_before_that_day_is_over_or_nearly_so():
 
 def test_a_missing_value_has_no_row():
     frame = parse("2020-01-15,NSW,294.17,,NA,83.0,1007.0,294.78,295.96,NA")
-    assert set(frame["name"]) == set(parse(ROW)["name"]) - {"max_temp_k", "max_wind_m_s", "precipitation_mm"}
+    assert set(frame["name"]) == set(parse(ROW)["name"]) - {
+        "max_temp_k",
+        "max_wind_m_s",
+        "precipitation_mm",
+    }
 
 
 @pytest.mark.parametrize(

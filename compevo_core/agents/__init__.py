@@ -1,0 +1,1 @@
+"""Agents: prompts, answers, logics, selection and the policy terms of the method (paper 4)."""

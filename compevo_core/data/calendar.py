@@ -1,0 +1,110 @@
+"""What the calendar says of a window, all of it known before the origin (design 3).
+
+What belongs here: local weekday and public holidays of the first target day and of the day before it.
+What does not: learned seasonality, prompts. Regions keep local time for people (daylight saving included), though
+the electricity market's clock does not change.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+import holidays
+
+from compevo_core.errors import DataError
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where people of a series live: time zone and the public holidays they keep ("" where none apply)."""
+
+    timezone: str
+    country: str = ""
+    subdivision: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """Local facts of the target day (the day of the first target steps) and of the day before.
+
+    Weekdays count from Monday = 0; a holiday is its English name or ""; ``day_of_year`` starts at 1.
+    """
+
+    target_date: date
+    target_weekday: int
+    target_holiday: str
+    previous_weekday: int
+    previous_holiday: str
+    day_of_year: int
+    timezone: str
+
+    @property
+    def target_weekday_name(self) -> str:
+        """English name of the target day's weekday."""
+        return _WEEKDAYS[self.target_weekday]
+
+    @property
+    def previous_weekday_name(self) -> str:
+        """English name of the weekday before the target day."""
+        return _WEEKDAYS[self.previous_weekday]
+
+    @property
+    def target_is_day_off(self) -> bool:
+        """Weekend or public holiday."""
+        return self.target_weekday >= 5 or bool(self.target_holiday)
+
+    @property
+    def previous_is_day_off(self) -> bool:
+        """Whether the day before the target day is a weekend day or a public holiday."""
+        return self.previous_weekday >= 5 or bool(self.previous_holiday)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; :meth:`from_dict` reads it back."""
+        return asdict(self) | {"target_date": self.target_date.isoformat()}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Self:
+        """Read what :meth:`as_dict` wrote."""
+        return cls(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
+
+
+@lru_cache(maxsize=256)
+def _holidays(country: str, subdivision: str, year: int) -> holidays.HolidayBase:
+    try:
+        return holidays.country_holidays(country, subdiv=subdivision or None, years=year)
+    except NotImplementedError as error:
+        raise DataError(f"no holiday calendar for {country!r} {subdivision!r}: {error}") from error
+
+
+def holiday_name(day: date, place: Place) -> str:
+    """English name of the public holiday on ``day``, or ""."""
+    if not place.country:
+        return ""
+    return str(_holidays(place.country, place.subdivision, day.year).get(day) or "")
+
+
+def calendar_for(
+    origin_utc: datetime, place: Place, day_length: timedelta = timedelta(days=1)
+) -> Calendar:
+    """Calendar of the window whose first target interval starts at ``origin_utc``.
+
+    The target day is the local date in the middle of the first ``day_length`` of the horizon, so that a market day
+    which starts at 23:30 or 01:00 local time is still called by the date it covers.
+    """
+    if origin_utc.tzinfo is None:
+        raise DataError(f"origin {origin_utc} has no time zone; give an aware UTC datetime")
+    target = (origin_utc + day_length / 2).astimezone(ZoneInfo(place.timezone)).date()
+    before = target - timedelta(days=1)
+    return Calendar(
+        target_date=target,
+        target_weekday=target.weekday(),
+        target_holiday=holiday_name(target, place),
+        previous_weekday=before.weekday(),
+        previous_holiday=holiday_name(before, place),
+        day_of_year=target.timetuple().tm_yday,
+        timezone=place.timezone,
+    )

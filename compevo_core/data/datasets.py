@@ -1,0 +1,173 @@
+"""The four data sets: grid, series, places, split plan and news rule (design 3).
+
+What belongs here: declarations. What does not: code that reads or cuts data. Changing a value here changes the
+manifest hash of the windows, and so the identity of every result row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from compevo_core.data.calendar import Place
+from compevo_core.data.splits import DaySubset, Span
+from compevo_core.errors import ConfigError
+
+_NEM_OFFSET = timedelta(hours=10)
+_UTC_OFFSET = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSpec:
+    """How windows of one data set are cut.
+
+    ``series`` maps a pattern of ``series_id`` (one group: the entity) to an entity name ("" takes the group). Where
+    several patterns give one entity and no dated spans apply, the first pattern with data wins; the others are
+    listed in the manifest as unused. ``market_offset`` is the fixed clock that starts target days. ``mape_threshold``
+    is in the series' unit: smaller truths are left out of MAPE and counted.
+    """
+
+    name: str
+    variable: str
+    step: timedelta
+    stride_steps: int
+    series: tuple[tuple[str, str], ...]
+    places: Mapping[str, Place]
+    default_place: Place
+    market_offset: timedelta = _UTC_OFFSET
+    align_to_market_day: bool = False
+    spans: tuple[Span, ...] = ()
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    first_day: date | None = None
+    last_day: date | None = None
+    max_fill_steps: int = 0
+    max_filled_inputs: int = 0
+    covariate_days: int = 2
+    news_lookback: timedelta = timedelta(days=7)
+    news_limit: int = 64
+    keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mape_threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check bounds before any work starts."""
+        if self.stride_steps < 1 or self.step <= timedelta(0):
+            raise ConfigError(
+                f"{self.name}: step {self.step} and stride {self.stride_steps} must be above zero"
+            )
+        if abs(sum(self.fractions) - 1) > 1e-9 or min(self.fractions) <= 0:
+            raise ConfigError(
+                f"{self.name}: fractions {self.fractions} must be positive and add up to 1"
+            )
+
+    def place(self, entity: str) -> Place:
+        """Where an entity's people live."""
+        return self.places.get(entity, self.default_place)
+
+
+def _region(timezone: str, subdivision: str) -> Place:
+    return Place(timezone=timezone, country="AU", subdivision=subdivision)
+
+
+NEM_PLACES: dict[str, Place] = {
+    "NSW1": _region("Australia/Sydney", "NSW"),
+    "QLD1": _region("Australia/Brisbane", "QLD"),
+    "SA1": _region("Australia/Adelaide", "SA"),
+    "TAS1": _region("Australia/Hobart", "TAS"),
+    "VIC1": _region("Australia/Melbourne", "VIC"),
+}
+
+ELECTRICITY = DatasetSpec(
+    name="electricity",
+    variable="demand_mw",
+    step=timedelta(minutes=30),
+    stride_steps=48,
+    series=((r"^AEMO/(?:HISTDEMAND|TOTALDEMAND|OPERATIONAL_DEMAND)/([A-Z]+1)$", ""),),
+    places=NEM_PLACES,
+    default_place=NEM_PLACES["NSW1"],
+    market_offset=_NEM_OFFSET,
+    align_to_market_day=True,
+    spans=(
+        Span(
+            split="train",
+            series_pattern=r"^AEMO/HISTDEMAND/",
+            first_day=date(2018, 12, 1),
+            last_day=date(2019, 12, 31),
+        ),
+        Span(
+            split="val",
+            series_pattern=r"^AEMO/TOTALDEMAND/",
+            first_day=date(2020, 1, 1),
+            last_day=date(2020, 12, 31),
+        ),
+        Span(
+            split="test",
+            series_pattern=r"^AEMO/TOTALDEMAND/",
+            first_day=date(2021, 1, 1),
+            last_day=date(2021, 12, 31),
+            subsets=(DaySubset(name="aemo-2021", first_day=date(2021, 1, 1), every=1, count=365),),
+        ),
+        Span(
+            split="inference",
+            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
+            first_day=date(2026, 2, 19),
+            last_day=date(2026, 3, 30),
+            subsets=(
+                DaySubset(
+                    name="inference-2026-100", first_day=date(2026, 2, 19), every=2, count=20
+                ),
+                DaySubset(
+                    name="inference-2026-200", first_day=date(2026, 2, 19), every=1, count=40
+                ),
+            ),
+        ),
+    ),
+    max_fill_steps=12,
+    max_filled_inputs=12,
+    mape_threshold=1.0,
+)
+
+EXCHANGE = DatasetSpec(
+    name="exchange",
+    variable="rate_usd_per_aud",
+    step=timedelta(days=1),
+    stride_steps=1,
+    series=((r"^N2F/(AUD)$", ""), (r"^ECB/(AUD)$", "")),
+    places={},
+    default_place=Place(timezone="Australia/Sydney", country="AU", subdivision="NSW"),
+    first_day=date(2019, 1, 1),
+    last_day=date(2022, 12, 30),
+    max_fill_steps=6,
+    max_filled_inputs=24,
+    mape_threshold=1e-6,
+)
+
+BITCOIN = DatasetSpec(
+    name="bitcoin",
+    variable="price_usd",
+    step=timedelta(days=1),
+    stride_steps=1,
+    series=((r"^BITINFOCHARTS/price$", "BTC"),),
+    places={},
+    default_place=Place(timezone="UTC"),
+    first_day=date(2019, 1, 14),
+    last_day=date(2021, 5, 20),
+    max_fill_steps=3,
+    max_filled_inputs=12,
+    mape_threshold=1e-6,
+)
+
+TRAFFIC = DatasetSpec(
+    name="traffic",
+    variable="occupancy",
+    step=timedelta(hours=1),
+    stride_steps=24,
+    series=((r"^PEMS862/(.+)$", ""), (r"^PEMS/(.+)$", "")),
+    places={},
+    default_place=Place(timezone="America/Los_Angeles", country="US", subdivision="CA"),
+    max_fill_steps=3,
+    max_filled_inputs=6,
+    mape_threshold=1e-3,
+)
+
+DATASETS: dict[str, DatasetSpec] = {
+    spec.name: spec for spec in (ELECTRICITY, EXCHANGE, BITCOIN, TRAFFIC)
+}

@@ -1,0 +1,1 @@
+"""Instruments that watch a training and change nothing in it (paper, appendix B)."""

@@ -1,0 +1,1 @@
+"""Scopes, scores, result rows, paired tests and leakage detectors."""

@@ -1,0 +1,1 @@
+"""The shared language model: backbone, encoders, packed prompts, attention and stacked LoRA adapters."""

@@ -1,0 +1,1 @@
+"""Logic Update Degree: how far the agents' logics moved, as distances and judges see it (paper 5.1, F)."""

@@ -1,0 +1,1 @@
+"""One training: prior, rounds, checkpoints and the sealed model."""

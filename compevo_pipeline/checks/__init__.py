@@ -1,0 +1,1 @@
+"""Asset checks: Great Expectations suites, freshness, availability and leakage."""

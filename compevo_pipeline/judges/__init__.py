@@ -1,0 +1,1 @@
+"""Judges of logic updates and their transport to an endpoint."""

@@ -1,0 +1,128 @@
+"""HTTP to an OpenAI-compatible chat endpoint, for ``compevo_core.lud.judge.EndpointJudge``.
+
+What belongs here: one POST with a time limit, and what each failure means.
+What does not: prompts and answers (``compevo_core.lud.judge``), retries (the caller's), reading the environment: address
+and key come from ``settings``. The key travels in one header, to one host, over TLS or to this machine only; it is in
+no error message.
+"""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from compevo_core.errors import (
+    ConfigError,
+    SchemaDrift,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
+from compevo_core.lud.judge import Transport
+
+TIMEOUT_SECONDS = 60.0
+MAX_REPLY_BYTES = 1_000_000
+
+_TRANSIENT = frozenset({408, 409, 425, 429})
+_BLOCKED = frozenset({401, 402, 403})
+
+
+def endpoint_transport(
+    base_url: str,
+    *,
+    api_key: str | None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    session: requests.Session | None = None,
+) -> Transport:
+    """A callable that posts a body to ``<base_url>/chat/completions`` and returns the JSON answer.
+
+    Raises (the callable):
+        SourceTransient: no connection, time out, 408, 409, 425, 429 or 5xx; worth another try.
+        SourceBlocked: 401, 402 or 403; the key is missing, wrong or out of credit.
+        SourceRejected: any other status, redirects included.
+        SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
+    """
+    _check_address(base_url, has_key=bool(api_key))
+    url = f"{base_url.rstrip('/')}/chat/completions"
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    http = session or requests.Session()
+
+    def post(body: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            # A redirect would carry the key to another host or turn the POST into a GET.
+            with http.post(
+                url,
+                json=dict(body),
+                headers=headers,
+                timeout=timeout_seconds,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                _check_status(url, response.status_code)
+                return _json_object(url, response)
+        except (
+            requests.ConnectionError,
+            requests.Timeout,
+            requests.exceptions.ChunkedEncodingError,
+        ) as error:
+            raise SourceTransient(
+                f"{url}: {type(error).__name__}; is the judge up? try again later"
+            ) from error
+
+    return post
+
+
+def _check_address(base_url: str, *, has_key: bool) -> None:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ConfigError(
+            "the judge's address must be http(s)://host[:port]/path without user, password or query"
+        )
+    if has_key and parts.scheme == "http" and not _is_local(parts.hostname):
+        raise ConfigError(
+            f"refusing to send the judge's key to {parts.hostname} in clear: use https"
+        )
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_status(url: str, status: int) -> None:
+    if status in _TRANSIENT or status >= 500:
+        raise SourceTransient(f"{url}: status {status}; try again later")
+    if status in _BLOCKED:
+        raise SourceBlocked(
+            f"{url}: status {status}; check the judge's key and credit in the settings"
+        )
+    if status != 200:
+        raise SourceRejected(
+            f"{url}: status {status}; check the judge's address and model name in the settings"
+        )
+
+
+def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
+    content = bytearray()
+    for chunk in response.iter_content(65_536):
+        content += chunk
+        if len(content) > MAX_REPLY_BYTES:
+            raise SchemaDrift(
+                f"{url}: more than {MAX_REPLY_BYTES} bytes; a verdict is a few: check the endpoint"
+            )
+    try:
+        answer = json.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{url}: status 200 but not JSON; is this an OpenAI-compatible endpoint?"
+        ) from error
+    if not isinstance(answer, dict):
+        raise SchemaDrift(f"{url}: JSON, but not an object; is this an OpenAI-compatible endpoint?")
+    return answer

@@ -1,0 +1,1 @@
+"""Where a training runs: a process, torchrun or Kubernetes; and how it reports its progress."""

@@ -1,0 +1,1 @@
+"""AEMO, the Australian Energy Market Operator: prices, demand, forecasts."""

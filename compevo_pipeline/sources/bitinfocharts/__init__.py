@@ -1,0 +1,1 @@
+"""BitInfoCharts: daily Bitcoin metrics."""

@@ -1,0 +1,1 @@
+"""What every source shares: modes, raw files, HTTP, tables, article frames."""

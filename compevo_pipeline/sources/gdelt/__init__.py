@@ -1,0 +1,1 @@
+"""GDELT: news articles, from bulk files and the document API."""

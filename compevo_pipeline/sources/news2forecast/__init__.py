@@ -1,0 +1,1 @@
+"""The News2Forecast benchmark: published prompts, series and news."""

@@ -1,0 +1,1 @@
+"""Caltrans PeMS: station-hour traffic, and the 862-sensor benchmark table."""

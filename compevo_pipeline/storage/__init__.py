@@ -1,0 +1,1 @@
+"""Series, frames, news and run folders on disk."""

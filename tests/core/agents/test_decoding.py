@@ -1,0 +1,63 @@
+"""One parser for answers: whatever a model writes gives 48 finite numbers or a typed failure."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from compevo_core.agents.decoding import NumericHead, format_answer, parse_answer
+from compevo_core.errors import ForecastParseError
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
+def test_what_is_formatted_is_read_back(values: list[float]) -> None:
+    assert np.allclose(parse_answer(format_answer(values, 3)), values, atol=5.1e-4)
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.text(max_size=400),
+        st.lists(
+            st.one_of(
+                st.floats().map(str), st.sampled_from(["nan", "1e999", "--", "12.", "1,2", ""])
+            ),
+            max_size=60,
+        ).map(", ".join),
+    )
+)
+@example(", ".join(["1"] * 48))
+@example("1e400, " * 48)
+@example("٣, " * 48)
+def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text: str) -> None:
+    try:
+        values = parse_answer(text)
+    except ForecastParseError:
+        return
+    assert values.shape == (48,)
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1, 2, 3", ", ".join(["1"] * 49), ", ".join(["x"] * 48), "nan, " * 48]
+)
+def test_short_long_and_wordy_answers_are_refused(text: str) -> None:
+    with pytest.raises(ForecastParseError):
+        parse_answer(text)
+
+
+def test_a_remark_on_the_next_line_is_ignored() -> None:
+    assert parse_answer(", ".join(["1.5"] * 48) + "\nThis is my forecast.").tolist() == [1.5] * 48
+
+
+def test_a_fresh_head_answers_zero_and_keeps_agents_apart() -> None:
+    head = NumericHead(2, 8)
+    state = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
+    assert head(state).abs().max() == 0
+    head.weight_AHD.data[1].fill_(1.0)
+    assert head(state)[0].abs().max() == 0
+    assert head(state)[1].abs().max() >= 0
+    head(state)[0].sum().backward()
+    assert head.weight_AHD.grad is not None
+    assert head.weight_AHD.grad[1].abs().max() == 0

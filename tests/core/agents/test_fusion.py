@@ -1,0 +1,130 @@
+"""Opponent context, the two gates at their limits, the soft prompt, and the regularising terms."""
+
+import pytest
+import torch
+
+from compevo_core.agents.fusion import StrategyFusion
+from compevo_core.agents.objective import LossTerms, diversity_loss, pruning_loss, require_finite
+from compevo_core.config import ObjectiveConfig
+from compevo_core.errors import NonFiniteLoss
+
+D = 6
+
+
+def _fusion(agents: int = 3) -> StrategyFusion:
+    return StrategyFusion(agents, torch.linspace(-1, 1, D), torch.Generator().manual_seed(0))
+
+
+def _states(agents: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(agents, D, generator=generator), torch.randn(agents, D, generator=generator)
+
+
+def test_interaction_rows_sum_to_one_without_a_self_term() -> None:
+    fusion = _fusion(4)
+    fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(2))
+    alpha = fusion.interaction()
+    assert torch.allclose(alpha.sum(1), torch.ones(4))
+    assert alpha.diagonal().abs().max() == 0
+
+
+def test_a_lone_agent_has_no_opponent_context() -> None:
+    assert _fusion(1).interaction().tolist() == [[0.0]]
+
+
+def _force(layer: torch.nn.Linear, value: float) -> None:
+    layer.weight.data.zero_()
+    layer.bias.data.fill_(value)
+
+
+def test_an_open_third_gate_passes_the_candidate_alone() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    _force(fusion.gate3, 50.0)
+    assert torch.allclose(fusion(candidate, previous), candidate)
+
+
+def test_shut_gates_keep_the_agents_previous_state() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    _force(fusion.gate2, -50.0)
+    _force(fusion.gate3, -50.0)
+    assert torch.allclose(fusion(candidate, previous), previous)
+
+
+def test_an_open_second_gate_passes_the_mean_of_the_opponents_when_scores_are_equal() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    _force(fusion.gate2, 50.0)
+    _force(fusion.gate3, -50.0)
+    expected = torch.stack(
+        [previous[[1, 2]].mean(0), previous[[0, 2]].mean(0), previous[[0, 1]].mean(0)]
+    )
+    assert torch.allclose(fusion(candidate, previous), expected, atol=1e-6)
+
+
+def test_half_open_gates_average() -> None:
+    fusion, (candidate, previous) = _fusion(2), _states(2)
+    _force(fusion.gate2, 0.0)
+    _force(fusion.gate3, 0.0)
+    informed = 0.5 * previous + 0.5 * previous.flip(0)
+    assert torch.allclose(fusion(candidate, previous), 0.5 * informed + 0.5 * candidate)
+
+
+def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        found, scores = fusion(candidate, previous), fusion.scores_AA
+        for i in range(3):
+            peers = [j for j in range(3) if j != i]
+            alpha = torch.exp(scores[i, peers]) / torch.exp(scores[i, peers]).sum()
+            context = sum(a * previous[j] for a, j in zip(alpha, peers, strict=True))
+            g2 = torch.sigmoid(
+                fusion.gate2.weight @ torch.cat([previous[i], context]) + fusion.gate2.bias
+            )
+            informed = (1 - g2) * previous[i] + g2 * context
+            g3 = torch.sigmoid(
+                fusion.gate3.weight @ torch.cat([informed, candidate[i]]) + fusion.gate3.bias
+            )
+            assert torch.allclose(found[i], (1 - g3) * informed + g3 * candidate[i], atol=1e-6)
+
+
+def test_the_previous_round_carries_no_gradient() -> None:
+    fusion, (candidate, previous) = _fusion(), _states()
+    candidate.requires_grad_()
+    previous.requires_grad_()
+    fusion.soft_prompt(fusion(candidate, previous)).sum().backward()
+    assert previous.grad is None
+    assert candidate.grad is not None
+    assert fusion.scores_AA.grad is not None
+
+
+def test_diversity_sums_the_cosines_of_all_pairs() -> None:
+    states = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
+    assert diversity_loss(states).item() == pytest.approx(0.0 - 1.0 + 0.0)
+    assert diversity_loss(torch.ones(4, 2)).item() == pytest.approx(6.0)
+
+
+def test_a_step_down_the_diversity_loss_turns_two_candidates_apart() -> None:
+    states = torch.tensor([[1.0, 0.2], [1.0, -0.1]], requires_grad=True)
+    before = diversity_loss(states)
+    before.backward()
+    assert states.grad is not None
+    assert diversity_loss(states.detach() - 0.5 * states.grad) < before
+
+
+def test_pruning_is_the_absolute_sum_of_gates() -> None:
+    assert pruning_loss(torch.tensor([0.5, -2.0, 0.0])).item() == 2.5
+
+
+def test_the_total_is_the_weighted_sum_of_the_four_terms() -> None:
+    config = ObjectiveConfig(lambda_pg=0.5, lambda_div=0.1, lambda_prune=0.01)
+    assert LossTerms(1.0, 2.0, 3.0, 4.0).total(config) == pytest.approx(1.0 + 1.0 + 0.3 + 0.04)
+
+
+def test_a_non_finite_term_names_round_and_agents() -> None:
+    with pytest.raises(NonFiniteLoss, match=r"round 7 for agent\(s\) \[1\]"):
+        require_finite("L_pg", torch.tensor([0.0, float("inf")]), 7)
+
+
+def test_a_non_finite_term_of_all_agents_blames_none_of_them() -> None:
+    with pytest.raises(NonFiniteLoss, match="for the population"):
+        require_finite("L_pred", torch.tensor(float("inf")), 7)

@@ -1,0 +1,181 @@
+"""The policy term by hand, by its properties, and against TRL's own loss."""
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from compevo_core.agents.grpo import group_advantages, policy_loss
+from compevo_core.lm.frozen_linear import token_logp
+
+
+def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
+    advantage, equal = group_advantages(torch.tensor([[1.0, 2.0, 3.0], [10.0, 10.0, 10.0]]))
+    assert advantage[0].tolist() == pytest.approx([-1 / 1.0001, 0.0, 1 / 1.0001])
+    assert advantage[1].tolist() == [0.0, 0.0, 0.0]
+    assert equal == 1
+
+
+@given(st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=8), st.floats(-100, 100, width=32))
+def test_advantages_do_not_depend_on_other_groups_and_sum_to_zero(
+    rewards: list[float], other: float
+) -> None:
+    alone, _ = group_advantages(torch.tensor([rewards]))
+    both, _ = group_advantages(torch.tensor([rewards, [other] * len(rewards)]))
+    assert torch.allclose(
+        alone[0], both[0], atol=1e-5
+    )  # one row and two are summed in different orders
+    assert abs(float(alone.sum())) < 1e-2
+
+
+@given(
+    st.floats(-1e3, 1e3, width=32),
+    st.integers(2, 9),
+    st.lists(st.floats(-5, 5, width=32), min_size=9, max_size=9),
+)
+@example(0.1, 3, [0.0] * 9)
+@example(-0.0689, 7, [1.0] * 9)
+def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(
+    value: float, size: int, other: list[float]
+) -> None:
+    advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
+    assert advantage[0].tolist() == [0.0] * size
+    assert equal == 1 + (len(set(other[:size])) == 1)
+
+
+def _loss(
+    logp: float, old: float, advantage: float, clip: float = 0.2, kl: float = 0.0, ref: float = 0.0
+) -> float:
+    shape = (1, 1, 1)
+    return policy_loss(
+        torch.full(shape, logp),
+        torch.full(shape, old),
+        torch.full(shape, ref),
+        torch.full((1, 1), advantage),
+        torch.ones(shape),
+        clip=clip,
+        kl=kl,
+    ).loss.item()
+
+
+def test_the_ratio_is_clipped_only_against_overshooting() -> None:
+    two = torch.tensor(2.0).log().item()
+    assert _loss(two, 0.0, 1.0) == pytest.approx(-1.2)
+    assert _loss(two, 0.0, -1.0) == pytest.approx(2.0)
+    assert _loss(-two, 0.0, -1.0) == pytest.approx(0.8)
+
+
+def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere() -> None:
+    assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-1.0) == 0.0
+    assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-2.0) == pytest.approx(
+        0.04 * (torch.e**-1 + 1 - 1), rel=1e-5
+    )
+
+
+def test_masked_tokens_change_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logp, old, ref = (torch.randn(2, 3, 5, generator=generator) for _ in range(3))
+    advantage, mask = torch.randn(2, 3, generator=generator), torch.ones(2, 3, 5)
+    mask[:, :, 3:] = 0
+    full = policy_loss(logp, old, ref, advantage, mask, clip=0.2, kl=0.04).loss
+    logp = logp.clone()
+    logp[:, :, 3:] += 7.0
+    assert torch.equal(full, policy_loss(logp, old, ref, advantage, mask, clip=0.2, kl=0.04).loss)
+
+
+@pytest.fixture(scope="module", params=[1.0, 0.7])
+def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+    """TRL's own trainer on the tiny backbone at one temperature; only its functions are used, never its loop."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from compevo_core.config import BackboneConfig
+    from compevo_core.lm.backbone import load_backbone
+
+    backbone = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    args = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("trl")),
+        loss_type="grpo",
+        beta=0.0,
+        epsilon=0.2,
+        use_bias_correction_kl=False,
+        scale_rewards="group",
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        num_generations=4,
+        per_device_train_batch_size=4,
+        gradient_checkpointing=False,
+        max_completion_length=6,
+        temperature=request.param,
+    )
+    trainer = GRPOTrainer(
+        backbone.model.requires_grad_(True),
+        args=args,
+        processing_class=backbone.tokenizer,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        train_dataset=Dataset.from_dict({"prompt": ["a"]}),
+    )
+    trainer.model.get_input_embeddings().requires_grad_(
+        False
+    )  # tied to the vocabulary, which is frozen here
+    trainer.beta = 0.04  # given at once, it would load a second model as the reference
+    return trainer
+
+
+def test_advantages_equal_trls_rule_with_trls_own_deviation() -> None:
+    from trl.trainer.utils import nanstd
+
+    rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    theirs = (rewards - rewards.mean(1, keepdim=True)) / (nanstd(rewards, dim=1)[:, None] + 1e-4)
+    assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
+
+
+def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
+    model, temperature = trl.model, trl.temperature
+    generator = torch.Generator().manual_seed(3)
+    prompt = torch.randint(3, 200, (1, 5), generator=generator).repeat(4, 1)
+    completion = torch.randint(3, 200, (4, 6), generator=generator)
+    mask = torch.ones(4, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    ids = torch.cat([prompt, completion], 1)
+    with torch.no_grad():
+        here = _logp(model, ids, completion, temperature)
+        theirs_here, _ = trl._get_per_token_logps_and_entropies(
+            model, ids, torch.ones_like(ids), 6
+        )[:2]
+    assert torch.allclose(here, theirs_here, atol=1e-5)
+    old, ref = (here + 0.3 * torch.randn(here.shape, generator=generator) for _ in range(2))
+    advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
+    theirs = trl._compute_loss(
+        model,
+        {
+            "prompt_ids": prompt,
+            "prompt_mask": torch.ones_like(prompt),
+            "completion_ids": completion,
+            "completion_mask": mask,
+            "advantages": advantage[0],
+            "old_per_token_logps": old,
+            "ref_per_token_logps": ref,
+            "num_items_in_batch": mask.sum(),
+        },
+    )
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    their_gradient = torch.autograd.grad(theirs, parameters)
+    logp = _logp(model, ids, completion, temperature)
+    ours = policy_loss(
+        logp[None], old[None], ref[None], advantage, mask[None].float(), clip=0.2, kl=0.04
+    )
+    assert ours.clip_fraction > 0
+    our_gradient = torch.autograd.grad(ours.loss, parameters)
+    assert ours.loss.item() == pytest.approx(theirs.item(), abs=1e-5)
+    assert max(float(g.abs().max()) for g in their_gradient) > 1e-3
+    for mine, other in zip(our_gradient, their_gradient, strict=True):
+        assert torch.allclose(mine, other, atol=1e-5)
+
+
+def _logp(model, ids: torch.Tensor, completion: torch.Tensor, temperature: float) -> torch.Tensor:
+    states = model.model(ids).last_hidden_state[:, 4:-1]
+    return token_logp(
+        states.flatten(0, 1), completion.flatten(), model.lm_head.weight, temperature=temperature
+    ).reshape(completion.shape)

@@ -1,0 +1,177 @@
+import json
+
+import numpy as np
+import pytest
+
+import compevo_core.baselines.gbm as gbm
+from compevo_core.baselines import BASELINES, Baseline, applicable, fit_baseline, load_baseline
+from compevo_core.data.build import build_windows
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
+from compevo_core.evaluation.leakage import folder_hashes
+from tests.support.window_samples import (
+    DAY,
+    covariates,
+    daily_shape,
+    nem,
+    published,
+    series,
+    spec,
+    window,
+    window_set,
+)
+
+N_DAYS = 60
+FITTED = ("calendar-ridge", "gbm")
+
+
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch):
+    monkeypatch.setattr(gbm, "ROUNDS", 30)
+    monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
+
+
+@pytest.fixture(scope="module")
+def windows() -> WindowSet:
+    days = [nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
+    frame = series(daily_shape(N_DAYS), first=nem(2019, 1, 1))
+    return build_windows(spec(), frame, covariates(days), None, published(nem(2019, 1, 1), N_DAYS))
+
+
+@pytest.fixture(scope="module")
+def train(windows) -> WindowSet:
+    return windows[:50]
+
+
+@pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
+def test_a_saved_baseline_forecasts_the_same_bits_after_loading(name, train, windows, tmp_path):
+    fitted = fit_baseline(name, train)
+    fitted.save(tmp_path)
+    loaded = load_baseline(tmp_path)
+    assert (loaded.name, isinstance(loaded, Baseline)) == (name, True)
+    assert loaded.predict(windows.views()).tobytes() == fitted.predict(windows.views()).tobytes()
+    assert not list(tmp_path.glob("*.pkl"))
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_a_second_fit_writes_the_same_files(name, train, tmp_path):
+    for folder in ("a", "b"):
+        fit_baseline(name, train).save(tmp_path / folder)
+    assert folder_hashes(tmp_path / "a") == folder_hashes(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
+def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, windows):
+    fitted = fit_baseline(name, train)
+    whole = fitted.predict(windows.views())
+    alone = np.concatenate([fitted.predict([view]) for view in windows.views()])
+    assert whole.tobytes() == alone.tobytes()
+    assert fitted.predict([]).shape == (0, 48)
+
+
+@pytest.mark.parametrize("name", list(BASELINES))
+@pytest.mark.parametrize("split", ["test", "inference"])
+def test_no_baseline_can_be_fitted_on_a_later_split(name, split):
+    with pytest.raises(LeakageError, match=split):
+        fit_baseline(name, WindowSet([window(0), window(1, split=split)], dataset="electricity"))
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
+    held = windows[50:]
+    error = {
+        n: np.abs(fit_baseline(n, train).predict(held.views()) - held.truth()).mean()
+        for n in (name, "persistence")
+    }
+    assert error[name] < 0.6 * error["persistence"]
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_forecasts_scale_with_the_unit_of_the_series(name, windows):
+    def errors(factor: float) -> float:
+        frame = series([v * factor for v in daily_shape(N_DAYS)], first=nem(2019, 1, 1))
+        scaled = build_windows(spec(), frame)
+        fitted = fit_baseline(name, scaled[:50])
+        return float(
+            np.abs(fitted.predict(scaled[50:].views()) - scaled[50:].truth()).mean() / factor
+        )
+
+    assert errors(1000.0) == pytest.approx(errors(1.0), rel=0.02)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_windows_without_weather_are_answered_and_counted(name, train, windows):
+    fitted = fit_baseline(name, train)
+    bare = build_windows(spec(), series(daily_shape(N_DAYS), first=nem(2019, 1, 1)))
+    answers = fitted.predict(bare[50:].views())
+    assert np.abs(answers - bare[50:].truth()).mean() < 150
+    assert fitted.coverage(bare.views())["windows_without_covariates"] == len(bare)
+    assert fitted.coverage(windows[50:].views()) == dict.fromkeys(fitted.coverage([]), 0)
+
+
+def test_one_missing_covariate_is_imputed_from_train_and_counted(train, windows):
+    fitted = fit_baseline("calendar-ridge", train)
+    keys = sorted(windows[52].view.covariates)
+    thin = window(0, covariates={keys[0]: windows[52].view.covariates[keys[0]]})
+    assert fitted.coverage([thin.view]) == {
+        "windows_without_covariates": 0,
+        "covariates_imputed": len(keys) - 1,
+    }
+    assert np.isfinite(fitted.predict([thin.view])).all()
+
+
+def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
+    masked = [
+        window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i)) for i in range(40)
+    ]
+    fitted = fit_baseline("calendar-ridge", WindowSet(masked, dataset="electricity"))
+    assert np.isfinite(fitted.predict([masked[0].view])).all()
+    never = [window(i, y=np.where(np.arange(48) == 5, np.nan, 1000.0 + i)) for i in range(40)]
+    with pytest.raises(DataError, match="known in 0 train windows"):
+        fit_baseline("calendar-ridge", WindowSet(never, dataset="electricity"))
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_an_entity_unknown_to_train_is_refused(name, train):
+    with pytest.raises(DataError, match="'QLD1' was not in the train split"):
+        fit_baseline(name, train).predict([window(0, entity="QLD1").view])
+
+
+def test_persistence_repeats_the_season_of_the_grid():
+    x = np.arange(48.0)
+    views = [window(0, x=x, step_minutes=minutes).view for minutes in (30, 60, 1440)]
+    half_hours, hours, days = fit_baseline("persistence", window_set()).predict(views)
+    assert half_hours.tolist() == x.tolist()
+    assert hours.tolist() == [*x[24:], *x[24:]]
+    assert set(days) == {47.0}
+
+
+def test_weekly_persistence_needs_a_week_of_input():
+    x = np.arange(48.0)
+    weekly = fit_baseline("weekly", window_set())
+    daily = window(0, x=x, step_minutes=1440)
+    assert weekly.predict([daily.view])[0].tolist() == np.tile(x[-7:], 7)[:48].tolist()
+    with pytest.raises(DataError, match="7 days of input"):
+        weekly.predict([window(0).view])
+    assert not applicable("weekly", window_set())
+
+
+def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
+    have = window(0, published=np.arange(48.0))
+    forecaster = fit_baseline("published", window_set())
+    assert forecaster.predict([have.view])[0].tolist() == list(range(48))
+    with pytest.raises(DataError, match="1 of 2 windows have no published"):
+        forecaster.predict([have.view, window(1).view])
+    assert not applicable("published", window_set())
+    assert applicable("published", WindowSet([have], dataset="electricity"))
+
+
+def test_unknown_names_and_torn_folders_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no baseline 'arima'; known: persistence"):
+        fit_baseline("arima", window_set())
+    with pytest.raises(CheckpointMismatch, match=r"baseline\.json is missing"):
+        load_baseline(tmp_path)
+    fit_baseline("persistence", window_set()).save(tmp_path)
+    with pytest.raises(CheckpointMismatch, match="holds 'persistence', not 'gbm'"):
+        BASELINES["gbm"].load(tmp_path)
+    assert json.loads((tmp_path / "baseline.json").read_text()) == {"baseline": "persistence"}

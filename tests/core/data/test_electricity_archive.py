@@ -1,0 +1,178 @@
+"""The real electricity windows: counts, the published test set, and the reference errors of design 4.2."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
+from compevo_core.data.window import Window, WindowSet
+from compevo_core.evaluation.leakage import (
+    late_covariates,
+    late_published,
+    overlapping_targets,
+    shared_windows,
+)
+from compevo_core.evaluation.metrics import score
+from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast
+from compevo_pipeline.feeds import Kind
+from tests.support.archive_windows import electricity_frames, electricity_windows
+from tests.support.window_samples import nem
+
+HALF_HOUR = timedelta(minutes=30)
+ONE_DECIMAL = 0.05 + 1e-9
+IDENTITY = Identity(experiment="reference")
+
+
+@pytest.fixture(scope="module")
+def windows(archive_dir) -> WindowSet:
+    return electricity_windows(archive_dir)
+
+
+def pooled(windows: WindowSet, name: str, train: WindowSet) -> tuple[float, float, float]:
+    rows = evaluate(fit_baseline(name, train), windows, IDENTITY).filter(pl.col("entity") == POOLED)
+    return rows.select("mae", "rmse", "mape_pct").row(0)
+
+
+def test_the_splits_have_the_windows_the_archive_can_give(windows):
+    assert windows.manifest["n_by_split"] == {
+        "train": 1975,
+        "val": 1010,
+        "test": 549,
+        "inference": 200,
+    }
+    assert windows.manifest["n_by_subset"][SUBSET] == 100
+    assert windows.manifest["n_by_subset"][SHIFTED_SUBSET] == 22
+    assert windows.manifest["n_by_subset"]["inference-2026-100"] == 100
+    assert windows.entities == ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+
+
+def test_known_bad_readings_are_masked_and_nothing_else_is(windows):
+    masked = [w for w in windows.split("train") if np.isnan(w.y).any()]
+    days = {w.view.calendar.target_date.isoformat() for w in masked}
+    assert days == {"2019-04-21", "2019-06-08"}
+    assert sum(int(np.isnan(w.y).sum()) for w in masked) == 4 * 8 + 9 + 4 * 3
+
+
+def test_all_electricity_windows_are_cut_in_ten_processor_seconds(archive_dir, windows):
+    frames = electricity_frames(archive_dir)
+    started = time.process_time()
+    again = build_windows(ELECTRICITY, frames[Kind.SERIES], covariates=frames[Kind.COVARIATES],
+                          published=frames[Kind.PUBLISHED], benchmark=frames[Kind.BENCHMARK])  # fmt: skip
+    assert time.process_time() - started < 10
+    assert again.hash == windows.hash
+
+
+def test_no_split_overlaps_and_nothing_in_a_view_is_later_than_its_origin(archive_dir, windows):
+    frames = electricity_frames(archive_dir)
+    assert overlapping_targets(windows) == []
+    assert shared_windows(windows.split("train"), windows.split("test")) == []
+    assert (
+        late_covariates(
+            windows.views(), frames[Kind.COVARIATES].filter(pl.col("value").is_not_null())
+        )
+        == []
+    )
+    assert (
+        late_published(windows.views(), frames[Kind.PUBLISHED].filter(pl.col("quantile") == 0.5))
+        == []
+    )
+    assert all(w.view.published is not None for w in windows.split("inference"))
+
+
+def published_values(window: Window) -> Iterator[tuple[object, float, bool]]:
+    """(start, value, whether it is a target) of a benchmark window; its day is the rows stamped 00:00 to 23:30."""
+    start = window.view.origin_utc - 48 * HALF_HOUR
+    for i, value in enumerate([*window.view.x, *window.y]):
+        yield start + i * HALF_HOUR, float(value), i >= 48
+
+
+def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them(
+    archive_dir, windows, capsys
+):
+    """Covered before AEMO's change to five minutes: every value is equal to the printed decimal."""
+    series = electricity_frames(archive_dir)[Kind.SERIES].filter(
+        pl.col("series_id").str.starts_with("AEMO/TOTALDEMAND/") & pl.col("value").is_not_null()
+    )
+    ours = {
+        (sid[-4:].strip("/"), at): v
+        for sid, at, v in series.select("series_id", "start_utc", "value").iter_rows()
+    }
+    counts = {
+        "covered": 0,
+        "equal": 0,
+        "windows": 0,
+        "whole": 0,
+        "shifted covered": 0,
+        "shifted equal": 0,
+    }
+    for window in windows.subset(SUBSET):
+        late = SHIFTED_SUBSET in window.view.subsets
+        pairs = [
+            (v, ours[key])
+            for at, v, _ in published_values(window)
+            if (key := (window.view.entity, at)) in ours
+        ]
+        close = sum(abs(a - b) <= ONE_DECIMAL for a, b in pairs)
+        prefix = "shifted " if late else ""
+        counts[f"{prefix}covered"] += len(pairs)
+        counts[f"{prefix}equal"] += close
+        counts["windows"] += bool(pairs) and not late
+        counts["whole"] += len(pairs) == 96 and not late
+    with capsys.disabled():
+        print(f"\npublished test set against our TOTALDEMAND: {counts}")
+    assert counts["equal"] == counts["covered"] > 0
+    assert (counts["whole"], counts["covered"]) == (17, 17 * 96)
+    assert counts["shifted equal"] < 0.05 * counts["shifted covered"]
+
+
+def test_persistence_gives_the_known_errors_of_the_published_test_set(windows):
+    test = windows.subset(SUBSET)
+    assert pooled(test, "persistence", windows.split("train")) == pytest.approx(
+        (291.0, 488.5, 7.65), abs=0.06
+    )
+    by_region = evaluate(fit_baseline("persistence", windows.split("train")), test, IDENTITY)
+    mape = dict(by_region.select("entity", "mape_pct").iter_rows())
+    known = {"NSW1": 5.84, "QLD1": 5.20, "SA1": 18.09, "TAS1": 4.67, "VIC1": 9.19}
+    assert {k: mape[k] for k in known} == pytest.approx(known, abs=0.006)
+
+
+def test_the_ridge_reaches_its_reference_on_the_published_test_set(windows):
+    mae, rmse, mape = pooled(windows.subset(SUBSET), "calendar-ridge", windows.split("train"))
+    assert mae < 205
+    assert rmse < 324
+    assert mape < 5.4
+
+
+@pytest.mark.slow
+def test_boosted_trees_reach_their_reference_on_the_published_test_set(windows):
+    mae, rmse, mape = pooled(windows.subset(SUBSET), "gbm", windows.split("train"))
+    assert mae < 180
+    assert rmse < 285
+    assert mape < 5.2
+
+
+def test_the_2026_references_of_persistence_and_poe50_are_reproduced(windows):
+    inference, train = windows.split("inference"), windows.split("train")
+    assert pooled(inference, "persistence", train)[:2] == pytest.approx((318, 533), abs=0.6)
+    assert pooled(inference, "published", train)[:2] == pytest.approx((126, 200), abs=0.6)
+    poe = forecast(fit_baseline("published", train), inference.entity("SA1"))
+    assert score(
+        inference.entity("SA1").truth(), poe, mape_threshold=1.0
+    ).mape_pct == pytest.approx(12.66, abs=0.01)
+    ridge = pooled(inference, "calendar-ridge", train)
+    assert ridge[0] < 318
+    assert ridge[1] < 533
+
+
+def test_the_whole_2026_window_is_cut_from_operational_demand_of_that_time(windows):
+    views = windows.split("inference").views()
+    assert min(v.origin_utc for v in views) == nem(2026, 2, 19)
+    assert max(v.end_utc for v in views) == nem(2026, 3, 31)
+    assert {v.series_id.split("/")[1] for v in views} == {"OPERATIONAL_DEMAND"}

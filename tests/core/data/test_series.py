@@ -1,0 +1,144 @@
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import (
+    SERIES_SCHEMA,
+    apply_known_faults,
+    causal_fill,
+    is_synthetic,
+    regularise,
+    to_step,
+    validate_series,
+)
+from compevo_core.errors import DataError
+from tests.support.window_samples import DAY, HALF_HOUR, NOW, nem, series
+
+FIVE = timedelta(minutes=5)
+
+
+def flags(frame: pl.DataFrame) -> list[str]:
+    return frame["flag"].to_list()
+
+
+def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
+    frame = series([1.0, 2.0, 3.0, None])
+    assert validate_series(frame.reverse()).equals(frame)
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(DataError, match=r"lacks column.*fetched_at"):
+        validate_series(series([1.0]).drop("fetched_at"))
+
+
+def test_a_column_of_another_type_is_named_with_both_types():
+    with pytest.raises(DataError, match="value is Int64, not Float64"):
+        validate_series(series([1.0]).with_columns(pl.col("value").cast(pl.Int64)))
+
+
+def test_two_rows_for_one_stamp_are_refused():
+    with pytest.raises(DataError, match="2 rows share a key"):
+        validate_series(pl.concat([series([1.0]), series([2.0])]))
+
+
+@pytest.mark.parametrize("flag", ["missing", "nulled:stuck", "guessed"])
+def test_a_flag_that_contradicts_its_value_or_is_unknown_is_refused(flag):
+    with pytest.raises(DataError, match="flag"):
+        validate_series(series([1.0]).with_columns(pl.lit(flag).alias("flag")))
+
+
+def test_not_a_number_is_refused_and_null_is_not():
+    with pytest.raises(DataError, match="NaN or infinite"):
+        validate_series(series([float("nan")]))
+    assert validate_series(series([None, 0.0])).height == 2
+
+
+def test_absent_rows_come_back_flagged_missing_and_are_counted():
+    frame = series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
+    full, report = regularise(frame, HALF_HOUR)
+    assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
+    assert flags(full) == ["observed", "missing", "missing", "observed", "observed"]
+    assert (report.rows, report.missing, report.longest_gap_steps) == (5, 2, 2)
+    assert full.schema == SERIES_SCHEMA
+
+
+def test_a_stamp_off_the_grid_is_refused_with_its_time():
+    frame = pl.concat([series([1.0, 2.0]), series([3.0], first=nem(2019, 1, 1, 1, 17))])
+    with pytest.raises(DataError, match="off the 0:30:00 grid"):
+        regularise(frame, HALF_HOUR)
+
+
+def test_filling_goes_forward_only_at_most_so_far_and_says_so():
+    full, _ = regularise(series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
+    filled = causal_fill(full, 2)
+    assert filled["value"].to_list() == [None, 1.0, 1.0, 1.0, None, 9.0]
+    assert flags(filled) == [
+        "missing",
+        "observed",
+        "filled:forward",
+        "filled:forward",
+        "missing",
+        "observed",
+    ]
+
+
+def test_a_filled_value_does_not_change_when_the_future_does():
+    one, _ = regularise(series([1.0, None, None, 4.0]), HALF_HOUR)
+    other, _ = regularise(series([1.0, None, None, 400.0]), HALF_HOUR)
+    assert causal_fill(one, 5)["value"][:3].equals(causal_fill(other, 5)["value"][:3])
+
+
+def test_six_five_minute_rows_make_a_half_hour_and_five_do_not():
+    rows = series([float(i) for i in range(12)], step=FIVE)
+    assert to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]
+    torn = rows.filter(pl.col("value") != 9.0)
+    assert to_step(torn, HALF_HOUR)["value"].to_list() == [2.5]
+
+
+def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
+    old = series([10.0, 20.0], first=nem(2021, 9, 30, 23))
+    new = series([float(i) for i in range(6)], first=nem(2021, 10, 1), step=FIVE)
+    assert to_step(pl.concat([old, new]), HALF_HOUR)["value"].to_list() == [10.0, 20.0, 2.5]
+
+
+def test_stuck_values_of_easter_2019_are_nulled_and_their_neighbours_kept():
+    day = series([5.0] * 48, first=nem(2019, 4, 21))
+    nulled = apply_known_faults(day)
+    hit = nulled.filter(pl.col("flag") == "nulled:stuck")
+    assert hit["start_utc"].to_list()[0] == nem(2019, 4, 21, 19)
+    assert hit["start_utc"].to_list()[-1] == nem(2019, 4, 21, 22, 30)
+    assert hit["value"].null_count() == hit.height == 8
+    assert apply_known_faults(nulled).equals(nulled)
+
+
+def test_a_fault_of_one_measure_leaves_the_other_measure_alone():
+    total = series([5.0] * 48, first=nem(2019, 4, 21), series_id="AEMO/TOTALDEMAND/NSW1")
+    assert apply_known_faults(total).equals(total)
+
+
+def test_interpolated_exchange_rates_are_told_by_their_decimals():
+    rates = series(
+        [0.7012, 0.70118833, 0.69, 0.701234],
+        series_id="N2F/AUD",
+        step=DAY,
+        variable="rate_usd_per_aud",
+    )
+    assert flags(apply_known_faults(rates)) == [
+        "observed",
+        "nulled:interpolated",
+        "observed",
+        "observed",
+    ]
+
+
+def test_nothing_of_bitcoin_before_2014_is_used():
+    prices = series(
+        [1.0] * 4, series_id="BITINFOCHARTS/price", first=nem(2013, 12, 31, 10), step=DAY
+    )
+    assert flags(apply_known_faults(prices)) == ["nulled:unreliable-before-2014"] + ["observed"] * 3
+
+
+def test_sample_rows_make_a_series_synthetic():
+    assert is_synthetic(pl.concat([series([1.0]), series([1.0], source="sample:aemo", first=NOW)]))
+    assert not is_synthetic(series([1.0]))

@@ -1,0 +1,72 @@
+"""Products with frozen weights: equal to torch's own, with its gradients, in every type and shape."""
+
+import pytest
+import torch
+
+from compevo_core.lm.frozen_linear import frozen_linear, product, token_logp
+
+
+def _drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("shape", [(1, 48), (3, 48), (2, 70, 48), (0, 48)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_frozen_product_and_its_gradient_are_torchs_own(
+    shape: tuple[int, ...], with_bias: bool
+) -> None:
+    x, weight, bias = (
+        _drawn(*shape).requires_grad_(),
+        _drawn(32, 48),
+        _drawn(32) if with_bias else None,
+    )
+    found, expected = frozen_linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias)
+    assert torch.allclose(found, expected, atol=1e-5)
+    upstream = _drawn(*expected.shape)
+    mine, theirs = (torch.autograd.grad(out, x, upstream)[0] for out in (found, expected))
+    assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_rows_and_weights_that_do_not_lie_one_behind_the_other_give_the_same() -> None:
+    x, weight = _drawn(6, 5, 48).transpose(0, 1), _drawn(48, 32).t()
+    assert torch.allclose(product(x, weight), x.contiguous() @ weight.t().contiguous(), atol=1e-5)
+
+
+def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type() -> None:
+    x, weight, bias = _drawn(4, 48).requires_grad_(), _drawn(32, 48).bfloat16(), _drawn(32)
+    out = frozen_linear(x, weight, bias)
+    assert out.dtype == torch.float32
+    assert torch.equal(
+        out, torch.nn.functional.linear(x.bfloat16(), weight, bias.bfloat16()).float()
+    )
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("tokens", [1, 64, 150])
+def test_token_log_probabilities_and_their_gradient_are_those_of_a_log_softmax_over_all_scores(
+    tokens: int, temperature: float, cap: float | None
+) -> None:
+    states, weight, bias = _drawn(tokens, 16).requires_grad_(), _drawn(90, 16), _drawn(90)
+    ids = torch.randint(0, 90, (tokens,), generator=torch.Generator().manual_seed(0))
+    scores = states @ weight.t() + bias
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    expected = torch.log_softmax(scores / temperature, -1).gather(1, ids[:, None]).squeeze(1)
+    found = token_logp(states, ids, weight, bias, temperature=temperature, cap=cap)
+    assert torch.allclose(found, expected, atol=1e-5)
+    upstream = _drawn(tokens)
+    mine, theirs = (
+        torch.autograd.grad(out, states, upstream, retain_graph=True)[0]
+        for out in (found, expected)
+    )
+    assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_token_log_probabilities_of_nothing_are_nothing() -> None:
+    states = torch.zeros(0, 16, requires_grad=True)
+    found = token_logp(states, torch.zeros(0, dtype=torch.long), _drawn(90, 16))
+    assert found.shape == (0,)
+    found.sum().backward()

@@ -1,0 +1,115 @@
+"""Adapters that plain PEFT made start a population, and what a population saves is PEFT's again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+
+from compevo_core.config import BackboneConfig, PopulationConfig
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.peft_io import load_adapter, save_adapter
+from compevo_core.lm.population import KINDS, LOGIC, TARGETS, Population
+
+ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
+CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
+
+
+def _backbone() -> Backbone:
+    return load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+
+
+def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
+    """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
+    wanted = {
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": list(TARGETS),
+        "task_type": "CAUSAL_LM",
+    } | settings
+    model = get_peft_model(_backbone().model, LoraConfig(**wanted))
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(0, 0.1, generator=generator)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def _states(model: PeftModel, row: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return model.base_model.model.model(input_ids=torch.tensor([row])).last_hidden_state[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_population_started_from_adapters_of_plain_peft_answers_as_they_do(
+    kind: str, tmp_path: Path
+) -> None:
+    population = Population(_backbone(), CONFIG, torch.Generator().manual_seed(1))
+    models = []
+    for agent in range(2):
+        models.append(_made_by_peft(tmp_path / str(agent), seed=agent))
+        load_adapter(population, agent, kind, tmp_path / str(agent))
+    packed = population.pack(
+        [[PromptGroup(row) for row in ROWS[2 * agent : 2 * agent + 2]] for agent in range(2)]
+    )
+    with population.using(kind), torch.no_grad():
+        ours = population.states(packed)
+    for agent, model in enumerate(models):
+        for segment, row in zip(
+            packed.segments[agent], ROWS[2 * agent : 2 * agent + 2], strict=True
+        ):
+            assert torch.allclose(
+                ours[agent, segment.begin : segment.end], _states(model, row), atol=1e-5
+            )
+    assert not torch.allclose(ours[0, len(ROWS[0]) - 1], _states(models[1], ROWS[0])[-1], atol=1e-3)
+
+
+def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(
+    tmp_path: Path,
+) -> None:
+    population = Population(_backbone(), CONFIG, torch.Generator().manual_seed(1))
+    frozen = {
+        n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
+    }
+    _made_by_peft(tmp_path / "in", seed=3)
+    load_adapter(population, 1, LOGIC, tmp_path / "in")
+    save_adapter(population, 1, LOGIC, tmp_path / "out")
+    before, after = (
+        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(
+        torch.equal(p, frozen[n])
+        for n, p in population.backbone.model.named_parameters()
+        if n in frozen
+    )
+    settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 4, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"r": 8}, "rank 8"),
+        ({"lora_alpha": 16}, "alpha 16"),
+        ({"use_rslora": True}, "set population.rank"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "differ in"),
+        ({"use_dora": True}, "not one plain LoRA"),
+        ({"alpha_pattern": {"q_proj": 64}}, "not one plain LoRA"),
+        ({"rank_pattern": {"q_proj": 8}}, "not one plain LoRA"),
+    ],
+)
+def test_adapters_of_another_shape_are_refused(
+    settings: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    _made_by_peft(tmp_path, seed=0, **settings)
+    with pytest.raises(CheckpointMismatch, match=says):
+        load_adapter(
+            Population(_backbone(), CONFIG, torch.Generator().manual_seed(1)), 0, LOGIC, tmp_path
+        )

@@ -1,0 +1,394 @@
+"""The population engine is exact: against PEFT one adapter at a time, across prefixes, across agents."""
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import Gemma2Config, Gemma2ForCausalLM
+
+from compevo_core.config import BackboneConfig, PopulationConfig
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.packing import PackedPrompts, PromptGroup
+from compevo_core.lm.peft_io import load_adapter, save_adapter
+from compevo_core.lm.population import FORECAST, KINDS, LOGIC, Population, _draw
+from compevo_core.lm.stacked_lora import Route, StackedLoraLinear
+
+ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]
+CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
+
+
+def _backbone(*, checkpointing: bool = False) -> Backbone:
+    return load_backbone(
+        BackboneConfig(spec="tiny-random", gradient_checkpointing=checkpointing), device="cpu"
+    )
+
+
+def _population(config: PopulationConfig = CONFIG, *, checkpointing: bool = False) -> Population:
+    population = Population(
+        _backbone(checkpointing=checkpointing), config, torch.Generator().manual_seed(1)
+    )
+    generator = torch.Generator().manual_seed(2)
+    for kind in KINDS:
+        for parameter in population.parameters_of(kind):
+            parameter.data.normal_(0, 0.1, generator=generator)
+    return population
+
+
+def _packed(population: Population, rows: list[list[int]] = ROWS) -> PackedPrompts:
+    """Two prompts an agent."""
+    return population.pack(
+        [[PromptGroup(rows[2 * i]), PromptGroup(rows[2 * i + 1])] for i in range(len(rows) // 2)]
+    )
+
+
+def _generators(count: int = 3) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(i) for i in range(count)]
+
+
+def _alone(decoder: torch.nn.Module, row: list[int]) -> torch.Tensor:
+    """All states of one prompt read by itself under transformers' own attention."""
+    out: torch.Tensor = decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
+    return out
+
+
+def _segments(packed: PackedPrompts, states_ALD: torch.Tensor) -> list[torch.Tensor]:
+    return [states_ALD[a, s.begin : s.end] for a, own in enumerate(packed.segments) for s in own]
+
+
+def test_without_adapters_it_is_the_frozen_backbone() -> None:
+    population, plain = _population(), _backbone()
+    packed = _packed(population)
+    with population.using(None):
+        ours = population.states(packed)
+    for row, found in zip(ROWS, _segments(packed, ours), strict=True):
+        assert torch.allclose(found, _alone(plain.decoder, row), atol=1e-6)
+
+
+def test_the_backbone_of_a_population_can_still_be_called_as_usual() -> None:
+    population, plain = _population(), _backbone()
+    ids, mask = (
+        torch.tensor([[0, 0, 9, 10], [5, 6, 7, 8]]),
+        torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]),
+    )
+    ours, theirs = (
+        model.model(input_ids=ids, attention_mask=mask).logits
+        for model in (population.backbone, plain)
+    )
+    assert torch.allclose(ours[mask.bool()], theirs[mask.bool()], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind: str, tmp_path) -> None:
+    population = _population()
+    packed = _packed(population)
+    with population.using(kind):
+        ours = _segments(packed, population.states(packed))
+    for agent in range(3):
+        save_adapter(population, agent, kind, tmp_path / str(agent))
+        model = PeftModel.from_pretrained(_backbone().model, tmp_path / str(agent)).eval()
+        for row in (2 * agent, 2 * agent + 1):
+            assert torch.allclose(
+                ours[row], _alone(model.base_model.model.model, ROWS[row]), atol=1e-5
+            )
+
+
+def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path) -> None:
+    population = _population()
+    with population.using(FORECAST):
+        population.leaf_states(_packed(population)).square().sum().backward()
+    for agent in range(3):
+        save_adapter(population, agent, FORECAST, tmp_path / str(agent))
+        model = PeftModel.from_pretrained(
+            _backbone().model, tmp_path / str(agent), is_trainable=True
+        ).eval()
+        decoder = model.base_model.model.model
+        sum(
+            _alone(decoder, row)[-1].square().sum() for row in ROWS[2 * agent : 2 * agent + 2]
+        ).backward()
+        for name, layer in population.layers.items():
+            theirs = model.base_model.model.get_submodule(name)
+            for ours, other in ((layer.lora_a, theirs.lora_A), (layer.lora_b, theirs.lora_B)):
+                expected = other["default"].weight.grad
+                size = float(expected.abs().max())
+                assert torch.allclose(
+                    ours[FORECAST].grad[agent], expected, rtol=1e-3, atol=1e-3 * size
+                )
+
+
+def test_a_population_starts_from_given_peft_adapters_and_refuses_another_rank(tmp_path) -> None:
+    source, target = _population(), _population(CONFIG)
+    save_adapter(source, 1, LOGIC, tmp_path)
+    load_adapter(target, 2, LOGIC, tmp_path)
+    for theirs, ours in zip(source.parameters_of(LOGIC), target.parameters_of(LOGIC), strict=True):
+        assert torch.equal(theirs[1], ours[2])
+    with pytest.raises(CheckpointMismatch, match="rank 4"):
+        load_adapter(_population(PopulationConfig(agents=1, rank=8, alpha=8.0)), 0, LOGIC, tmp_path)
+
+
+def test_an_update_of_one_agent_leaves_the_others_bit_equal() -> None:
+    population = _population()
+    packed = _packed(population)
+    with population.using(FORECAST):
+        before = population.leaf_states(packed).detach()
+        population.leaf_states(packed)[1].sum().backward()
+    torch.optim.AdamW(population.parameters_of(FORECAST), lr=0.1, weight_decay=0.0).step()
+    with population.using(FORECAST):
+        after = population.leaf_states(packed)
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    assert not torch.allclose(before[1], after[1])
+
+
+SHARED = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
+REST = [[3, 4], [8], [3], [5, 6, 7], [9, 9], [4]]
+
+
+def _forest(population: Population) -> PackedPrompts:
+    return population.pack([[PromptGroup(SHARED[i], REST[2 * i : 2 * i + 2])] for i in range(3)])
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_shared_stem_gives_the_states_and_gradients_of_the_full_prompts(
+    checkpointing: bool,
+) -> None:
+    population = _population(checkpointing=checkpointing)
+    parameters = population.parameters_of(LOGIC)
+    full = [SHARED[i // 2] + REST[i] for i in range(6)]
+    with population.using(LOGIC):
+        whole = population.leaf_states(_packed(population, full))
+        expected = torch.autograd.grad(whole.square().sum(), parameters)
+        states = population.leaf_states(_forest(population))
+        found = torch.autograd.grad(states.square().sum(), parameters)
+    assert torch.allclose(whole, states, atol=1e-5)
+    for one, other in zip(expected, found, strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+
+
+def test_identical_branches_are_computed_once_and_an_empty_branch_is_its_stem() -> None:
+    population = _population()
+    packed = population.pack([[PromptGroup([5, 6, 7], [[8], [9], [8], []])]] * 3)
+    assert packed.ids_AL.shape == (3, 5)
+    assert [packed.path(0, leaf) for leaf in range(4)] == [
+        [0, 1, 2, 3],
+        [0, 1, 2, 4],
+        [0, 1, 2, 3],
+        [0, 1, 2],
+    ]
+    with population.using(LOGIC):
+        states = population.leaf_states(packed)
+    assert torch.equal(states[:, 0], states[:, 2])
+    assert not torch.allclose(states[:, 0], states[:, 1])
+
+
+def test_agents_with_different_numbers_of_leaves_and_empty_stems_are_refused() -> None:
+    population = _population()
+    with pytest.raises(ValueError, match="same number"):
+        population.pack([[PromptGroup([5])], [PromptGroup([5], [[6], [7]])], [PromptGroup([5])]])
+    with pytest.raises(ValueError, match="empty stem"):
+        population.pack([[PromptGroup([])]] * 3)
+
+
+def test_recomputed_layers_give_the_same_gradients_with_dropout() -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        population = _population(checkpointing=checkpointing)
+        torch.manual_seed(7)
+        with population.using(FORECAST, dropout=0.3):
+            population.leaf_states(_packed(population)).square().sum().backward()
+        gradients.append([p.grad for p in population.parameters_of(FORECAST)])
+    for one, other in zip(*gradients, strict=True):
+        assert one is not None
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_the_fused_layer_has_the_gradients_of_its_formula(dropout: float) -> None:
+    config = PopulationConfig(agents=3, rank=2, alpha=6.0)
+    route = Route(kind=LOGIC, dropout=dropout)
+    layer = StackedLoraLinear(
+        torch.nn.Linear(5, 4).requires_grad_(False), config, range(3), route, torch.Generator()
+    )
+    layer.lora_b[LOGIC].data.normal_()
+    x = torch.randn(3, 7, 5, requires_grad=True)
+    parameters = [x, layer.lora_a[LOGIC], layer.lora_b[LOGIC]]
+    torch.manual_seed(1)
+    found = torch.autograd.grad(layer(x).square().sum(), parameters)
+    torch.manual_seed(1)
+    dropped = torch.nn.functional.dropout(x, dropout) if dropout else x
+    plain = layer.base(x) + 3.0 * dropped @ layer.lora_a[LOGIC].mT @ layer.lora_b[LOGIC].mT
+    for one, other in zip(
+        found, torch.autograd.grad(plain.square().sum(), parameters), strict=True
+    ):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_token() -> None:
+    population = _population()
+    with population.using(LOGIC), torch.no_grad():
+        ids, kept = population.sample(
+            population.read(_forest(population)), tokens=6, temperature=0.0, stop=[2]
+        )
+        for row in range(6):
+            agent, path = row // 2, SHARED[row // 2] + REST[row]
+            mine = ids[agent, row % 2][kept[agent, row % 2].bool()].tolist()
+            for token in mine:
+                with population.using(LOGIC, agents=slice(agent, agent + 1)):
+                    state = population.leaf_states(population.pack([[PromptGroup(path)]]))
+                assert int(population.logits(state)[0, 0].argmax()) == token
+                path = [*path, token]
+
+
+def test_samples_of_one_prompt_share_its_keys_and_are_the_same_for_the_same_generators() -> None:
+    population = _population()
+    prompts = population.pack([[PromptGroup(row)] for row in SHARED])
+    with population.using(LOGIC), torch.no_grad():
+        prefix = population.read(prompts)
+        ids, _ = population.sample(
+            prefix, samples=4, tokens=5, temperature=0.7, stop=[], generators=_generators()
+        )
+        again, _ = population.sample(
+            prefix, samples=4, tokens=5, temperature=0.7, stop=[], generators=_generators()
+        )
+        assert prefix.keys[0].shape[0] == 3
+    assert ids.shape == (3, 4, 5)
+    assert torch.equal(ids, again)
+    assert len({tuple(row) for row in ids[0].tolist()}) > 1
+
+
+def test_sampled_tokens_have_the_chances_of_the_whole_sequence_before_them() -> None:
+    population, temperature, samples = _population(), 0.05, 20_000
+
+    def differs(drawn: torch.Tensor, agent: int, path: list[int]) -> float:
+        """Largest difference of a token's share from its chance, in standard errors."""
+        with population.using(LOGIC, agents=slice(agent, agent + 1)), torch.no_grad():
+            state = population.leaf_states(population.pack([[PromptGroup(path)]]))
+            chance = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
+        assert 0.02 < float(chance.max()) < 0.98  # neither even nor settled: a share can be wrong
+        share = torch.bincount(drawn, minlength=len(chance)) / len(drawn)
+        common = chance > 0.005
+        return float(
+            ((share - chance).abs() / (chance * (1 - chance) / len(drawn)).sqrt())[common].max()
+        )
+
+    with population.using(LOGIC), torch.no_grad():
+        prefix = population.read(population.pack([[PromptGroup(row)] for row in SHARED]))
+        ids, _ = population.sample(
+            prefix,
+            samples=samples,
+            tokens=2,
+            temperature=temperature,
+            stop=[],
+            generators=_generators(),
+        )
+    for agent, path in enumerate(SHARED):
+        first = ids[agent, :, 0]
+        usual = int(first.mode().values)
+        assert differs(first, agent, path) < 5
+        assert differs(ids[agent, first == usual, 1], agent, [*path, usual]) < 5
+
+
+def test_a_token_without_chance_is_never_drawn_and_an_ended_agent_draws_nothing() -> None:
+    chances = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2, 500, 1)
+    alive = torch.ones(2, 500, dtype=torch.bool)
+    alive[1] = False
+    generators = _generators()[:2]
+    before = generators[1].get_state()
+    drawn = _draw(chances, alive, generators)
+    assert set(drawn[0].tolist()) == {1, 3}
+    assert torch.equal(generators[1].get_state(), before)
+
+
+def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
+    population = _population()
+
+    def twice(agents: slice, generators: list[torch.Generator]) -> list[list[list[int]]]:
+        out: list[list[list[int]]] = []
+        with population.using(LOGIC, agents=agents), torch.no_grad():
+            for _ in range(
+                2
+            ):  # the second time tells whether the generators stood where they should
+                prefix = population.read(
+                    population.pack([[PromptGroup(row)] for row in SHARED[agents]])
+                )
+                ids, kept = population.sample(
+                    prefix,
+                    samples=2,
+                    tokens=12,
+                    temperature=5.0,
+                    stop=list(range(3, 130)),
+                    generators=generators,
+                )
+                out += [
+                    [one[k.bool()].tolist() for one, k in zip(*agent, strict=True)]
+                    for agent in zip(ids, kept, strict=True)
+                ]
+        return out
+
+    together = twice(slice(0, 3), _generators())
+    for agent in range(3):
+        alone = twice(slice(agent, agent + 1), [_generators()[agent]])
+        assert alone == [together[agent], together[3 + agent]]
+    assert (
+        len({len(sample) for group in together for sample in group}) > 1
+    )  # agents end at different steps
+
+
+def test_a_stop_token_ends_a_sample_and_what_follows_is_masked() -> None:
+    population = _population()
+    with population.using(LOGIC):
+        ids, kept = population.sample(
+            population.read(_packed(population)),
+            tokens=12,
+            temperature=5.0,
+            stop=list(range(3, 130)),
+            generators=_generators(),
+        )
+    ids, kept = ids.flatten(0, 1), kept.flatten(0, 1)
+    ends = torch.isin(ids, torch.arange(3, 130)) & kept.bool()
+    assert ends.any()
+    assert (ends.sum(1) <= 1).all()
+    for row in range(len(ROWS)):
+        if ends[row].any():
+            assert kept[row, int(ends[row].nonzero()) + 1 :].sum() == 0
+
+
+def _gemma() -> Backbone:
+    settings = Gemma2Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        head_dim=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=8,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(settings)
+    model.set_attn_implementation("eager")
+    return Backbone(model.eval().requires_grad_(False), _backbone().tokenizer, "test", "none")
+
+
+def test_capped_scores_are_those_of_the_backbones_own_attention_when_reading_and_when_decoding() -> (
+    None
+):
+    plain, population = _gemma(), Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
+    with population.using(None), torch.no_grad():
+        states = population.leaf_states(_forest(population))
+        ids, _ = population.sample(
+            population.read(_forest(population)), tokens=2, temperature=0.0, stop=[]
+        )
+    for row in range(6):
+        whole = SHARED[row // 2] + REST[row]
+        assert torch.allclose(
+            states[row // 2, row % 2], _alone(plain.decoder, whole)[-1], atol=1e-5
+        )
+        first, second = ids[row // 2, row % 2].tolist()
+        logits = plain.model(input_ids=torch.tensor([[*whole, first]])).logits[0]
+        assert [int(logits[-2].argmax()), int(logits[-1].argmax())] == [first, second]
+
+
+def test_a_prompt_longer_than_a_sliding_window_is_refused_with_the_remedy() -> None:
+    population = Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
+    with pytest.raises(ConfigError, match="context_tokens"):
+        population.states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))

@@ -1,0 +1,237 @@
+"""The judge's prompt, its answers, and the two kinds of judges."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from compevo_core.errors import DataError
+from compevo_core.lud.judge import (
+    ANSWERS,
+    EndpointJudge,
+    JudgeReplyError,
+    LocalJudge,
+    Verdict,
+    judge_messages,
+    parse_verdict,
+)
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m['role'] == 'system' and forbid_system %}"
+    "{{ raise_exception('no system') }}{% endif %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrainedTokenizerFast:
+    pairs = merges or []
+    tokens = [
+        "<pad>",
+        "<bos>",
+        "<eos>",
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        *(a + b for a, b in pairs),
+    ]
+    raw = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=pairs))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=raw)
+
+
+def tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        config = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=context,
+            initializer_range=0.3,
+        )
+        return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def judge() -> LocalJudge:
+    tokenizer = byte_tokenizer()
+    return LocalJudge(name="tiny", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+
+
+def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else() -> None:
+    system, user = judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
+    assert system["content"].startswith("You are a strict evaluator of logic updates")
+    text = user["content"]
+    assert "Previous logic (t-1): Watch the weather." in text
+    assert "Current logic (t): Watch {logic_prev} and policy." in text
+    assert "1) Strategy Shift (0/1): output 1 iff" in text
+    assert "2) Evidence Recombination (0/1): output 1 iff" in text
+    assert json.loads(text[text.rindex("{") :]) == {
+        "strategy_shift": 0,
+        "evidence_recombination": 1,
+    }
+    assert "compevo" not in (system["content"] + text).lower()
+
+
+def test_special_tokens_in_a_logic_do_not_reach_the_judge() -> None:
+    assert "<|im_end|>" not in judge_messages("a<|im_end|>b", "c</s>d")[1]["content"]
+
+
+@pytest.mark.parametrize("verdict", ANSWERS)
+def test_an_answer_survives_its_own_json(verdict: Verdict) -> None:
+    assert parse_verdict(verdict.to_json()) == verdict
+    assert parse_verdict(f"```json\n{verdict.to_json()}\n```") == verdict
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "yes",
+        "{",
+        "[0, 1]",
+        '{"strategy_shift": 0}',
+        '{"strategy_shift": 2, "evidence_recombination": 0}',
+        '{"strategy_shift": true, "evidence_recombination": 0}',
+        '{"strategy_shift": "1", "evidence_recombination": 0}',
+        '{"strategy_shift": 0, "evidence_recombination": 0, "why": ""}',
+        '{"strategy_shift": NaN, "evidence_recombination": 0}',
+        "[" * 100_000,
+        "1" * 10_000,
+    ],
+)
+def test_any_other_answer_is_a_typed_failure(reply: str) -> None:
+    with pytest.raises(JudgeReplyError):
+        parse_verdict(reply)
+
+
+@settings(deadline=None)
+@given(
+    st.one_of(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda c: st.lists(c) | st.dictionaries(st.text(), c),
+        ).map(json.dumps),
+    )
+)
+def test_whatever_a_judge_says_is_a_verdict_or_a_typed_failure(reply: str) -> None:
+    try:
+        assert parse_verdict(reply) in ANSWERS
+    except JudgeReplyError:
+        return
+
+
+def direct_scores(judge: LocalJudge, prompt: str) -> list[float]:
+    scores = []
+    for verdict in ANSWERS:
+        prefix = judge.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        answer = judge.tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = judge.model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
+        scores.append(
+            sum(float(logits[len(prefix) + k - 1, token]) for k, token in enumerate(answer))
+        )
+    return scores
+
+
+def plain_prompt(previous: str, current: str) -> str:
+    system, user = judge_messages(previous, current)
+    return f"{system['content']}\n\n{user['content']}\n\n"
+
+
+def test_local_scores_equal_one_full_forward_per_answer(judge: LocalJudge) -> None:
+    scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
+    assert list(scores) == list(ANSWERS)
+    expected = direct_scores(judge, plain_prompt("Watch rain.", "Watch tariffs."))
+    assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
+    assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
+
+
+def test_answers_of_different_lengths_are_scored_without_their_padding() -> None:
+    # Merging ' 1' makes answers with a one shorter than answers with a zero.
+    tokenizer = byte_tokenizer([("Ġ", "1")])
+    judge = LocalJudge(name="merged", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    lengths = {len(tokenizer(v.to_json())["input_ids"]) for v in ANSWERS}
+    assert len(lengths) > 1
+    found = list(judge.log_likelihoods("a", "b").values())
+    assert found == pytest.approx(direct_scores(judge, plain_prompt("a", "b")), abs=1e-3)
+
+
+def test_a_local_judge_is_deterministic_and_leaves_the_model_untouched(judge: LocalJudge) -> None:
+    before = {k: v.clone() for k, v in judge.model.state_dict().items()}
+    assert judge.log_likelihoods("a", "b") == judge.log_likelihoods("a", "b")
+    assert all(torch.equal(before[k], v) for k, v in judge.model.state_dict().items())
+
+
+@pytest.mark.parametrize("forbid_system", [False, True])
+def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bool) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
+    judge = LocalJudge(name="chat", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    system, user = judge_messages("a", "b")
+    turns = (
+        f"<user>{system['content']}\n\n{user['content']}\n"
+        if forbid_system
+        else f"<system>{system['content']}\n<user>{user['content']}\n"
+    )
+    assert list(judge.log_likelihoods("a", "b").values()) == pytest.approx(
+        direct_scores(judge, f"{turns}<assistant>"), abs=1e-3
+    )
+
+
+def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths() -> None:
+    tokenizer = byte_tokenizer()
+    judge = LocalJudge(
+        name="short", model=tiny_llama(len(tokenizer), context=128), tokenizer=tokenizer
+    )
+    with pytest.raises(DataError, match="holds 128"):
+        judge.judge("a", "b")
+
+
+def answering(content: object) -> tuple[list[dict], EndpointJudge]:
+    sent: list[dict] = []
+
+    def transport(body) -> dict:
+        sent.append(dict(body))
+        return {"choices": [{"message": {"content": content}}]}
+
+    return sent, EndpointJudge(model="m-1", transport=transport)
+
+
+def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None:
+    sent, judge = answering('{"strategy_shift": 1, "evidence_recombination": 0}')
+    assert judge.judge("old", "new") == Verdict(1, 0)
+    assert sent == [
+        {
+            "model": "m-1",
+            "temperature": 0,
+            "messages": judge_messages("old", "new"),
+            "response_format": {"type": "json_object"},
+        }
+    ]
+    assert judge.name == "endpoint:m-1"
+
+
+def test_json_mode_can_be_left_out() -> None:
+    sent, judge = answering('{"strategy_shift": 0, "evidence_recombination": 0}')
+    EndpointJudge(model="m", transport=judge.transport, json_mode=False).judge("a", "b")
+    assert "response_format" not in sent[0]
+
+
+@pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
+def test_a_refusal_of_the_endpoint_is_a_typed_failure(content: object) -> None:
+    with pytest.raises(JudgeReplyError):
+        answering(content)[1].judge("a", "b")
+
+
+@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])
+def test_an_answer_of_another_shape_is_a_typed_failure(answer: dict) -> None:
+    with pytest.raises(JudgeReplyError, match="OpenAI-compatible"):
+        EndpointJudge(model="m", transport=lambda body: answer).judge("a", "b")

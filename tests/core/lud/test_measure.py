@@ -1,0 +1,139 @@
+"""LUD of a run folder: by hand, bounded questions, counted failures, a cache that spares the second asking."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.lm import backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.lud.degree import update_magnitude
+from compevo_core.lud.judge import PROMPT_HASH
+from compevo_core.lud.measure import BackboneJudge, measure_lud, spaced
+from compevo_pipeline.cli.main import app
+from tests.support.lud import LOGICS, Scripted, finished_run
+
+ENCODER = HashingEncoder()
+
+
+def delta(before: str, after: str) -> float:
+    return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
+
+
+def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path) -> None:
+    found = measure_lud(finished_run(tmp_path / "run"), [Scripted()], ENCODER)
+    first, second = found["agents"]
+    assert first["first_to_last"] == 0.0  # it came back to its seed logic
+    steps = [delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
+    assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
+    assert (first["unchanged"], second["unchanged"]) == (1, 2)
+    assert second["first_to_last"] == pytest.approx(delta(LOGICS[0][1], LOGICS[4][1]))
+
+
+def test_an_update_without_an_indicator_and_an_unchanged_text_count_as_zero(tmp_path) -> None:
+    judge = Scripted(zero="outages")
+    found = measure_lud(finished_run(tmp_path / "run"), [judge], ENCODER)["judges"][0]
+    assert len(judge.asked) == found["asked"] == 5
+    mine = found["agents"][0]
+    assert (mine["pairs"], mine["unchanged"], mine["mean_rius"], mine["mean_strategy_shift"]) == (
+        4,
+        1,
+        0.5,
+        0.5,
+    )
+    counted = delta(LOGICS[0][0], LOGICS[1][0]) + delta(LOGICS[3][0], LOGICS[4][0])
+    assert mine["mean_lud"] == pytest.approx(counted / 4)
+
+
+def test_the_files_say_who_judged_what_with_which_prompt(tmp_path) -> None:
+    run = finished_run(tmp_path / "run")
+    found = measure_lud(run, [Scripted("a"), Scripted("b")], ENCODER, pairs=2)
+    assert json.loads((run / "lud.json").read_text()) == found
+    assert (found["encoder"], found["prompt_hash"], found["updates_an_agent"]) == (
+        "hashing",
+        PROMPT_HASH,
+        4,
+    )
+    assert found["artifact_hash"] and found["config_hash"]
+    rows = pl.read_csv(run / "lud.csv")
+    assert (
+        rows.height == 2 * 4 * 2
+        and set(rows["judge"]) == {"a", "b"}
+        and set(rows["prompt_hash"]) == {PROMPT_HASH}
+    )
+    assert rows["delta"].null_count() == 0
+    assert set(rows.drop_nulls("rius")["round"]) == set(found["judged_rounds"]) == {1, 4}
+
+
+def test_a_second_call_asks_nothing_and_finds_the_same(tmp_path) -> None:
+    run = finished_run(tmp_path / "run")
+    first = measure_lud(run, [Scripted()], ENCODER)
+    again = Scripted()
+    assert measure_lud(run, [again], ENCODER) == first
+    assert again.asked == []
+
+
+def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) -> None:
+    found = measure_lud(finished_run(tmp_path / "run"), [Scripted(fails="outages")], ENCODER)[
+        "judges"
+    ][0]
+    assert found["failures"] == 1
+    assert (found["agents"][0]["pairs"], found["agents"][1]["pairs"]) == (3, 4)
+
+
+def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) -> None:
+    judges = [Scripted("a", zero="outages"), Scripted("b", zero="outages", fails="storms")]
+    (found,) = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["agreement"]
+    assert (found["first"], found["second"], found["n"]) == ("a", "b", 4)
+    assert found["kappa_gate"] == 1.0 and found["pearson_lud"] == pytest.approx(1.0)
+    assert (
+        found["kappa_evidence_recombination"] is None
+    )  # both always say 0: chance alone agrees fully
+
+
+def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
+    found = measure_lud(
+        finished_run(tmp_path / "run", LOGICS[:1]), [Scripted("a"), Scripted("b")], ENCODER
+    )
+    assert found["agents"][0]["mean_delta"] is None and found["judges"][0]["agents"] == []
+    assert found["agreement"][0]["n"] == 0
+
+
+@pytest.mark.parametrize(
+    ("updates", "count", "rounds"),
+    [(59, 8, [1, 9, 18, 26, 34, 42, 51, 59]), (3, 8, [1, 2, 3]), (5, 1, [5]), (0, 8, [])],
+)
+def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds) -> None:
+    assert spaced(updates, count) == rounds
+
+
+def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
+        measure_lud(tmp_path, [Scripted()], ENCODER)
+    run = finished_run(tmp_path / "run")
+    (run / "model" / "config.json").write_text((run / "model" / "config.json").read_text() + " ")
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        measure_lud(run, [Scripted()], ENCODER)
+
+
+def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_be_asked(
+    tmp_path, monkeypatch
+) -> None:
+    run = finished_run(tmp_path / "run")
+    first = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    assert first.exit_code == 0, first.output
+    assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
+    monkeypatch.setattr(
+        backbone, "load_backbone", lambda _: pytest.fail("loaded without a question")
+    )
+    second = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+
+
+def test_the_backbone_judge_answers_as_the_model_it_names() -> None:
+    from compevo_core.config import RunConfig
+
+    judge = BackboneJudge(RunConfig.preset("tiny").backbone)
+    assert judge.judge("watch storms", "read policy") == judge.judge("watch storms", "read policy")

@@ -1,0 +1,203 @@
+"""Resume, bit for bit: a run stopped between rounds or killed with signal 9 ends as the run that was left alone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compevo_core.distributed import AgentShards
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.training import checkpoint
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+REPO = Path(__file__).resolve().parents[3]
+ROUNDS = 6
+MEASURED = {"seconds", "eta_seconds", "train_seconds"}
+
+
+def train_here(out: Path, **options: object) -> dict[str, object]:
+    """Six rounds with dropout, two policy updates a round, a part of the windows scored: all generators are drawn."""
+    config = tiny(
+        run__rounds=ROUNDS,
+        run__epochs=2,
+        run__validate_every=4,
+        population__dropout=0.1,
+        grpo__iterations=2,
+        grpo__reward_windows=1,
+    )
+    return train(
+        config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    train_here(out)
+    return out
+
+
+def _same_end(run: Path, other: Path) -> None:
+    """History, every tensor of the last checkpoint, every number beside them, and the sealed model."""
+    ours, theirs = (_end(folder) for folder in (run, other))
+    assert ours["history"] == theirs["history"]
+    assert [r["round"] for r in ours["history"]] == list(range(ROUNDS))
+    assert ours["state"] == theirs["state"]
+    assert ours["tensors"].keys() == theirs["tensors"].keys()
+    assert [n for n, v in ours["tensors"].items() if not torch.equal(v, theirs["tensors"][n])] == []
+    assert ours["model"] == theirs["model"]
+
+
+def _end(run: Path) -> dict[str, object]:
+    last = run / "checkpoints" / f"round_{ROUNDS:06d}"
+    history = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    state = json.loads((last / "state.json").read_text())
+    del state["seconds"]
+    return {
+        "history": [{k: v for k, v in r.items() if k not in MEASURED} for r in history],
+        "state": state,
+        "tensors": {
+            f"{path.stem}/{name}": value
+            for path in sorted(last.glob("*.safetensors"))
+            for name, value in load_file(path).items()
+        },
+        "model": json.loads((run / "model" / "manifest.json").read_text())["hash"],
+    }
+
+
+def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undisturbed: Path) -> None:
+    end = _end(undisturbed)
+    agents = {f"agent_{number:02d}" for number in range(3)}
+    kinds = {
+        (owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])
+    }
+    assert kinds == {
+        (agent, kind) for agent in agents for kind in ("adapters", "answers", "optimizer", "run")
+    } | {("shared", kind) for kind in ("selection", "fusion", "optimizer", "run")}
+    assert {f"{agent}/run.sampling" for agent in agents} <= end["tensors"].keys()
+    assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_A"} <= end[
+        "tensors"
+    ].keys()
+    steps = {int(v) for name, v in end["tensors"].items() if name.endswith(".step")}
+    assert max(steps) > ROUNDS  # the policy's parameters took two steps a round
+    assert end["state"].keys() == {
+        "identity",
+        "round",
+        "logics",
+        "rewards",
+        "regret",
+        "drawing",
+        "best",
+    }
+
+
+class _Stopped(BaseException):
+    """Stands for a stop between rounds."""
+
+
+def _stop_after(out: Path, number: int) -> None:
+    def stop(record: dict[str, object]) -> None:
+        if record["round"] == number:
+            raise _Stopped
+
+    with pytest.raises(_Stopped):
+        train_here(out, on_round=stop)
+
+
+def test_k_rounds_and_the_rest_equal_all_rounds(undisturbed: Path, tmp_path: Path) -> None:
+    _stop_after(tmp_path, 4)
+    torch.manual_seed(999)  # another process would start elsewhere
+    train_here(tmp_path)
+    _same_end(tmp_path, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    script = (
+        f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
+        "from pathlib import Path\nfrom tests.core.training.test_resume import train_here\ntrain_here(Path(sys.argv[1]))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "checkpoints" / "round_000002").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL  # it had not ended by itself
+    assert not (tmp_path / "model").exists()
+    train_here(tmp_path)
+    _same_end(tmp_path, undisturbed)
+
+
+def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_end_is_the_same(
+    undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _stop_after(tmp_path, 3)
+    newest = tmp_path / "checkpoints" / "round_000004" / "shared.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with caplog.at_level("INFO"):
+        train_here(tmp_path)
+    assert "round_000004 refused" in caplog.text
+    assert "resuming from checkpoint round_000003" in caplog.text
+    _same_end(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("shared.safetensors", b"torn", "shared.safetensors is altered"),
+        ("agent_01.safetensors", b"torn", "agent_01.safetensors is altered"),
+        ("state.json", None, "state.json is missing"),
+        ("manifest.json", None, "never finished"),
+        ("manifest.json", b'{"files": ', "refused"),
+        ("manifest.json", b"{}", "refused"),
+    ],
+)
+def test_every_damaged_file_is_refused_and_the_log_says_which(
+    name: str,
+    content: bytes | None,
+    says: str,
+    undisturbed: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = tmp_path / "checkpoints"
+    shutil.copytree(undisturbed / "checkpoints", root)
+    damaged = root / f"round_{ROUNDS:06d}" / name
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    found = checkpoint.newest_good(root, AgentShards(3))
+    assert found is not None
+    assert found.state["round"] == ROUNDS - 1
+    assert f"round_{ROUNDS:06d} refused" in caplog.text
+    assert says in caplog.text
+
+
+def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
+    _stop_after(tmp_path, 1)
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "rounds.jsonl").write_text("".join(lines[:1]))
+    with pytest.raises(CheckpointMismatch, match=r"has 1 rounds, the checkpoint 2"):
+        train_here(tmp_path)
+
+
+def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(undisturbed / "checkpoints" / f"round_{ROUNDS:06d}", folder)
+    checkpoint.verify(folder)
+    data = bytearray((folder / "agent_02.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "agent_02.safetensors").write_bytes(bytes(data))
+    with pytest.raises(CheckpointMismatch, match=r"agent_02\.safetensors is altered"):
+        checkpoint.verify(folder)

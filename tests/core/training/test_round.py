@@ -1,0 +1,227 @@
+"""A round's update: the four weights, clipping at the second update, the schedule, and what stops it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.logic_writer import LogicWriter
+from compevo_core.errors import NonFiniteLoss
+from compevo_core.lm.population import LOGIC
+from compevo_core.training import round as rounds
+from tests.support.rounds import round_player, step
+
+
+def _gradients(pg: float, div: float, prune: float) -> dict[str, torch.Tensor]:
+    """Every gradient just before the step, by group and position."""
+    player, state, tasks = round_player(
+        objective__lambda_pg=pg, objective__lambda_div=div, objective__lambda_prune=prune
+    )
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(groups: list[dict[str, list[torch.nn.Parameter]]], _: int) -> float:
+        for number, group in enumerate(groups):
+            for i, p in enumerate(group["params"]):
+                found[f"{number}.{i}"] = torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        return 0.0
+
+    player._step = keep
+    step(player, state, tasks)
+    return found
+
+
+def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights() -> None:
+    pred, with_pg = _gradients(0.0, 0.0, 0.0), _gradients(1.0, 0.0, 0.0)
+    with_div, with_prune = _gradients(0.0, 1.0, 0.0), _gradients(0.0, 0.0, 1.0)
+    together = _gradients(0.5, 0.1, 0.01)
+    moved = dict.fromkeys(("pred", "pg", "div", "prune"), 0.0)
+    for name, base in pred.items():
+        pg, div, prune = (other[name] - base for other in (with_pg, with_div, with_prune))
+        expected = base + 0.5 * pg + 0.1 * div + 0.01 * prune
+        scale = max(float(expected.abs().max()), 1e-3)
+        assert torch.allclose(together[name], expected, atol=2e-4 * scale), name
+        for key, part in zip(moved, (base, pg, div, prune), strict=True):
+            moved[key] += float(part.abs().sum())
+    assert min(moved.values()) > 0
+
+
+def test_the_pruning_term_pulls_every_gate_towards_zero_by_its_weight() -> None:
+    without, pruned = _gradients(0.5, 0.1, 0.0), _gradients(0.5, 0.1, 0.01)
+    (gates,) = [
+        name for name, value in without.items() if name.startswith("0.") and value.shape == (3,)
+    ]
+    assert torch.allclose(pruned[gates] - without[gates], torch.full((3,), 0.01), atol=1e-7)
+
+
+def _logic_adapters_after(
+    clip: float, iterations: int
+) -> tuple[list[torch.Tensor], dict[str, object], list[float]]:
+    """Logic adapters after a round of large policy steps, its record, and the widest ratio of every update."""
+    player, state, tasks = round_player(
+        grpo__clip=clip,
+        grpo__iterations=iterations,
+        optim__policy_lr=0.05,
+        optim__warmup_ratio=0.0,
+        grpo__kl=0.0,
+        objective__lambda_div=0.0,
+        optim__gradient_clip=0.0,
+    )
+    widest: list[float] = []
+    original = rounds.policy_loss
+
+    def watched(
+        logp: torch.Tensor, old: torch.Tensor, *rest: torch.Tensor, **options: float
+    ) -> rounds.PolicyLoss:
+        mask = rest[-1].bool()
+        widest.append(float(((logp.detach() - old).exp() - 1.0)[mask].abs().max()))
+        return original(logp, old, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "policy_loss", watched)
+        record = step(player, state, tasks)
+    return (
+        [p.detach().clone() for p in player.learner.population.parameters_of(LOGIC)],
+        record,
+        widest,
+    )
+
+
+def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_with_one_update_a_group_the_ratio_is_one_and_the_clip_range_changes_nothing() -> None:
+    narrow, record, widest = _logic_adapters_after(0.2, 1)
+    assert widest == [0.0] * 3
+    assert record["clip_fraction"] == 0.0
+    assert record["equal_groups"] == 0
+    assert _same(narrow, _logic_adapters_after(0.01, 1)[0])
+
+
+def test_at_the_second_update_the_ratio_has_moved_and_the_clip_binds() -> None:
+    narrow, record, widest = _logic_adapters_after(0.2, 2)
+    assert widest[:3] == [0.0] * 3
+    assert max(widest[3:]) > 0.2
+    assert record["clip_fraction"] > 0.0
+    wide, unclipped, _ = _logic_adapters_after(1.0, 2)
+    assert unclipped["clip_fraction"] < record["clip_fraction"]
+    assert not _same(narrow, wide)
+    assert not _same(narrow, _logic_adapters_after(0.2, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "factor"),
+    [
+        (0, 1 / 3),
+        (1, 2 / 3),
+        (2, 1.0),
+        (3, 1.0),
+        (27, 0.5 * (1 + np.cos(np.pi * 24 / 97))),
+        (51, 0.5 * (1 + np.cos(np.pi * 48 / 97))),
+        (99, 0.5 * (1 + np.cos(np.pi * 96 / 97))),
+    ],
+)
+def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine(
+    number: int, factor: float
+) -> None:
+    player, _, _ = round_player(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
+    assert type(player.optimizer) is torch.optim.AdamW
+    player._set_rates(number)
+    assert [g["lr"] for g in player.optimizer.param_groups] == pytest.approx(
+        [1e-4 * factor, 1e-6 * factor]
+    )
+
+
+def test_a_round_trains_at_the_rate_of_its_number() -> None:
+    player, state, tasks = round_player(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
+    state.round = 1
+    step(player, state, tasks)
+    assert [g["lr"] for g in player.optimizer.param_groups] == pytest.approx(
+        [1e-4 * 2 / 3, 1e-6 * 2 / 3]
+    )
+
+
+def _broken_logp(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def logp(
+        self: LogicWriter, proposal: object, agents: slice, soft: torch.Tensor | None
+    ) -> torch.Tensor:
+        found = original(self, proposal, agents, soft)
+        return found * float("nan") if agents.start == 2 else found
+
+    return logp
+
+
+def _broken_encode(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def encode(self: LogicWriter, rows: object) -> torch.Tensor:
+        return original(self, rows).index_fill(0, torch.tensor([1]), float("inf"))
+
+    return encode
+
+
+@pytest.mark.parametrize(
+    ("method", "breaking", "says"),
+    [
+        ("logp", _broken_logp, r"L_pg .* round 0 for agent\(s\) \[2\]"),
+        ("encode", _broken_encode, r"L_div .* round 0 for agent\(s\) \[1\]"),
+    ],
+)
+def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing(
+    method: str,
+    breaking: Callable[..., Callable[..., torch.Tensor]],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    player, state, tasks = round_player(evolution__update="simplified")
+    before = {name: value.clone() for name, value in player.learner.tensors().items()}
+    monkeypatch.setattr(LogicWriter, method, breaking(getattr(LogicWriter, method)))
+    with pytest.raises(NonFiniteLoss, match=says):
+        step(player, state, tasks)
+    assert all(torch.equal(value, before[name]) for name, value in player.learner.tensors().items())
+    assert not player.optimizer.state
+    assert state.round == 0
+
+
+def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    player, state, tasks = round_player(selection__ema=0.75, selection__temperature=0.5)
+    selection = player.learner.selection
+    before = selection.fitness_A.clone()
+    proposals = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(
+        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
+    )
+    record = step(player, state, tasks)
+    rewards = torch.tensor(record["rewards"])
+    assert record["weights"] == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
+    assert torch.allclose(selection.fitness_A, 0.75 * before + 0.25 * rewards)
+    assert state.rewards == record["rewards"]
+    assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
+    assert not state.previous_AD.requires_grad
+    best = [
+        group[int(np.argmax(scores))]
+        for group, scores in zip(record["group_logics"], record["group_rewards"], strict=True)
+    ]
+    assert state.logics == best
+    assert state.logics != record["logics"]
+
+
+def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    player, state, tasks = round_player(population__agents=4, population__exposed_peers=2)
+    seen = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(
+        LogicWriter, "propose", lambda self, o, *rest: seen.append(o) or propose(self, o, *rest)
+    )
+    logics = list(state.logics)
+    record = step(player, state, tasks)
+    (observed,) = seen
+    assert observed.logics == logics
+    assert observed.rewards == record["rewards"]
+    for agent, peers in enumerate(observed.peers):
+        assert len(set(peers)) == 2
+        assert agent not in peers

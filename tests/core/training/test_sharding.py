@@ -1,0 +1,219 @@
+"""Agents shared by processes: the same weights as in one, few bytes between them, resume with any number of them."""
+
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compevo_core.agents.decoding import HORIZON
+from compevo_core.config import RunConfig
+from tests.support.population import tiny
+from tests.support.shard_worker import StoppedError, run
+
+REPO = Path(__file__).resolve().parents[3]
+HEAD = {"optim__gradient_clip": 0.1}  # low enough to bind
+TEXT = HEAD | {
+    "forecast__decoder": "text",
+    "population__agents": 2,
+    "grpo__group_size": 2,
+    "run__rounds": 3,
+    "run__batch_windows": 1,
+    "forecast__history_points": 2,
+    "run__validate_every": 0,
+}
+SHORT = {"run__rounds": 2, "run__validate_every": 0}
+PACKAGED_WIDTH = 576
+TIMED = {"seconds", "eta_seconds", "train_seconds", "exchanged_bytes"}
+
+
+def processes(count, jobs):
+    """Trains the jobs in ``count`` processes; returns their exit codes and what they wrote to standard error."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    place = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(REPO),
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.support.shard_worker", json.dumps(jobs)],
+            text=True,
+            env=os.environ | place | {"RANK": str(rank)},
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(count)
+    ]
+    said = [process.communicate(timeout=300)[1] for process in started]
+    return [process.returncode for process in started], said
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Folders of trainings by one process and by two."""
+    root = tmp_path_factory.mktemp("sharding")
+    assert (
+        run({"out": str(root / "head-1"), "set": HEAD})
+        == run({"out": str(root / "text-1"), "set": TEXT})
+        == ""
+    )
+    with pytest.raises(StoppedError):
+        run({"out": str(root / "one-two"), "set": HEAD, "stop": 2})
+    jobs = [
+        {"out": str(root / "head-2"), "set": HEAD},
+        {"out": str(root / "text-2"), "set": TEXT},
+        {"out": str(root / "one-two"), "set": HEAD},
+        *({"out": str(root / f"layers-{n}"), "layers": n, "set": SHORT} for n in (2, 4)),
+        {"out": str(root / "poisoned"), "poison": 2},
+        {"out": str(root / "crowded"), "set": {"population__agents": 1}},
+        {"out": str(root / "interrupted"), "set": HEAD, "stop": 2},
+    ]
+    codes, said = processes(2, jobs)
+    assert (root / "crowded.rank0").exists() and (root / "crowded.rank1").exists(), said
+    assert all(codes), "the process that was not interrupted must end too"
+    return root
+
+
+def rounds(run):
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def tensors(run):
+    files = sorted((run / "model").rglob("*.safetensors"))
+    return {f"{file.relative_to(run)}/{k}": v for file in files for k, v in load_file(file).items()}
+
+
+def assert_same_model(one, other):
+    ours, theirs = tensors(one), tensors(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5), name
+    assert (one / "model" / "logics.json").read_text() == (
+        other / "model" / "logics.json"
+    ).read_text()
+
+
+@pytest.mark.parametrize("decoder", ["head", "text"])
+def test_two_processes_train_the_weights_of_one(decoder, out):
+    one, two = out / f"{decoder}-1", out / f"{decoder}-2"
+    assert_same_model(one, two)
+    moved = [k for k, v in tensors(two).items() if "lora_B" in k and not v.any()]
+    assert not moved, "an adapter that never moved proves nothing"
+
+
+@pytest.mark.parametrize("decoder", ["head", "text"])
+def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
+    for one, two in zip(rounds(out / f"{decoder}-1"), rounds(out / f"{decoder}-2"), strict=True):
+        assert one.keys() == two.keys()
+        for name in one.keys() - TIMED:
+            if name in {
+                "logics",
+                "candidates",
+                "group_logics",
+                "unique_news",
+                "empty_logics",
+                "unread_answers",
+                "answers",
+                "equal_groups",
+                "round",
+            }:
+                assert one[name] == two[name], name
+            elif one[name] is not None:
+                ours, theirs = torch.tensor(one[name]), torch.tensor(two[name])
+                loose = (
+                    1e-2 if name.startswith("gradient_") else 1e-4
+                )  # a ratio of differences of nearly equal sums
+                assert torch.allclose(ours, theirs, rtol=loose, atol=loose), name
+
+
+def expected_bytes(config: RunConfig, width: int, count: int) -> int:
+    """What each of ``count`` processes receives in a round without validation, beside texts and agreement."""
+    batch, group = config.run.batch_windows, config.grpo.group_size
+    scored = config.grpo.reward_windows or batch
+    fixed = config.run.fixed_logics
+    more = 1 + fixed if fixed else 0  # the played logic and its comparators
+    forecasts = 4 * HORIZON * (batch + (group + more) * scored)
+    states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
+    losses = 4 * math.ceil(batch / config.run.micro_windows)
+    sums = 8 * (3 + 1 + 1) + 8 * 4  # gradient products and norms; policy terms
+    own = math.ceil(config.population.agents / count) * (forecasts + states + losses + sums)
+    return (count - 1) * (own + 8 * (3 if more else 2))
+
+
+def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
+    small, large = (
+        rounds(out / "layers-2")[1]["exchanged_bytes"],
+        rounds(out / "layers-4")[1]["exchanged_bytes"],
+    )
+    for told in (small, large):
+        config = tiny(**SHORT)
+        numbers = sum(v for k, v in told.items() if k not in {"texts", "agreement"})
+        assert numbers == expected_bytes(config, 32, 2)
+        texts = 2 * (1 + config.grpo.group_size)
+        assert 0 < told["texts"] <= texts * 6 * 400 and told["agreement"] < 100
+    assert {k: v for k, v in small.items() if k != "texts"} == {
+        k: v for k, v in large.items() if k != "texts"
+    }
+
+
+def test_the_readme_tells_the_bytes_of_ten_agents_on_the_packaged_backbone():
+    config = RunConfig.preset("default").with_overrides({"population.agents": 10})
+    text = " ".join((REPO / "README.md").read_text(encoding="utf-8").split())
+    assert f"{expected_bytes(config, PACKAGED_WIDTH, 2):,} bytes" in text
+
+
+def test_one_process_exchanges_nothing(out):
+    assert all(record["exchanged_bytes"] == {} for record in rounds(out / "head-1"))
+
+
+def test_two_processes_go_on_from_what_one_wrote(out):
+    assert [bool(record["exchanged_bytes"]) for record in rounds(out / "one-two")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert_same_model(out / "one-two", out / "head-1")
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_another_number_of_processes_goes_on_from_what_two_wrote(count, out, tmp_path):
+    shutil.copytree(out / "interrupted", tmp_path / "run")
+    assert len(rounds(tmp_path / "run")) == 2
+    job = {"out": str(tmp_path / "run"), "set": HEAD}
+    if count == 1:
+        assert run(job) == ""
+    else:
+        codes, said = processes(count, [job])
+        assert not any(codes), said
+    assert_same_model(tmp_path / "run", out / "head-1")
+
+
+def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_record(out):
+    said = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
+    assert said[0] == said[1]
+    assert said[0].startswith(
+        "NonFiniteLoss: the forecast is not finite in round 0 for agent(s) [2]"
+    )
+    assert rounds(out / "poisoned") == []
+
+
+def test_more_processes_than_agents_are_refused_on_every_process(out):
+    for rank in (0, 1):
+        said = (out / f"crowded.rank{rank}").read_text()
+        assert (
+            said.startswith("ConfigError: 2 processes cannot share 1 agent(s)")
+            and "fewer processes" in said
+        )

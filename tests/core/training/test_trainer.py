@@ -1,0 +1,197 @@
+"""A run end to end on a tiny backbone: learning, sealed artifact, no way to the test split (resume: test_resume)."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.config import RunConfig
+from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
+from compevo_core.experiments.ablation import VARIANTS, variant
+from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+
+def _train(out: Path, config: RunConfig | None = None, **options: object) -> dict[str, object]:
+    return train(
+        config or tiny(),
+        windows("train", 8),
+        windows("val", 3, first_day=20),
+        news_pool(),
+        out,
+        **options,
+    )
+
+
+def _rounds(run: Path) -> list[dict[str, object]]:
+    drop = {"seconds", "eta_seconds", "train_seconds"}
+    return [
+        {k: v for k, v in json.loads(line).items() if k not in drop}
+        for line in (run / "rounds.jsonl").read_text().splitlines()
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    _train(out)
+    return out
+
+
+def test_a_round_records_every_term_and_agent(run: Path) -> None:
+    rounds = _rounds(run)
+    assert [r["round"] for r in rounds] == [0, 1, 2, 3]
+    for r in rounds:
+        assert len(r["rewards"]) == len(r["weights"]) == len(r["logics"]) == 3
+        assert np.shape(r["group_rewards"]) == (3, 3)
+        assert sum(r["weights"]) == pytest.approx(1.0, abs=1e-5)
+        total = r["loss_pred"] + 0.5 * r["loss_pg"] + 0.1 * r["loss_div"] + 0.01 * r["loss_prune"]
+        assert r["loss"] == pytest.approx(total, rel=1e-6)
+
+
+def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path: Path) -> None:
+    config = tiny(run__rounds=24, run__epochs=6, optim__forecast_lr=3e-3, run__validate_every=0)
+    _train(tmp_path, config)
+    loss = [r["loss_pred"] for r in _rounds(tmp_path)]
+    assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
+
+
+def test_the_carried_logic_is_the_best_of_its_group(run: Path) -> None:
+    rounds = _rounds(run)
+    assert any(int(np.argmax(group)) > 0 for r in rounds for group in r["group_rewards"])
+    for now, following in itertools.pairwise(rounds):
+        best = [
+            group[int(np.argmax(rewards))]
+            for group, rewards in zip(now["group_logics"], now["group_rewards"], strict=True)
+        ]
+        assert following["logics"] == best
+
+
+def test_a_finished_run_is_returned_as_it_is_and_another_configuration_is_refused(
+    run: Path,
+) -> None:
+    before = (run / "rounds.jsonl").stat().st_mtime_ns
+    assert _train(run)["rounds"] == 4
+    assert (run / "rounds.jsonl").stat().st_mtime_ns == before
+    with pytest.raises(CheckpointMismatch, match="config_hash"):
+        _train(run, tiny(run__seed=5))
+
+
+@pytest.mark.parametrize("split", ["test", "inference"])
+def test_the_trainer_refuses_windows_of_any_other_split(split: str, tmp_path: Path) -> None:
+    with pytest.raises(LeakageError, match=split):
+        train(tiny(), windows(split, 2), windows("val", 2, first_day=20), news_pool(), tmp_path)
+    with pytest.raises(LeakageError, match=split):
+        train(tiny(), windows("train", 2), windows(split, 2, first_day=20), news_pool(), tmp_path)
+
+
+def test_articles_embedded_by_another_encoder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="hashing"):
+        _train(tmp_path, tiny(news__encoder="packaged:minilm"))
+
+
+def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_refused(
+    run: Path,
+) -> None:
+    views = windows("test", 3, first_day=40).views()
+    forecaster = CompEvoForecaster.load(run, news_pool())
+    first, again = (
+        forecaster.predict_detailed(views),
+        CompEvoForecaster.load(run, news_pool()).predict_detailed(views),
+    )
+    assert np.array_equal(first.aggregate, again.aggregate)
+    assert first.aggregate.shape == (6, 48)
+    assert first.agents.shape == (3, 6, 48)
+    assert np.allclose(
+        np.einsum("a,anh->nh", first.weights, first.agents), first.aggregate, rtol=1e-4
+    )
+    config = run / "model" / "logics.json"
+    original = config.read_text()
+    config.write_text(original + " ")
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        CompEvoForecaster.load(run, news_pool())
+    config.write_text(original)
+
+
+def test_prediction_does_not_depend_on_how_windows_are_batched(run: Path) -> None:
+    views = windows("test", 4, first_day=40).views()
+    forecaster = CompEvoForecaster.load(run, news_pool())
+    together = forecaster.predict(views)
+    alone = np.concatenate([forecaster.predict([view]) for view in views])
+    assert np.allclose(together, alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*VARIANTS])
+def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path) -> None:
+    config = variant(tiny(run__rounds=2), name)
+    changed = {
+        (s, k)
+        for s, v in config.to_dict().items()
+        for k in v
+        if v[k] != tiny(run__rounds=2).to_dict()[s][k]
+    }
+    assert len(changed) == len(VARIANTS[name]) <= 1
+    assert _train(tmp_path, config)["rounds"] == 2
+    last = _rounds(tmp_path)[-1]
+    if name == "uniform-weights":
+        assert last["weights"] == pytest.approx([1 / 3] * 3)
+    if name == "no-grpo":
+        assert last["kl"] == 0.0
+        assert last["loss_pg"] == 0.0
+
+
+def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path: Path) -> None:
+    config = tiny(
+        forecast__decoder="text",
+        run__rounds=1,
+        run__validate_every=0,
+        population__agents=2,
+        grpo__group_size=2,
+        run__batch_windows=1,
+        forecast__history_points=2,
+    )
+    summary = _train(tmp_path, config)
+    assert _rounds(tmp_path)[0]["loss_tokens"] > 0
+    assert (
+        summary["parse_failure_rate"] == 1.0
+    )  # a random model writes no numbers; each is scored as the prior
+    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_detailed(
+        windows("test", 1, first_day=40).views()
+    )
+    assert found.unread == 4
+    assert np.allclose(found.aggregate, found.prior, rtol=1e-4)
+
+
+@pytest.mark.parametrize("prior", ["none", "persistence", "calendar-ridge"])
+def test_priors_train_save_and_load(prior: str, tmp_path: Path) -> None:
+    config = tiny(
+        forecast__prior=prior, forecast__prior_folds=2, run__rounds=1, run__validate_every=0
+    )
+    train(config, windows("train", 40), windows("val", 3, first_day=50), news_pool(), tmp_path)
+    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_detailed(
+        windows("test", 1, first_day=40).views()
+    )
+    assert (found.prior is None) == (prior == "none")
+    assert np.isfinite(found.aggregate).all()
+
+
+def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path: Path) -> None:
+    from compevo_core.training.model import PopulationModel
+
+    original = PopulationModel.forecast_parameters
+
+    def poisoned(self: PopulationModel) -> list[torch.nn.Parameter]:
+        parameters = original(self)
+        parameters[-2].data[1] = float("nan")  # agent 1's head bias
+        return parameters
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(NonFiniteLoss, match=r"round 0 for agent\(s\) \[1\]"),
+    ):
+        patch.setattr(PopulationModel, "forecast_parameters", poisoned)
+        _train(tmp_path)

@@ -1,0 +1,246 @@
+"""The graph run end to end on synthetic electricity with a tiny random backbone, in this process."""
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import SchemaDrift
+from compevo_core.evaluation.result_rows import RESULT_COLUMNS
+from compevo_core.experiments.ablation import VARIANTS
+from compevo_pipeline.checks.availability import late
+from compevo_pipeline.feeds import Kind
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.runs import current
+from tests.support.deployment import deploy, few_feeds
+
+DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
+ONE_ROUND = {"rounds": 1, "overrides": {"run.validate_every": 0, "run.checkpoint_every": 1}}
+
+
+def metadata(result, key):
+    event = next(
+        e for e in result.get_asset_materialization_events() if e.asset_key.to_user_string() == key
+    )
+    return event.step_materialization_data.materialization.metadata
+
+
+def checks(result):
+    return {
+        (c.asset_key.to_user_string(), c.check_name): c
+        for c in result.get_asset_check_evaluations()
+    }
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def data(deployment):
+    return deployment.materialize(*DATA)
+
+
+@pytest.fixture(scope="module")
+def trained(deployment, data):
+    config = {
+        "models/compevo": ONE_ROUND,
+        "evaluation/baselines": {"seeds": 1},
+        "evaluation/test": {"scopes": 1},
+    }
+    return deployment.materialize(*config, partition="electricity", config=config)
+
+
+@pytest.fixture(scope="module")
+def leakage(deployment, trained):
+    return deployment.materialize(
+        "leakage/inference_2026", config={"leakage/inference_2026": {"every": 5, "seeds": 1}}
+    )
+
+
+def files_under(folder):
+    return {
+        p.relative_to(folder): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*.parquet")
+    }
+
+
+def test_data_assets_report_rows_previews_and_plots(data):
+    found = metadata(data, "series/electricity")
+    assert found["dagster/row_count"].value == found["synthetic_rows"].value > 10_000
+    assert found["plot"].value.startswith("![") and "data:image/png;base64," in found["plot"].value
+    assert "| series_id |" in found["preview"].value
+    assert metadata(data, "windows/electricity")["hash"].value
+
+
+def test_every_check_of_sound_data_passes(data):
+    found = checks(data)
+    assert len(found) == 7 + 4 + 3
+    assert [key for key, check in found.items() if not check.passed] == []
+
+
+def test_materializing_twice_changes_no_stored_row_and_no_window(deployment, data):
+    before = files_under(deployment.layout.series)
+    window_hash = WindowSet.read(deployment.layout.windows("electricity")).hash
+    articles = deployment.layout.news_pool / "news.parquet"
+    stored = pl.read_parquet(articles)
+    again = deployment.materialize(*DATA)
+    assert files_under(deployment.layout.series) == before
+    assert WindowSet.read(deployment.layout.windows("electricity")).hash == window_hash
+    assert pl.read_parquet(articles).equals(stored)
+    assert metadata(again, "news/embeddings")["newly_embedded"].value == 0
+
+
+def test_the_news_pool_holds_every_candidate_of_every_window(deployment, data):
+    pool = NewsPool.read(deployment.layout.news_pool)
+    windows = WindowSet.read(deployment.layout.windows("electricity"))
+    assert all(name in pool for view in windows.views() for name in view.candidate_ids)
+
+
+def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
+    run = current(deployment.layout, "electricity")
+    assert (run / "model" / "manifest.json").is_file()
+    found = metadata(trained, "models/compevo")
+    assert found["rounds"].value == 1 and found["artifact_hash"].value
+    assert "data:image/png" in found["loss_plot"].value and found["logics"].value.startswith("0. ")
+    assert json.loads((run / "config.json").read_text())["run"]["rounds"] == 1
+
+
+def test_training_again_with_equal_settings_returns_the_finished_run(deployment, trained):
+    model = current(deployment.layout, "electricity") / "model" / "manifest.json"
+    before = model.stat().st_mtime_ns
+    deployment.materialize(
+        "models/compevo", partition="electricity", config={"models/compevo": ONE_ROUND}
+    )
+    assert model.stat().st_mtime_ns == before
+
+
+def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deployment, trained):
+    own = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
+    rivals = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
+    assert own.columns == list(RESULT_COLUMNS)
+    assert own["n_windows"].to_list()[-1] == 13 and set(own["subset"]) == {"n2f-test-100"}
+    together = rivals.filter((pl.col("subset") == "n2f-test-100") & (pl.col("entity") == "pooled"))
+    assert set(together["n_windows"]) == {13} and set(together["data_hash"]) == set(
+        own["data_hash"]
+    )
+    assert {"persistence", "calendar-ridge", "gbm"} <= set(together["method"])
+    assert own["synthetic"].all()
+
+
+def test_the_population_is_compared_with_every_baseline_by_a_paired_test(deployment, trained):
+    paired = pl.read_csv(deployment.layout.results / "paired-electricity.csv")
+    assert set(paired["method_b"]) >= {"persistence", "calendar-ridge", "gbm"} and set(
+        paired["n"]
+    ) == {13}
+    assert paired["p_value"].is_between(0, 1).all()
+
+
+def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployment, trained):
+    result = deployment.materialize(
+        "evaluation/test",
+        partition="electricity",
+        config={"evaluation/test": {"every": 2}},
+        raise_on_error=False,
+    )
+    assert not result.success
+    assert "give both evaluation assets the same settings" in str(
+        result.failure_data_for_node("evaluation__test")
+    )
+
+
+def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deployment, leakage):
+    found = {name: check for (key, name), check in checks(leakage).items()}
+    assert set(found) == {
+        "artifact_unchanged",
+        "nothing_late",
+        "nothing_of_2026_in_training",
+        "every_window_scored",
+    }
+    assert all(check.passed and check.blocking for check in found.values())
+    rows = pl.read_csv(deployment.layout.results / "leakage-2026.csv").filter(
+        pl.col("entity") == "pooled"
+    )
+    assert set(rows["n_windows"]) == {20} and "published" in set(rows["method"])
+
+
+def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
+    logics = current(deployment.layout, "electricity") / "model" / "logics.json"
+    kept = logics.read_text()
+    logics.write_text(kept + " ")
+    try:
+        result = deployment.materialize("leakage/inference_2026", raise_on_error=False)
+    finally:
+        logics.write_text(kept)
+    assert not result.success
+
+
+def test_an_article_that_became_available_late_fails_the_blocking_check(
+    deployment, data, monkeypatch
+):
+    read = NewsStore.read_articles
+
+    def shifted(self, since=None, until=None):
+        return read(self, since, until).with_columns(pl.col("available_at") + timedelta(days=9))
+
+    workspace = Workspace(settings=Settings(home=deployment.home, mode=Mode.SAMPLE, preset="tiny"))
+    views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
+    assert late(workspace, "electricity", views) == []
+    monkeypatch.setattr(NewsStore, "read_articles", shifted)
+    found = late(workspace, "electricity", views)
+    assert {violation.kind for violation in found} == {"late article"}
+
+
+def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, leakage):
+    ablated = {
+        "rounds": 1,
+        "variants": ["compevo", "no-grpo"],
+        "every": 6,
+        "overrides": ONE_ROUND["overrides"],
+    }
+    deployment.materialize(
+        "ablation/variants", partition="electricity", config={"ablation/variants": ablated}
+    )
+    rows = pl.read_csv(deployment.layout.results / "ablation-electricity.csv")
+    assert set(rows["method"]) == {"compevo", "no-grpo"} <= set(VARIANTS)
+    result = deployment.materialize("report/site")
+    page = deployment.layout.report.read_text()
+    assert "Sample data" in page and "No GRPO" in page
+    assert metadata(result, "report/site")["result_rows"].value > 20
+
+
+def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_was(deployment, data):
+    before = files_under(deployment.layout.series)
+
+    def drifted(raws):
+        raise SchemaDrift(f"{raws[0].name}, line 1: header is 'x'; fetch it again")
+
+    feeds = few_feeds()
+    changed = [
+        replace(feed, parsers={Kind.COVARIATES: drifted}) if feed.name == "weather" else feed
+        for feed in feeds["electricity"]
+    ]
+    broken = deploy(deployment.home, feeds={**feeds, "electricity": changed})
+    result = broken.materialize("series/electricity", raise_on_error=False)
+    assert not result.success
+    failure = result.failure_data_for_node("series__electricity")
+    assert "combined_weather_data.csv, line 1" in str(failure.user_failure_data.description)
+    assert files_under(deployment.layout.series) == before
+
+
+def test_an_unknown_feed_is_refused_by_name(deployment):
+    result = deployment.materialize(
+        "series/traffic",
+        config={"series/traffic": {"feeds": ["pems", "nowhere"]}},
+        raise_on_error=False,
+    )
+    assert "no feed nowhere" in str(result.failure_data_for_node("series__traffic"))

@@ -1,0 +1,130 @@
+"""``evaluation/lud`` offline and against a local server that speaks the OpenAI protocol."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.settings import JudgeSettings
+from compevo_pipeline.storage.runs import current, set_current
+from tests.support.deployment import deploy
+from tests.support.lud import finished_run
+
+ASSET, KEY = "evaluation/lud", "s3cret-key"
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Answers a chat completion with one verdict; the server keeps what it was asked, and its present status."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers["Authorization"], body))
+        status = self.server.status
+        verdict = json.dumps({"strategy_shift": 1, "evidence_recombination": 0})
+        answer = (
+            json.dumps({"choices": [{"message": {"content": verdict}}]}).encode()
+            if status == 200
+            else b"{}"
+        )
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def endpoint():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        server.asked, server.status = [], 200
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.server_port}/v1"
+
+
+def with_run(home, judge=None):
+    deployment = deploy(home, judge=judge)
+    finished_run(deployment.layout.run("done"))
+    set_current(deployment.layout, "electricity", "done")
+    return deployment
+
+
+def materialize(deployment, **options):
+    return deployment.materialize(
+        ASSET, partition="electricity", config={ASSET: {"pairs": 2}}, **options
+    )
+
+
+def metadata(result):
+    (event,) = result.get_asset_materialization_events()
+    return event.step_materialization_data.materialization.metadata
+
+
+def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
+    deployment = with_run(tmp_path)
+    found = metadata(materialize(deployment))
+    written = json.loads((current(deployment.layout, "electricity") / "lud.json").read_text())
+    assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
+    assert found["asked"].value == 2 and found["failures"].value == 0
+    assert "mean_lud" in found["verdicts"].value and "agreement" not in found
+
+
+def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
+    tmp_path, endpoint
+):
+    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", key=KEY))
+    found = metadata(materialize(deployment))
+    assert len(endpoint.asked) == 2
+    path, authorization, body = endpoint.asked[0]
+    assert (path, authorization, body["temperature"], body["model"]) == (
+        "/v1/chat/completions", f"Bearer {KEY}", 0, "m-1")  # fmt: skip
+    assert "| local:tiny-random/float32 | endpoint:m-1 | 2 |" in found["agreement"].value
+    again = metadata(materialize(deployment))
+    assert len(endpoint.asked) == 2
+    assert again["verdicts"].value == found["verdicts"].value
+    stored = "".join(p.read_text() for p in deployment.layout.root.rglob("*") if p.is_file())
+    assert KEY not in stored and KEY not in str(found)
+
+
+def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(tmp_path, endpoint):
+    endpoint.status = 401
+    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", key=KEY))
+    result = materialize(deployment, raise_on_error=False)
+    failure = str(result.failure_data_for_node("evaluation__lud"))
+    assert not result.success and "status 401" in failure and KEY not in failure
+    assert len(endpoint.asked) == 1
+
+
+def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, endpoint, monkeypatch):
+    run = finished_run(tmp_path / "run")
+    monkeypatch.setenv("COMPEVO_JUDGE_URL", address(endpoint))
+    monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "m-1")
+    result = CliRunner().invoke(app, ["lud", str(run), "--judge", "endpoint", "--pairs", "1"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [judge["name"] for judge in found["judges"]] == ["endpoint:m-1"]
+    assert found["judges"][0]["agents"][0]["mean_strategy_shift"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("judge", "remedy"), [("endpoint", "set COMPEVO_JUDGE_URL"), ("gpt", "is not local or")]
+)
+def test_a_judge_that_is_not_set_or_not_known_is_refused(
+    tmp_path, monkeypatch, capsys, judge, remedy
+):
+    monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
+    run = finished_run(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        main(["lud", str(run), "--judge", judge])
+    assert remedy in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""Each Great Expectations suite finds the fault it is there for, and nothing in sound data."""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import SERIES_SCHEMA
+from compevo_pipeline.checks.expectations import NAMES, RULES, run_suite
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+ROWS = 96
+
+
+def sound():
+    return pl.DataFrame(
+        {
+            "series_id": "AEMO/TOTALDEMAND/NSW1",
+            "variable": "demand_mw",
+            "start_utc": [START + i * timedelta(minutes=30) for i in range(ROWS)],
+            "value": [7000.0 + i for i in range(ROWS)],
+            "unit": "MW",
+            "flag": "observed",
+            "source": "sample:x",
+            "fetched_at": START,
+        },
+        schema=SERIES_SCHEMA,
+    )
+
+
+def at(row, column, value):
+    frame = sound()
+    here = pl.int_range(pl.len()) == row
+    kind = SERIES_SCHEMA[column]
+    return frame.with_columns(
+        pl.when(here).then(pl.lit(value, dtype=kind)).otherwise(pl.col(column)).alias(column)
+    )
+
+
+FAULTS = {
+    "schema": at(3, "flag", "guessed"),
+    "grid": at(3, "start_utc", START + timedelta(minutes=100)),
+    "units": at(3, "unit", "kW"),
+    "gaps": sound().filter(pl.int_range(pl.len()) % 10 != 5),
+    "duplicates": pl.concat([sound(), sound().head(1)]),
+    "ranges": at(3, "value", 70_000.0),
+}
+
+
+def failed(frame):
+    return {
+        outcome.name for outcome in run_suite(frame, RULES["electricity"]) if not outcome.passed
+    }
+
+
+def test_sound_data_passes_every_suite():
+    outcomes = run_suite(sound(), RULES["electricity"])
+    assert [o.name for o in outcomes] == list(NAMES)
+    assert all(o.passed and o.expectations and not o.broken for o in outcomes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_suite_finds_its_fault(name):
+    assert name in failed(FAULTS[name])
+
+
+def test_a_missing_column_fails_the_schema_with_its_name():
+    with pytest.raises(pl.exceptions.ColumnNotFoundError, match="value"):
+        run_suite(sound().drop("value"), RULES["electricity"])
+
+
+def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exchange_rates():
+    later = sound().with_columns(pl.col("start_utc") + timedelta(days=90))
+    assert failed(pl.concat([sound(), later])) == set()
+    days = [START + timedelta(days=i) for i in range(60)]
+    rates = pl.DataFrame({"start_utc": [d for d in days if d.weekday() < 5]}).select(
+        pl.lit("ECB/AUD").alias("series_id"), pl.lit("rate_usd_per_aud").alias("variable"),
+        pl.col("start_utc").cast(SERIES_SCHEMA["start_utc"]), pl.lit(0.7).alias("value"),
+        pl.lit("USD per AUD").alias("unit"), pl.lit("observed").alias("flag"), pl.lit("x").alias("source"),
+        pl.lit(START).alias("fetched_at"),
+    )  # fmt: skip
+    assert all(outcome.passed for outcome in run_suite(rates, RULES["exchange"]))
+
+
+def test_a_broken_rule_says_how_many_rows_and_shows_one():
+    (ranges,) = [o for o in run_suite(FAULTS["ranges"], RULES["electricity"]) if o.name == "ranges"]
+    assert ranges.broken == 1 and "70000.0" in ranges.detail

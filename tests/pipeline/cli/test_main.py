@@ -1,0 +1,88 @@
+"""The command line: thin, and its errors are one line with a remedy."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.cli.main import app, main, parse_changes, round_line
+from tests.support.report_samples import rows, write_run
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize(
+    "command", ["train", "predict", "evaluate", "lud", "table", "report", "params", "demo"]
+)
+def test_every_command_explains_itself(command):
+    result = RUNNER.invoke(app, [command, "--help"])
+    assert result.exit_code == 0 and "Usage" in result.output
+
+
+def test_settings_are_read_as_values_or_else_as_text():
+    assert parse_changes(
+        [
+            "population.agents=3",
+            "selection.uniform=true",
+            "forecast.prior=gbm",
+            "optim.forecast_lr=1e-3",
+        ]
+    ) == {
+        "population.agents": 3,
+        "selection.uniform": True,
+        "forecast.prior": "gbm",
+        "optim.forecast_lr": 0.001,
+    }
+
+
+@pytest.mark.parametrize("change", ["agents", "=3"])
+def test_a_change_without_a_value_is_refused_with_an_example(change):
+    with pytest.raises(ConfigError, match=r"population\.agents=3"):
+        parse_changes([change])
+
+
+def test_a_round_says_how_far_and_how_long_still():
+    record = {
+        "round": 3,
+        "rounds": 60,
+        "loss_pred": 0.25,
+        "rewards": [-0.4, -0.2],
+        "eta_seconds": 125.0,
+        "val_mae_scaled": 0.3,
+    }
+    assert (
+        round_line(record)
+        == "round 4/60  loss 0.2500  best reward -0.2000  validation 0.3000  2:05 left"
+    )
+
+
+def test_the_table_is_the_readmes(tmp_path):
+    rows().write_csv(tmp_path / "main.csv")
+    result = RUNNER.invoke(app, ["table", str(tmp_path)])
+    assert result.exit_code == 0 and "| CompEvo | 198.4 |" in result.output
+
+
+def test_the_report_is_written_where_asked(tmp_path):
+    (tmp_path / "results").mkdir()
+    rows().write_csv(tmp_path / "results" / "main.csv")
+    target = tmp_path / "page.html"
+    run = write_run(tmp_path / "electricity")
+    result = RUNNER.invoke(
+        app,
+        ["report", str(tmp_path / "results"), str(run), "--out", str(target), "--mode", "archive"],
+    )
+    assert result.exit_code == 0, result.output
+    assert "Logics by round" in target.read_text(encoding="utf-8")
+
+
+def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path), str(tmp_path)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.startswith(f"compevo: {tmp_path}: no rounds.jsonl")
+
+
+def test_parameter_counts_are_those_of_the_paper():
+    result = RUNNER.invoke(app, ["params"])
+    assert json.loads(result.output)["methods"]["compevo"]["millions"] == 922.8

@@ -1,0 +1,257 @@
+"""Starting, following and stopping the training process; the pod manifest."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from compevo_core.data.window import WindowSet
+from compevo_core.durations import format_duration
+from compevo_core.errors import ConfigError
+from compevo_pipeline.launchers import process as launch
+from compevo_pipeline.launchers.kubernetes import CONTAINER, KubernetesLauncher, PodSpec
+from compevo_pipeline.launchers.process import (
+    ProcessLauncher,
+    TrainingError,
+    stop,
+    why,
+    worker_command,
+)
+from compevo_pipeline.launchers.progress import RoundTail, describe_round
+from compevo_pipeline.launchers.worker import TrainJob, main, scalars
+from compevo_pipeline.resources import Launchers
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+def job(out, ending="well"):
+    return TrainJob(config={}, windows="windows", news=ending, out=str(out))
+
+
+def run(jobs, launcher=None):
+    """Launches jobs inside an asset; returns the run's result."""
+
+    @dg.asset(
+        key=["models", "compevo"], partitions_def=dg.StaticPartitionsDefinition(["electricity"])
+    )
+    def trained(context: dg.AssetExecutionContext):
+        reported = (launcher or ProcessLauncher(poll_seconds=0.02)).launch(context, jobs)
+        return dg.MaterializeResult(metadata=reported)
+
+    return dg.materialize([trained], partition_key="electricity", raise_on_error=False)
+
+
+@pytest.fixture
+def shared_run(monkeypatch, tmp_path):
+    """A job of three agents and two rounds on the tiny backbone, with its windows and news written out."""
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    from tests.support.population import news_pool, tiny, windows
+
+    both = [*windows("train", 4), *windows("val", 2, first_day=20)]
+    WindowSet(both, dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+    places = {
+        "windows": str(tmp_path / "windows"),
+        "news": str(tmp_path / "news"),
+        "out": str(tmp_path / "run"),
+    }
+    return TrainJob(config=tiny(run__rounds=2).to_dict(), **places)
+
+
+@pytest.mark.slow
+def test_two_processes_under_torchrun_share_a_training_and_one_of_them_reports_it(shared_run):
+    result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
+    assert result.success
+    seen = [
+        e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
+    ]
+    assert [o.metadata["round"].value for o in seen] == [1, 2]
+    (materialized,) = result.asset_materializations_for_node("models__compevo")
+    assert (
+        materialized.metadata["processes"].value == 2 and materialized.metadata["rounds"].value == 2
+    )
+    records = (Path(shared_run.out) / "rounds.jsonl").read_text().splitlines()
+    assert [sum(json.loads(line)["exchanged_bytes"].values()) > 0 for line in records] == [
+        True,
+        True,
+    ]
+    manifest = json.loads((Path(shared_run.out) / "model" / "manifest.json").read_text())
+    adapters = [name for name in manifest["files"] if name.endswith("adapter_model.safetensors")]
+    assert manifest["processes"] == 2 and len(adapters) == 6
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_under_torchrun_and_prints_once(shared_run):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [
+        "-m",
+        "compevo_pipeline.cli.main",
+        "train",
+        "--windows",
+        shared_run.windows,
+        "--news",
+        shared_run.news,
+        "--out",
+        shared_run.out,
+        "--preset",
+        "tiny",
+        "--set",
+        "run.rounds=2",
+    ]
+    done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("round 1/2") == done.stdout.count("artifact_hash") == 1
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    monkeypatch.setattr(launch, "WORKER", "tests.support.pipes_worker")
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+
+
+def test_a_training_process_reports_rounds_as_observations_and_its_end_as_metadata(
+    worker, tmp_path
+):
+    result = run([job(tmp_path / "first"), job(tmp_path / "second")])
+    assert result.success
+    seen = [
+        e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
+    ]
+    assert [(o.metadata["run"].value, o.metadata["round"].value) for o in seen] == [
+        (name, number) for name in ("first", "second") for number in (1, 2, 3)
+    ]
+    assert (
+        seen[0].metadata["loss"].value == 1.0 and seen[0].metadata["reward_agent_01"].value == -0.25
+    )
+    assert {o.partition for o in seen} == {"electricity"}
+    (materialized,) = result.asset_materializations_for_node("models__compevo")
+    assert materialized.metadata["rounds"].value == 3
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"), [("fails", "exit code 3"), ("killed", "for want of memory")]
+)
+def test_a_training_that_does_not_end_well_fails_the_asset_and_says_why(
+    worker, tmp_path, ending, said
+):
+    result = run([job(tmp_path, ending)])
+    assert not result.success
+    assert said in result.failure_data_for_node("models__compevo").error.cause.message
+
+
+def test_a_process_that_is_stopped_is_gone():
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = time.monotonic()
+    stop(sleeper)
+    assert sleeper.poll() is not None and time.monotonic() - started < 10
+
+
+def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
+    rounds = tmp_path / "rounds.jsonl"
+    rounds.write_text('{"round": 0}\n')
+    tail = RoundTail(rounds)
+    with rounds.open("a") as stream:
+        stream.write('{"round": 1}\n{"rou')
+    assert [r["round"] for r in tail.new()] == [1]
+    with rounds.open("a") as stream:
+        stream.write('nd": 2}\n')
+    assert [r["round"] for r in tail.new()] == [2]
+    rounds.write_text('{"round": 0}\n')
+    assert [r["round"] for r in tail.new()] == [0]
+
+
+def test_a_round_is_told_with_its_time_left():
+    record = {
+        "round": 4,
+        "loss": 0.25,
+        "seconds": 2.0,
+        "eta_seconds": 185.0,
+        "rewards": [-2, -1],
+        "val_mae_scaled": 0.5,
+    }
+    assert describe_round(record, 60) == (
+        "round 5/60, loss 0.2500, best reward -1.0000, validation MAE 0.5000 (scaled), 2.0 s, 3m05s left"
+    )
+    assert [format_duration(s) for s in (0.4, 59.6, 3600, 7325)] == [
+        "0s",
+        "1m00s",
+        "1h00m",
+        "2h02m",
+    ]
+
+
+def test_torchrun_is_used_only_where_it_is_asked_for():
+    assert worker_command(["a", "b"], python="py", processes=0) == [
+        "py",
+        "-m",
+        "compevo_pipeline.launchers.worker",
+        "a",
+        "b",
+    ]
+    joined = " ".join(worker_command(["a"], python="py", processes=4))
+    assert joined == (
+        "py -m torch.distributed.run --standalone --nproc-per-node=4 -m compevo_pipeline.launchers.worker a"
+    )
+    assert Launchers().get("torchrun", 2).processes == 2
+
+
+def test_unknown_or_unconfigured_launchers_are_refused():
+    with pytest.raises(ConfigError, match="not one of process, torchrun, kubernetes"):
+        Launchers().get("slurm", 1)
+    with pytest.raises(ConfigError, match="PodSpec"):
+        Launchers().get("kubernetes", 1)
+
+
+def pod(**changes):
+    return PodSpec(
+        **{"image": "compevo:1", "volume_claim": "home", "mount_path": "/home", "gpus": 2} | changes
+    )
+
+
+def test_the_pod_manifest_asks_for_gpus_mounts_the_volume_and_starts_torchrun():
+    manifest = pod(environment={"HF_HUB_OFFLINE": "1"}).manifest("train-1", ["/home/job.json"])
+    spec = manifest["spec"]
+    (container,) = spec["containers"]
+    assert json.loads(json.dumps(manifest)) == manifest and manifest["kind"] == "Pod"
+    assert container["name"] == CONTAINER
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert container["command"][:3] == ["python", "-m", "torch.distributed.run"]
+    assert container["volumeMounts"][0]["name"] == spec["volumes"][0]["name"]
+    assert spec["restartPolicy"] == "Never"
+    assert "nvidia.com/gpu" not in pod(gpus=0).pod_spec()["containers"][0]["resources"]["limits"]
+
+
+@pytest.mark.parametrize("bad", [{"image": ""}, {"mount_path": "home"}, {"gpus": -1}])
+def test_an_impossible_pod_is_refused_before_any_work(bad):
+    with pytest.raises(ConfigError):
+        pod(**bad)
+
+
+def test_the_kubernetes_launcher_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "dagster_k8s", None)
+    result = run([job(tmp_path)], launcher=KubernetesLauncher(pod=pod()))
+    assert (
+        "pip install dagster-k8s"
+        in result.failure_data_for_node("models__compevo").error.cause.message
+    )
+
+
+def test_exit_codes_are_put_in_words():
+    assert "SIGTERM" in why(-15)
+    assert TrainingError.__mro__[1].__name__ == "CompEvoError"
+
+
+def test_a_worker_without_its_job_says_who_writes_it(tmp_path):
+    with pytest.raises(ConfigError, match="no training job at"):
+        main([str(tmp_path / "job.json")])
+
+
+def test_a_job_survives_its_file_and_only_plain_numbers_reach_pipes(tmp_path):
+    written = job(tmp_path)
+    assert TrainJob.read(written.write(tmp_path / "sub" / "job.json")) == written
+    assert scalars({"a": 1, "b": float("nan"), "c": [1], "d": "x", "e": None}) == {"a": 1, "d": "x"}

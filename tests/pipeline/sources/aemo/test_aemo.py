@@ -1,0 +1,159 @@
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.data.series import is_synthetic, regularise
+from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.aemo import collected as aemo_collected
+from compevo_pipeline.sources.aemo import mmsdm as aemo_mmsdm
+from compevo_pipeline.sources.aemo import price as aemo_price
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.nem import REGIONS
+from compevo_pipeline.sources.common.sample_world import SampleWorld
+from tests.support.sources import clock, raw
+
+HALF_HOUR = timedelta(minutes=30)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return list(aemo.raw_files(Mode.SAMPLE, clock=clock))
+
+
+@pytest.fixture(scope="module")
+def parsed(sample):
+    return aemo.parse_all(sample)
+
+
+def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_it_is_synthetic(
+    parsed,
+):
+    assert is_synthetic(parsed)
+    assert parsed["source"].str.starts_with("sample:").all()
+    for measure, days in (("HISTDEMAND", 92), ("OPERATIONAL_DEMAND", 43), ("TOTALDEMAND", 62)):
+        for region in REGIONS:
+            series = parsed.filter(series_id=f"AEMO/{measure}/{region}")
+            assert series.height == days * 48, f"{measure} of {region}"
+    year = parsed.filter(pl.col("start_utc").dt.year() < 2020, series_id="AEMO/HISTDEMAND/NSW1")
+    assert regularise(year, HALF_HOUR)[1].missing == 0
+
+
+def test_the_sample_is_the_same_on_every_call(sample):
+    again = list(aemo.raw_files(Mode.SAMPLE, clock=clock))
+    assert [(one.name, one.sha256) for one in again] == [(one.name, one.sha256) for one in sample]
+
+
+def test_the_sample_looks_like_demand(parsed):
+    nsw = parsed.filter(series_id="AEMO/HISTDEMAND/NSW1").with_columns(
+        hour=(pl.col("start_utc") + timedelta(hours=10)).dt.hour(),
+        day=(pl.col("start_utc") + timedelta(hours=10)).dt.weekday(),
+    )
+    assert 5000 < nsw["value"].min() < nsw["value"].max() < 14_500
+    by_hour = dict(nsw.group_by("hour").agg(pl.col("value").mean()).rows())
+    assert by_hour[18] > by_hour[12] > by_hour[3]
+    weekend = nsw.filter(pl.col("day") >= 6)["value"].mean()
+    assert weekend < 0.97 * nsw.filter(pl.col("day") < 6)["value"].mean()
+
+
+def test_the_sample_heatwave_raises_demand_on_the_day_its_news_announces():
+    world = SampleWorld()
+    summer = [date(2019, 11, 1) + timedelta(days=n) for n in range(120)]
+    hot = {
+        day
+        for day in summer
+        for event in world.events(day)
+        if (event.region, event.kind) == ("NSW1", "heatwave")
+    }
+    mean = {day: world.demand("NSW1", day).mean() for day in summer}
+    assert 3 <= len(hot) < 30
+    ordinary = np.mean([mean[day] for day in summer if day not in hot])
+    assert np.mean([mean[day] for day in hot]) > 1.07 * ordinary
+
+
+def test_the_sample_forecast_is_near_the_actual_and_was_issued_before_it(sample, parsed):
+    published = aemo.parse_published(sample).filter(quantile=0.5, entity="NSW1")
+    actual = parsed.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").select(
+        "start_utc", actual="value"
+    )
+    joined = published.join(actual, on="start_utc")
+    assert joined.height == 43 * 48
+    error = (joined["value"] - joined["actual"]).abs().mean()
+    assert 50 < error < 300
+    assert (joined["available_at"] < joined["start_utc"]).all()
+
+
+COLLECTED = (
+    "datetime,load_act\n2016-01-01 00:00:00,1.0\n2016-01-01 00:30:00,2.0\n2016-01-01 01:00:00,3.0\n"
+)
+PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
+
+
+def test_aemos_own_file_wins_over_a_collection_whatever_the_order():
+    raws = [raw("sa.csv", COLLECTED, aemo_collected.SOURCE), raw("p.csv", PRICE, aemo_price.SOURCE)]
+    frame = aemo.parse_all(raws)
+    assert frame.equals(aemo.parse_all(raws[::-1]))
+    demand = frame.filter(variable="demand_mw").sort("start_utc")
+    assert demand["value"].to_list() == [1.0, 2.04, 3.0]
+    assert demand["start_utc"][0] == datetime(2015, 12, 31, 13, 30, tzinfo=UTC)
+    assert frame.filter(variable="price_aud_per_mwh").height == 1
+
+
+def test_a_value_wins_over_none_even_from_the_lesser_file():
+    index = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,REGIONID,INTERVENTION,TOTALDEMAND"
+    partial = (
+        f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
+    )
+    raws = [
+        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, aemo_mmsdm.SOURCE),
+        raw("sa.csv", COLLECTED, aemo_collected.SOURCE),
+    ]
+    assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
+
+
+def test_one_bad_file_among_many_gives_nothing_at_all(sample):
+    torn = replace(sample[0], content=sample[0].content[:-40])
+    with pytest.raises(SchemaDrift, match=torn.name):
+        aemo.parse_all([*sample[1:4], torn])
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("DATETIME,LOAD\n1,2\n", "line 1: header is"),
+        ("datetime,load_act,x\n1,2,3\n", "line 1: header is"),
+        ("DATETIME,TOTALDEMAND,REGIONID\n1/1/2010 0:00,8038,NSW\n", "line 2: region is 'NSW'"),
+        (
+            "DATETIME,TOTALDEMAND,REGIONID\n2010-01-01,8038,NSW1\n",
+            "line 2: DATETIME is '2010-01-01'",
+        ),
+        (
+            "datetime,load_act\n2016-01-01 00:00:00,1\n2016-01-01 01:00:00,1\n",
+            "line 3: .*stamps are missing",
+        ),
+    ],
+)
+def test_a_collection_that_changed_is_named(content, match):
+    with pytest.raises(SchemaDrift, match=f"nsw.csv, {match}"):
+        aemo.parse(raw("nsw.csv", content, aemo_collected.SOURCE))
+
+
+def test_day_comes_before_month_in_the_collected_stamps():
+    content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
+    frame = aemo.parse(raw("nsw.csv", content, aemo_collected.SOURCE))
+    assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
+
+
+def test_what_aemo_cannot_give_is_said():
+    with pytest.raises(ConfigError, match="unknown AEMO product weather"):
+        list(aemo.raw_files(Mode.SAMPLE, clock=clock, kinds=["weather"]))
+    with pytest.raises(ConfigError, match="use its own parser"):
+        aemo.parse(raw("x", "y", "gdelt"))
+    with pytest.raises(SourceAbsent, match="fetch live files first"):
+        list(aemo.raw_files(Mode.LIVE, clock=clock))
+    with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
+        list(aemo.raw_files(Mode.ARCHIVE, clock=clock))
+    assert aemo.parse_all([]).height == 0

@@ -1,0 +1,123 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from compevo_core.data.series import validate_series
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo import operational as aemo_operational
+from compevo_pipeline.sources.common.nem import REGIONS
+from tests.support.sources import raw
+
+NAME = "2026-02-19.json"
+START = datetime(2026, 2, 18, 14, 0, tzinfo=UTC)
+
+
+def document():
+    first = datetime(2026, 2, 19)
+    intervals = [
+        f"{first + timedelta(minutes=30 * (k + 1)):%Y-%m-%dT%H:%M}+10:00" for k in range(48)
+    ]
+    demand = {
+        "intervals": intervals,
+        "poe10": [110.0 + k for k in range(48)],
+        "poe50": [100.0 + k for k in range(48)],
+        "poe90": [90.0 + k for k in range(48)],
+        "actual": [101 + k for k in range(48)],
+    }
+    regions = {
+        region: {"demand": json.loads(json.dumps(demand)), "rooftopPv": {}} for region in REGIONS
+    }
+    return {
+        "tradingDate": "2026-02-19",
+        "forecastIssuedAt": "2026-02-18T17:00+10:00",
+        "regions": regions,
+    }
+
+
+def as_raw(content):
+    return raw(
+        NAME, content if isinstance(content, str) else json.dumps(content), aemo_operational.SOURCE
+    )
+
+
+def test_a_day_gives_actuals_and_three_forecasts_of_five_regions():
+    frame = validate_series(aemo_operational.parse(as_raw(document())))
+    assert frame.height == 5 * 4 * 48
+    actual = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/SA1")
+    assert actual["start_utc"].to_list() == [START + timedelta(minutes=30 * k) for k in range(48)]
+    assert actual["value"].to_list() == [101.0 + k for k in range(48)]
+    assert actual["variable"].unique().to_list() == ["demand_mw"]
+    median = frame.filter(series_id="AEMO/POE50/SA1")
+    assert median["value"].to_list() == [100.0 + k for k in range(48)]
+    assert median["variable"].unique().to_list() == ["demand_forecast_mw"]
+
+
+def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_before():
+    frame = aemo_operational.parse_published(as_raw(document()))
+    assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]
+    assert frame["available_at"].max() < frame["start_utc"].min()
+    first = frame.filter(entity="NSW1", start_utc=START).sort("quantile")
+    assert first.select("quantile", "value").rows() == [(0.1, 90.0), (0.5, 100.0), (0.9, 110.0)]
+
+
+def test_a_null_actual_is_missing_and_not_zero():
+    day = document()
+    day["regions"]["VIC1"]["demand"]["actual"][3] = None
+    frame = validate_series(aemo_operational.parse(as_raw(day)))
+    row = frame.filter(
+        series_id="AEMO/OPERATIONAL_DEMAND/VIC1", start_utc=START + timedelta(minutes=90)
+    )
+    assert row.select("value", "flag").rows() == [(None, "missing")]
+
+
+def edited(path, value):
+    day = document()
+    where = day
+    *parents, last = path
+    for key in parents:
+        where = where[key]
+    where[last] = value
+    return day
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        (
+            ["regions", "SA1", "demand", "actual", 7],
+            "lots",
+            r"regions\.SA1\.demand\.actual\[7\]: is 'lots'",
+        ),
+        (
+            ["regions", "SA1", "demand", "actual", 7],
+            True,
+            r"regions\.SA1\.demand\.actual\[7\]: is True",
+        ),
+        (
+            ["regions", "SA1", "demand", "poe50"],
+            [1.0] * 47,
+            r"regions\.SA1\.demand\.poe50: is not a list of 48",
+        ),
+        (
+            ["regions", "SA1", "demand", "intervals", 2],
+            "2026-02-19T02:00+10:00",
+            r"SA1\.demand\.intervals: is not the 48",
+        ),
+        (["regions", "SA1", "demand"], None, r"regions\.SA1\.demand: is NoneType"),
+        (["regions"], {}, r"at regions: holds \[\]"),
+        (["tradingDate"], "19/02/2026", r"at tradingDate: is '19/02/2026'"),
+        (["forecastIssuedAt"], "2026-02-18T17:00", r"at forecastIssuedAt: .* without an offset"),
+        (["forecastIssuedAt"], None, r"at forecastIssuedAt: is None"),
+    ],
+)
+def test_a_changed_document_is_named_with_file_path_and_remedy(path, value, match):
+    with pytest.raises(SchemaDrift, match=rf"{NAME}, at .*{match.removeprefix('at ')}.*; fetch"):
+        aemo_operational.parse(as_raw(edited(path, value)))
+
+
+def test_a_document_that_is_cut_or_no_object_is_refused():
+    with pytest.raises(SchemaDrift, match=r"line 1, column \d+: not JSON"):
+        aemo_operational.parse(as_raw(json.dumps(document())[:500]))
+    with pytest.raises(SchemaDrift, match="is list, not an object"):
+        aemo_operational.parse(as_raw("[]"))

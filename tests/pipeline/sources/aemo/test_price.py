@@ -1,0 +1,165 @@
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import validate_series
+from compevo_core.errors import SchemaDrift, SourceTransient
+from compevo_pipeline.sources.aemo import price as aemo_price
+from tests.support.sources import raw
+
+HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
+NAME = "PRICE_AND_DEMAND_202001_VIC1.csv"
+
+
+def rows(*cells, quote="", region="VIC1"):
+    return [
+        f"{region},{quote}{stamp}{quote},{demand},{price},TRADE" for stamp, demand, price in cells
+    ]
+
+
+def parse(lines, *, end="\n", header=HEADER, **options):
+    content = "".join(line + end for line in [header, *lines])
+    return validate_series(aemo_price.parse(raw(NAME, content, aemo_price.SOURCE), **options))
+
+
+def demand(frame):
+    return frame.filter(pl.col("variable") == "demand_mw").sort("start_utc")
+
+
+HALF_HOURS = [("2020/01/01 00:30:00", "5000.1", "-20"), ("2020/01/01 01:00:00", "4900", "31.25")]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("seconds", [True, False])
+def test_an_interval_end_in_nem_time_becomes_its_start_in_utc_in_every_spelling(
+    quote, end, seconds
+):
+    cells = [(stamp if seconds else stamp[:-3], *rest) for stamp, *rest in HALF_HOURS]
+    frame = parse(rows(*cells, quote=quote), end=end)
+    found = demand(frame)
+    assert found["start_utc"].to_list() == [
+        datetime(2019, 12, 31, 14, 0, tzinfo=UTC), datetime(2019, 12, 31, 14, 30, tzinfo=UTC)
+    ]  # fmt: skip
+    assert found["value"].to_list() == [5000.1, 4900.0]
+    prices = frame.filter(pl.col("series_id") == "AEMO/RRP/VIC1")
+    assert prices["value"].to_list() == [-20.0, 31.25]
+    assert prices["unit"].unique().to_list() == ["AUD/MWh"]
+
+
+def five_minutes(count, first_minute=5):
+    return [
+        (f"2021/10/01 {minute // 60:02d}:{minute % 60:02d}:00", str(100 + index), str(index))
+        for index, minute in enumerate(range(first_minute, first_minute + 5 * count, 5))
+    ]
+
+
+def test_six_five_minute_rows_become_the_half_hour_that_ends_with_the_last():
+    found = demand(parse(rows(*five_minutes(12))))
+    assert found["start_utc"].to_list() == [
+        datetime(2021, 9, 30, 14, 0, tzinfo=UTC), datetime(2021, 9, 30, 14, 30, tzinfo=UTC)
+    ]  # fmt: skip
+    assert found["value"].to_list() == [pytest.approx(102.5), pytest.approx(108.5)]
+
+
+def test_a_half_hour_with_five_of_six_parts_at_the_end_of_a_growing_month_is_nulled_and_flagged():
+    found = demand(parse(rows(*five_minutes(11))))
+    assert found["value"].to_list() == [pytest.approx(102.5), None]
+    assert found["flag"].to_list() == ["observed", "nulled:incomplete-half-hour"]
+
+
+def test_a_missing_five_minute_row_is_an_error_unless_gaps_are_tolerated():
+    cells = five_minutes(12)
+    del cells[3]
+    with pytest.raises(
+        SchemaDrift, match=r"line 5: SETTLEMENTDATE 2021-10-01 00:25:00 of VIC1 .* tolerate_gaps"
+    ):
+        parse(rows(*cells))
+    assert demand(parse(rows(*cells), tolerate_gaps=True))["value"].to_list() == [
+        None,
+        pytest.approx(108.5),
+    ]
+
+
+def test_a_missing_half_hour_names_the_line_after_the_gap():
+    cells = [*HALF_HOURS, ("2020/01/01 02:00:00", "1", "1")]
+    with pytest.raises(
+        SchemaDrift, match=r"PRICE_AND_DEMAND_202001_VIC1\.csv, line 4: .* fetch the file again"
+    ):
+        parse(rows(*cells))
+
+
+@pytest.mark.parametrize(
+    ("cell", "match"),
+    [
+        (
+            ("2020/01/01 00:30:00", "1", "1"),
+            r"line 4: REGION VIC1, SETTLEMENTDATE 2020-01-01 00:30:00 is a repeat",
+        ),
+        (("2020/01/01 01:30:00", "n/a", "1"), r"line 4: TOTALDEMAND is 'n/a', not a number"),
+        (("2020/01/01 01:30:00", "1", ""), r"line 4: RRP is '', not a number"),
+        (("2020/01/01 01:30:00", "NaN", "1"), r"line 4: TOTALDEMAND is 'NaN', not a number"),
+        (("2020/01/01 01:30:00", "inf", "1"), r"line 4: TOTALDEMAND is 'inf', not a number"),
+        (
+            ("01/01/2020 01:30", "1", "1"),
+            r"line 4: SETTLEMENTDATE is '01/01/2020 01:30', not a stamp",
+        ),
+        (("", "1", "1"), r"line 4: SETTLEMENTDATE is '', not a stamp"),
+        (("2020/02/30 01:30:00", "1", "1"), r"line 4: SETTLEMENTDATE is '2020/02/30 01:30:00'"),
+    ],
+)
+def test_a_bad_cell_is_named_with_file_line_and_remedy(cell, match):
+    with pytest.raises(SchemaDrift, match=rf"{NAME}, {match}.*; (correct|remove|fetch)"):
+        parse(rows(*HALF_HOURS, cell))
+
+
+def test_an_unknown_region_is_refused():
+    with pytest.raises(SchemaDrift, match="line 2: REGION is 'WA1'"):
+        parse(rows(*HALF_HOURS, region="WA1"))
+
+
+@pytest.mark.parametrize(
+    "header", ["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP", HEADER.replace("RRP", "PRICE"), "a"]
+)
+def test_a_changed_header_is_named(header):
+    with pytest.raises(SchemaDrift, match=r"line 1: header is .* expected"):
+        parse(rows(*HALF_HOURS), header=header)
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("VIC1,2020/01/01 01:30:00,1,1,TRADE,extra", "line 4"),
+        ("VIC1,2020/01/01 01:3", "line 4"),
+        ("", "line 4"),
+    ],
+)
+def test_a_row_with_another_number_of_fields_is_named(line, where):
+    with pytest.raises(SchemaDrift, match=where):
+        parse([*rows(*HALF_HOURS), line, *rows(("2020/01/01 02:00:00", "1", "1"))])
+
+
+def test_an_unclosed_quote_is_a_torn_table():
+    with pytest.raises(SchemaDrift, match="line 4"):
+        parse([*rows(*HALF_HOURS), 'VIC1,"2020/01/01 01:30:00,1,1,TRADE'])
+
+
+def test_a_byte_that_is_not_utf8_is_named_with_its_line():
+    content = f"{HEADER}\nVIC1,2020/01/01 00:30:00,1,1,TRADE\n".encode() + b"VIC1,\xff,1,1,TRADE\n"
+    with pytest.raises(SchemaDrift, match="line 3: byte 0xff"):
+        aemo_price.parse(raw(NAME, content, aemo_price.SOURCE))
+
+
+def test_a_page_or_nothing_in_place_of_the_table_is_told_apart():
+    with pytest.raises(SchemaDrift, match="web page"):
+        aemo_price.parse(raw(NAME, "<!DOCTYPE html><title>403</title>", aemo_price.SOURCE))
+    with pytest.raises(SourceTransient, match="empty"):
+        aemo_price.parse(raw(NAME, b"", aemo_price.SOURCE))
+    with pytest.raises(SchemaDrift, match="no rows"):
+        aemo_price.parse(raw(NAME, HEADER + "\n", aemo_price.SOURCE))
+
+
+def test_a_byte_order_mark_and_blank_lines_at_the_end_do_no_harm():
+    content = "\ufeff" + "\n".join([HEADER, *rows(*HALF_HOURS)]) + "\n\n\n"
+    assert aemo_price.parse(raw(NAME, content, aemo_price.SOURCE)).height == 4

@@ -1,0 +1,169 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from compevo_core.data.series import validate_series
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo import histdemand as aemo_histdemand
+from compevo_pipeline.sources.aemo import mmsdm as aemo_mmsdm
+from compevo_pipeline.sources.aemo import operational as aemo_operational
+from compevo_pipeline.sources.common.nem import REGIONS
+from tests.support.sources import raw
+
+HEAD = "C,NEMP.WORLD,LFCST_HISTDEMAND,AEMO,PUBLIC,2019/01/02,02:00:01,0000000302837680,,0000000302837679"
+INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
+NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
+
+
+def day():
+    return [
+        f'D,DEMAND,HISTORIC,1,{region},"2019/01/01 00:00:00",{period},{1000 * index + period}'
+        for index, region in enumerate(REGIONS)
+        for period in range(1, 49)
+    ]
+
+
+def report(records, *, head=HEAD, index=INDEX, count=None):
+    lines = [head, index, *records]
+    lines.append(f'C,"END OF REPORT",{len(lines) + 1 if count is None else count}')
+    return "".join(line + "\n" for line in lines)
+
+
+def parse(content, **options):
+    return validate_series(
+        aemo_histdemand.parse(raw(NAME, content, aemo_histdemand.SOURCE), **options)
+    )
+
+
+def test_period_one_starts_at_midnight_nem_time_and_period_48_half_an_hour_before_the_next():
+    frame = parse(report(day()))
+    assert frame.height == 240
+    qld = frame.filter(series_id="AEMO/HISTDEMAND/QLD1")
+    assert qld["start_utc"][0] == datetime(2018, 12, 31, 14, 0, tzinfo=UTC)
+    assert qld["start_utc"][-1] == datetime(2019, 1, 1, 13, 30, tzinfo=UTC)
+    assert qld["value"].to_list() == [1000.0 + period for period in range(1, 49)]
+
+
+def test_a_footer_that_counts_other_lines_means_the_file_is_cut():
+    with pytest.raises(
+        SchemaDrift,
+        match=rf"{NAME}, line 242: the footer counts 243 lines, the file has 242; fetch",
+    ):
+        parse(report(day()[:-1], count=243))
+
+
+def test_a_file_without_its_footer_is_cut():
+    with pytest.raises(SchemaDrift, match=r"line 242: no END OF REPORT"):
+        parse(report(day()).rsplit("C,", 1)[0])
+
+
+def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
+    with pytest.raises(
+        SchemaDrift, match=r"VIC1 on 2019-01-01 has 47 periods, not 48.*tolerate_gaps"
+    ):
+        parse(report(day()[:-1]))
+    assert parse(report(day()[:-1]), tolerate_gaps=True).height == 239
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        (
+            'D,DEMAND,HISTORIC,1,NSW1,"2019/01/01 00:00:00",1,7515',
+            r"line 243: REGIONID NSW1.*is a repeat",
+        ),
+        ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",49,7515', r"line 243: PERIODID is 49"),
+        ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",1.5,7515', r"line 243: PERIODID is 1\.5"),
+        ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",1,lots', r"line 243: DEMAND is 'lots'"),
+        (
+            'D,DEMAND,HISTORIC,1,NSW1,"2019-01-02",1,7515',
+            r"line 243: SETTLEMENTDATE is '2019-01-02'",
+        ),
+        ('D,DEMAND,HISTORIC,1,NSW2,"2019/01/02 00:00:00",1,7515', r"line 243: REGIONID is 'NSW2'"),
+        ("D,DEMAND,HISTORIC,1,NSW1", r"line 243: not 8 fields"),
+        ("I,DEMAND,FORECAST,1,REGIONID", r"line 243: expected a D record"),
+    ],
+)
+def test_a_bad_record_is_named_with_file_and_line(record, match):
+    with pytest.raises(SchemaDrift, match=f"{NAME}, {match}"):
+        parse(report([*day(), record]))
+
+
+def test_a_changed_index_record_is_named():
+    with pytest.raises(SchemaDrift, match="line 2: no column DEMAND in the I record"):
+        parse(
+            report(
+                day(),
+                index=INDEX.replace(",DEMAND\n", "").replace("PERIODID,DEMAND", "PERIODID,LOAD"),
+            )
+        )
+    with pytest.raises(SchemaDrift, match=r"line 2: expected the I record of DEMAND,HISTORIC"):
+        parse(report(day(), index=INDEX.replace("HISTORIC", "FORECAST")))
+    with pytest.raises(SchemaDrift, match="line 1: not a C record"):
+        parse("REGION,SETTLEMENTDATE\nNSW1,2019\n")
+
+
+DISPATCH = "PUBLIC_DVD_DISPATCHREGIONSUM_201912010000.CSV"
+DISPATCH_INDEX = (
+    "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,INTERVENTION,TOTALDEMAND,NEWCOLUMN"
+)
+
+
+def dispatch(*records):
+    content = report(
+        [f"D,DISPATCH,REGIONSUM,4,{record}," for record in records],
+        index=DISPATCH_INDEX,
+        count=53733,
+    )
+    return validate_series(aemo_mmsdm.parse(raw(DISPATCH, content, aemo_mmsdm.SOURCE)))
+
+
+def stamps():
+    return [f"2019/12/01 00:{minute:02d}:00" for minute in range(5, 35, 5)]
+
+
+def test_dispatch_rows_doubled_by_an_intervention_count_once_and_new_columns_do_not_matter():
+    rows = [f"{stamp},1,NSW1,{run},{600 + k}" for k, stamp in enumerate(stamps()) for run in (0, 1)]
+    found = dispatch(*rows)
+    assert found["value"].to_list() == [pytest.approx(602.5)]
+    assert found["start_utc"].to_list() == [datetime(2019, 11, 30, 14, 0, tzinfo=UTC)]
+    assert found["series_id"].to_list() == ["AEMO/TOTALDEMAND/NSW1"]
+
+
+def test_an_incomplete_dispatch_half_hour_has_no_value():
+    found = dispatch(*[f"{stamp},1,NSW1,0,600" for stamp in stamps()[:5]])
+    assert found.select("value", "flag").rows() == [(None, "nulled:incomplete-half-hour")]
+
+
+def test_one_dispatch_run_given_twice_is_an_error():
+    with pytest.raises(SchemaDrift, match=r"line 4: .* is a repeat"):
+        dispatch(*[f"{stamps()[0]},1,NSW1,0,600"] * 2)
+
+
+def test_trading_rows_are_half_hours_already():
+    index = "I,TRADING,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,PERIODID,TOTALDEMAND"
+    content = report(["D,TRADING,REGIONSUM,4,2019/12/03 17:00:00,1,NSW1,34,8402.62"], index=index)
+    found = aemo_mmsdm.parse(
+        raw("PUBLIC_DVD_TRADINGREGIONSUM_201912010000.CSV", content, aemo_mmsdm.SOURCE)
+    )
+    assert found.select("start_utc", "value").rows() == [
+        (datetime(2019, 12, 3, 6, 30, tzinfo=UTC), 8402.62)
+    ]
+
+
+def test_a_reissued_operational_value_is_the_one_changed_last_and_adjustments_are_not_added():
+    index = (
+        "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,OPERATIONAL_DEMAND_ADJUSTMENT,"
+        "WDR_ESTIMATE,LASTCHANGED"
+    )
+    start = 'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"2026/07/19 00:30:00"'
+    late = f'{start},8300,50,5,"2026/07/19 00:35:00"'
+    early = f'{start},8239,50,5,"2026/07/19 00:30:01"'
+    name = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV"
+    for records in ([late, early], [early, late]):
+        found = aemo_operational.parse_report(
+            raw(name, report(records, index=index), aemo_operational.SOURCE)
+        )
+        assert found.select("series_id", "start_utc", "value").rows() == [
+            ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
+        ]

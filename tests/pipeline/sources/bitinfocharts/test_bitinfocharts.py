@@ -1,0 +1,137 @@
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import apply_known_faults, is_synthetic, regularise, validate_series
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
+from compevo_pipeline.sources.bitinfocharts import sample as bitinfocharts_sample
+from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.sources import clock, raw
+
+LONG = ",TIME,ID,VALUE\n0,2020-01-01,price,7200.5\n1,2020-01-02,price,\n2,2020-01-01,tweets,21000\n"
+PAGE = """<html><body><script>
+d = new Dygraph(x,[[new Date("2020/01/01"),null],[new Date("2020/01/02"),1.5e3],
+[new Date("2020/01/03"),1600],[new Date("2020/01/04"),12]], {labels:["Date"]});
+</script></body></html>"""
+
+
+def long(text=LONG):
+    return validate_series(bitinfocharts.parse(raw("bitcoin_daily.csv", text)))
+
+
+def page(text=PAGE, name="bitcoin-transactions.html"):
+    return validate_series(bitinfocharts.parse(raw(name, text)))
+
+
+def test_a_long_table_becomes_one_series_a_variable():
+    frame = long()
+    price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
+    assert price["variable"].unique().to_list() == ["price_usd"]
+    assert price["unit"].unique().to_list() == ["USD"]
+    assert price["flag"].to_list() == ["observed", "missing"]
+
+
+def test_an_unknown_variable_names_the_line():
+    with pytest.raises(SchemaDrift, match="line 4: unknown ID 'moods'"):
+        long(LONG.replace("tweets", "moods"))
+
+
+def test_a_changed_header_and_a_repeated_day_and_text_for_a_number_are_refused():
+    with pytest.raises(SchemaDrift, match="line 1: the header changed"):
+        long(LONG.replace("VALUE", "VAL"))
+    with pytest.raises(SchemaDrift, match=r"line 3: price, 2020-01-01 .* was given before"):
+        long(LONG.replace("2020-01-02", "2020-01-01"))
+    with pytest.raises(SchemaDrift, match="line 2, column 'VALUE': 'high' is not a number"):
+        long(LONG.replace("7200.5", "high"))
+
+
+def test_a_web_page_in_the_tables_name_is_refused():
+    with pytest.raises(SchemaDrift, match="line 1: a web page"):
+        long(PAGE)
+
+
+def test_a_page_gives_every_day_but_the_unfinished_last_one():
+    frame = page()
+    assert frame["series_id"].unique().to_list() == ["BITINFOCHARTS/transactions"]
+    assert frame["start_utc"].dt.date().to_list() == [
+        date(2020, 1, 1),
+        date(2020, 1, 2),
+        date(2020, 1, 3),
+    ]
+    assert frame["value"].to_list() == [None, 1500.0, 1600.0]
+
+
+def test_a_joined_page_gives_its_metrics_in_the_order_of_its_name():
+    text = '[[new Date("2020/01/01"),5,7200],[new Date("2020/01/02"),6,7300]]'
+    frame = page(text, "transactions-price-btc.html")
+    values = dict(frame.select("series_id", "value").iter_rows())
+    assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
+
+
+def test_a_joined_page_with_too_few_values_is_refused():
+    with pytest.raises(SchemaDrift, match="1 values on 2020/01/01"):
+        page(PAGE, "transactions-price-btc.html")
+
+
+def test_code_in_a_page_is_never_run():
+    with pytest.raises(SchemaDrift, match=r"line 3: .* is not a chart point"):
+        page(PAGE.replace("1600", "__import__('os').abort()"))
+
+
+def test_a_cut_page_is_refused():
+    with pytest.raises(SchemaDrift, match="is not a chart point"):
+        page(PAGE[: PAGE.index("1600")])
+
+
+def test_a_page_without_a_chart_is_a_wall():
+    with pytest.raises(SourceBlocked, match="we do not go around it"):
+        page("<html><title>Just a moment...</title></html>")
+
+
+@pytest.mark.parametrize("name", ["ethereum-price.html", "index.html", "transactions-price.html"])
+def test_a_page_under_another_name_is_refused(name):
+    with pytest.raises(SchemaDrift, match="not the name of a Bitcoin chart page"):
+        page(PAGE, name)
+
+
+def test_every_page_metric_is_a_known_variable():
+    assert sorted(bitinfocharts.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
+
+
+def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
+    (file,) = bitinfocharts.raw_files(Mode.SAMPLE, archive=None, clock=clock)
+    frame = validate_series(bitinfocharts.parse(file))
+    assert is_synthetic(frame)
+    assert frame["series_id"].n_unique() == 18
+    assert frame.group_by("series_id").len()["len"].unique().to_list() == [640]
+    assert (frame["flag"] == "observed").all()
+    assert file.content == bitinfocharts_sample.long_csv()
+
+
+def test_an_archive_without_the_table_says_what_to_add(tmp_path):
+    with pytest.raises(SourceAbsent, match="bitcoin"):
+        list(bitinfocharts.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
+
+
+def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
+    (tmp_path / "bitcoin").mkdir()
+    (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
+    (file,) = bitinfocharts.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+    assert bitinfocharts.parse(file)["series_id"].unique().to_list() == ["BITINFOCHARTS/price"]
+
+
+def test_the_real_table_has_18_variables_for_4521_days(archive_dir):
+    (file,) = bitinfocharts.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    frame = validate_series(bitinfocharts.parse(file))
+    assert frame.height == 81_378
+    assert frame.group_by("series_id").len()["len"].unique().to_list() == [4521]
+    assert (frame["flag"] == "missing").sum() == 290
+    price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
+    assert regularise(price, timedelta(days=1))[1].rows == 4521
+    recent = price.filter(pl.col("start_utc") >= datetime(2019, 1, 1, tzinfo=UTC))
+    assert (recent["value"].min(), recent["value"].max()) == (3392.0, 63438.0)
+    old = price.filter(pl.col("start_utc") < datetime(2010, 7, 17, tzinfo=UTC))
+    assert (old["value"].round(2) == 46678.67).sum() == 372
+    assert apply_known_faults(old)["value"].null_count() == old.height

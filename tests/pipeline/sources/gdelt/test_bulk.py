@@ -1,0 +1,183 @@
+import gzip
+import hashlib
+import io
+import json
+import zipfile
+from datetime import UTC, datetime
+
+import pytest
+
+from compevo_core.data.news import validate_articles
+from compevo_core.errors import SchemaDrift, SourceTransient
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT, parse_list, verify
+from tests.support.sources import raw
+
+GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
+TITLE = "<PAGE_TITLE>Rain &amp; wind &#x2013; again</PAGE_TITLE>"
+PUBLISHED = "<PAGE_PRECISEPUBTIMESTAMP>{}</PAGE_PRECISEPUBTIMESTAMP>"
+
+
+def row(number=0, extras=TITLE, date="20260301001500", translation="", url=None):
+    cells = [""] * 27
+    cells[:5] = [
+        f"{date}-{number}",
+        date,
+        "1",
+        "example.org",
+        url or f"https://example.org/{number}",
+    ]
+    cells[25], cells[26] = translation, extras
+    return "\t".join(cells)
+
+
+def zipped(text, member="20260301001500.gkg.csv"):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        bundle.writestr(member, text)
+    return packed.getvalue()
+
+
+def gkg(*rows):
+    return gdelt.parse_counted(raw(GKG_NAME, zipped("\n".join(rows) + "\n"), "gdelt_bulk"))
+
+
+def entry(number=0, **changes):
+    entry = {
+        "date": "2026-03-01T00:05:00.000Z",
+        "url": f"https://example.org/{number}",
+        "domain": "example.org",
+        "outletName": "Example",
+        "title": f"Story {number}",
+        "desc": "A sentence.",
+        "lang": "en",
+    }
+    return json.dumps(entry | changes)
+
+
+def gal(*lines):
+    return gdelt.parse_counted(
+        raw(GAL_NAME, gzip.compress("\n".join(lines).encode()), "gdelt_bulk")
+    )
+
+
+def test_a_gkg_title_is_unescaped_and_its_time_is_the_batch():
+    frame, report = gkg(row())
+    article = validate_articles(frame).row(0, named=True)
+    assert article["title"] == "Rain & wind \N{EN DASH} again"
+    assert article["available_at"] == datetime(2026, 3, 1, 0, 15, tzinfo=UTC)
+    assert article["published_at"] is None
+    assert article["language"] == "English"
+    assert report.articles == 1
+
+
+def test_a_publication_time_after_the_batch_delays_availability():
+    frame, _ = gkg(row(extras=TITLE + PUBLISHED.format("20260301090000")))
+    assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 9, tzinfo=UTC)]
+
+
+def test_a_publication_time_before_the_batch_does_not_advance_availability():
+    frame, _ = gkg(row(extras=TITLE + PUBLISHED.format("20260228090000")))
+    assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 0, 15, tzinfo=UTC)]
+    assert frame["published_at"].to_list() == [datetime(2026, 2, 28, 9, tzinfo=UTC)]
+
+
+def test_gkg_rows_are_split_on_newlines_only():
+    frame, report = gkg(row(extras=TITLE.replace("again", "a\x0bb\u2028c")), row(1))
+    assert report.records == 2
+    assert frame["title"].to_list()[0].endswith("a b c")
+
+
+def test_untitled_gkg_rows_are_counted():
+    frame, report = gkg(row(), row(1, extras=PUBLISHED.format("20260301000000")))
+    assert (frame.height, report.untitled) == (1, 1)
+
+
+def test_a_translated_row_keeps_its_source_language():
+    frame, _ = gkg(row(translation="srclc:fra;eng:Moses 2.1.1"))
+    assert frame["language"].to_list() == ["fra"]
+
+
+def test_gkg_rows_of_another_width_are_refused():
+    with pytest.raises(SchemaDrift, match=rf"{GKG_NAME}, line 2: not a GKG row; 1 of 2 records"):
+        gkg(row(), "only\tthree\tcells")
+
+
+def test_a_gkg_zip_with_two_files_or_a_path_outside_or_torn_is_refused():
+    packed = io.BytesIO(zipped(row()))
+    with zipfile.ZipFile(packed, "a") as bundle:
+        bundle.writestr("second.csv", row())
+    with pytest.raises(SchemaDrift, match="holds 2 files"):
+        gdelt.parse(raw(GKG_NAME, packed.getvalue()))
+    with pytest.raises(SchemaDrift, match="outside its folder"):
+        gdelt.parse(raw(GKG_NAME, zipped(row(), "../../x.csv")))
+    with pytest.raises(SourceTransient, match="damaged or truncated"):
+        gdelt.parse(raw(GKG_NAME, zipped(row())[:-30]))
+
+
+def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
+    frame, _ = gal(entry())
+    article = validate_articles(frame).row(0, named=True)
+    assert article["published_at"] == datetime(2026, 3, 1, 0, 5, tzinfo=UTC)
+    assert article["seen_at"] == article["available_at"] == datetime(2026, 3, 1, 0, 16, tzinfo=UTC)
+    assert (article["body"], article["language"]) == ("A sentence.", "English")
+
+
+def test_a_gal_line_with_a_trailing_comma_or_a_bad_escape_is_read():
+    frame, report = gal(entry() + ",", entry(1).replace("Story", r"Sto\ry \x"))
+    assert frame.height == 2
+    assert report.repairs == 1
+
+
+def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
+    lines = [entry(number) for number in range(20)]
+    frame, report = gal(*lines, "{broken")
+    assert (frame.height, report.unreadable) == (20, 1)
+    with pytest.raises(SchemaDrift, match=rf"{GAL_NAME}, line 1: not a GAL article"):
+        gal("{broken", entry())
+
+
+def test_a_truncated_gal_file_is_transient_and_an_empty_one_is_not_silence():
+    packed = gzip.compress(b"\n".join(entry(number).encode() for number in range(50)))
+    with pytest.raises(SourceTransient, match=rf"{GAL_NAME}: the gzip stream is truncated"):
+        gdelt.parse(raw(GAL_NAME, packed[:-40]))
+    with pytest.raises(EmptyNewsAnswer, match="no line in it"):
+        gal("")
+
+
+def test_a_file_without_a_stamp_in_its_name_is_refused():
+    with pytest.raises(SchemaDrift, match="named YYYYMMDDHHMMSS"):
+        gdelt.parse(raw("latest.gal.json", entry()))
+    with pytest.raises(SchemaDrift, match=r"notes.txt: not a DOC answer"):
+        gdelt.parse(raw("notes.txt", "x"))
+
+
+LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gdeltv2/20150218230000.export.CSV.zip
+3 900150983cd24fb0d6963f7d28e17f72 http://data.gdeltproject.org/gdeltv2/20150218230000.gkg.csv.zip
+
+10768507 http://data.gdeltproject.org/gdeltv2/20150218231500.gkg.csv.zip
+"""
+
+
+def test_a_file_list_is_rewritten_to_a_safe_host_and_counts_malformed_lines():
+    files, malformed = parse_list(LIST, "masterfilelist.txt")
+    assert malformed == 1
+    assert [file.kind for file in files] == ["export.CSV.zip", "gkg.csv.zip"]
+    assert files[1].url == f"{SAFE_ROOT}/gdeltv2/20150218230000.gkg.csv.zip"
+    assert files[1].stamp == datetime(2015, 2, 18, 23, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("content", [b"Not a list\n", b"12 34 56\n"])
+def test_a_list_without_a_good_line_is_refused(content):
+    with pytest.raises(SchemaDrift, match=r"masterfilelist.txt, line 1"):
+        parse_list(content, "masterfilelist.txt")
+
+
+def test_a_fetched_file_is_checked_against_its_listing():
+    listed = parse_list(LIST, "masterfilelist.txt")[0][1]
+    assert hashlib.md5(b"abc", usedforsecurity=False).hexdigest() == listed.md5
+    verify(b"abc", listed)
+    for damaged in (b"abd", b"ab"):
+        with pytest.raises(SourceTransient, match=r"fetch it once more"):
+            verify(damaged, listed)

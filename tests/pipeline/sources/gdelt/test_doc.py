@@ -1,0 +1,164 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from compevo_core.data.news import article_id, validate_articles
+from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
+from compevo_pipeline.sources.gdelt.doc import loads_repaired, parse_doc
+from tests.support.sources import NOW, raw
+
+
+def article(**changes):
+    entry = {
+        "url": "https://www.example.org/a?utm_source=x",
+        "url_mobile": "",
+        "title": "Grid  operator warns",
+        "seendate": "20260218T031500Z",
+        "socialimage": "",
+        "domain": "example.org",
+        "language": "English",
+        "sourcecountry": "Australia",
+    }
+    return entry | changes
+
+
+def answer(*articles):
+    return json.dumps({"articles": list(articles)})
+
+
+def parse(content):
+    return parse_doc(raw("answer.json", content, "gdelt_doc"))
+
+
+def test_an_article_is_available_when_gdelt_saw_it():
+    frame, report = parse(answer(article()))
+    row = validate_articles(frame).row(0, named=True)
+    assert row["seen_at"] == row["available_at"] == datetime(2026, 2, 18, 3, 15, tzinfo=UTC)
+    assert row["published_at"] is None
+    assert row["fetched_at"] == NOW
+    assert row["title"] == "Grid operator warns"
+    assert row["article_id"] == article_id("http://example.org/a")
+    assert (row["country"], row["language"], row["domain"]) == (
+        "Australia",
+        "English",
+        "example.org",
+    )
+    assert report == NewsReport(files=1, records=1, articles=1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", '{"articles": []}', '{"fetched_at": "2026-03-18T10:50:16Z", "count": 0, "events": []}'],
+)
+def test_an_empty_answer_is_a_failure_and_not_no_news(content):
+    with pytest.raises(EmptyNewsAnswer, match=r"answer.json: .*not 'no news'"):
+        parse(content)
+
+
+@pytest.mark.parametrize("content", ["", "  \n"])
+def test_an_empty_body_is_transient(content):
+    with pytest.raises(SourceTransient, match=r"answer.json: an empty body"):
+        parse(content)
+
+
+@pytest.mark.parametrize(
+    "content", ["Please limit requests to one every 5 seconds", "<html>Too Many Requests</html>"]
+)
+def test_a_throttle_notice_is_transient(content):
+    with pytest.raises(SourceTransient, match=r"answer.json, line 1: a throttle notice"):
+        parse(content)
+
+
+def test_a_refusal_sentence_is_a_rejection():
+    with pytest.raises(SourceRejected, match="asking again will not help"):
+        parse("Queries containing OR'd terms must be surrounded by ().")
+
+
+@pytest.mark.parametrize(
+    ("broken", "title", "repairs"),
+    [
+        (r'"title": "a \d road"', r"a \d road", 1),
+        ('"title": "one\x02two words"', "onetwo words", 1),
+        (r'"title": "tab\\kept \"quoted\" \u00e9 \u00g1"', r'tab\kept "quoted" é \u00g1', 1),
+    ],
+)
+def test_broken_json_is_repaired_and_counted(broken, title, repairs):
+    content = answer(article()).replace('"title": "Grid  operator warns"', broken)
+    frame, report = parse(content)
+    assert frame["title"][0] == title
+    assert report.repairs == repairs
+
+
+def test_good_json_is_not_touched():
+    assert loads_repaired(r'{"a": "b\\d"}', "x") == ({"a": r"b\d"}, 0)
+
+
+def test_a_cut_answer_names_line_and_column():
+    content = json.dumps({"articles": [article()]}, indent=1)[:-40]
+    with pytest.raises(
+        SchemaDrift, match=r"answer.json, line \d+, column \d+: not JSON even after repair"
+    ):
+        parse(content)
+
+
+def test_a_byte_that_is_not_utf8_is_replaced_and_counted():
+    frame, report = parse(answer(article()).encode().replace(b"Grid", b"Gr\xffd"))
+    assert frame["title"][0] == "Gr\N{REPLACEMENT CHARACTER}d operator warns"
+    assert report.replaced_bytes == 1
+
+
+def test_other_json_is_not_an_article_list():
+    with pytest.raises(SchemaDrift, match=r"'timeline'.* and no 'articles'"):
+        parse('{"timeline": []}')
+    with pytest.raises(SchemaDrift, match="a JSON list"):
+        parse("[1]")
+    with pytest.raises(SchemaDrift, match="'articles' is a dict"):
+        parse('{"articles": {}}')
+
+
+def test_untitled_and_unreadable_records_are_counted():
+    good = [article(url=f"https://example.org/{number}") for number in range(20)]
+    frame, report = parse(answer(*good, article(title=" "), article(seendate="2026-02-18")))
+    assert frame.height == 20
+    assert (report.records, report.untitled, report.unreadable) == (22, 1, 1)
+
+
+def test_a_file_of_unreadable_records_is_refused():
+    with pytest.raises(SchemaDrift, match=r"line 2: not an article with url and seendate.*2 of 3"):
+        parse(answer(article(), article(url="ftp://x/y"), article(url="http://[bad")))
+
+
+def test_one_address_spelled_twice_is_one_article():
+    frame, report = parse(
+        answer(article(), article(url="http://example.org/a/", seendate="20260218T020000Z"))
+    )
+    assert frame["seen_at"].to_list() == [datetime(2026, 2, 18, 2, tzinfo=UTC)]
+    assert (report.records, report.articles) == (2, 1)
+
+
+def test_a_stored_poll_keeps_its_own_fetch_time_and_drops_the_jobs_guesses():
+    event = {
+        "id": "gdelt-1",
+        "category": "conflict",
+        "country": "Iran",
+        "title": "A headline of four words",
+        "url": "https://example.org/b",
+        "source_name": "example.org",
+        "timestamp": "20260310T061500Z",
+        "language": "English",
+    }
+    poll = {
+        "source": "gdelt",
+        "fetched_at": "2026-03-10T06:49:28.816810Z",
+        "count": 1,
+        "events": [event],
+    }
+    frame, _ = parse(json.dumps(poll))
+    row = frame.row(0, named=True)
+    assert row["country"] is None
+    assert row["fetched_at"] == datetime(2026, 3, 10, 6, 49, 28, 816810, tzinfo=UTC)
+    poll["fetched_at"] = "yesterday"
+    with pytest.raises(SchemaDrift, match="fetched_at is 'yesterday'"):
+        parse(json.dumps(poll))

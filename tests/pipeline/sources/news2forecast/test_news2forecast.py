@@ -1,0 +1,243 @@
+import json
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.news import dedupe, validate_articles
+from compevo_core.data.series import is_synthetic
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.news2forecast import news as n2f_news
+from compevo_pipeline.sources.news2forecast import source as n2f
+from tests.support.sources import clock, raw
+
+PROMPT = (
+    "Based on the historical load data, please predict the load consumption in the next day. "
+    "The region for prediction is QLD. The start date of historical data was on 2021-4-3 that is Weekend, and it is "
+    "a public holiday: Easter Saturday. The data frequency is 30 minutes per point. Historical data covers 1 day. "
+    "The date of prediction is on 2021-4-4 that is Weekend, and it is a public holiday: Easter Sunday. "
+    "Weather of the start date: the minimum temperature is 292.58; the maximum temperature is 294.91; "
+    "the humidity is 94.0; the pressure is 1019.0.  Weather of the prediction date: the minimum temperature is 292.94; "
+    "the maximum temperature is 295.56; the humidity is 93.0; the pressure is 1016.0. "
+)
+STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
+DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behind it: {}."
+
+
+def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
+    text = n2f.HISTORY + ",".join(f"{value}.5" for value in history)
+    return {
+        "instruction": text,
+        "input": prompt,
+        "output": ",".join(f"{value}.5" for value in output),
+    }
+
+
+def as_raw(*samples, name="AULF_test_data_2021.json"):
+    return raw(name, json.dumps(samples), n2f.SOURCE)
+
+
+def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
+    frame = n2f.parse_benchmark(as_raw(sample()))
+    row = frame.row(0, named=True)
+    assert (row["record"], row["entity"], row["target_date"]) == (0, "QLD1", date(2021, 4, 4))
+    assert row["x"] == [value + 0.5 for value in range(48)]
+    assert row["y"] == [value + 0.5 for value in range(48, 96)]
+
+
+def test_the_prompt_is_taken_apart_with_holidays_and_both_days_weather():
+    row = n2f.parse_prompts(as_raw(sample())).row(0, named=True)
+    assert (row["history_holiday"], row["target_holiday"]) == ("Easter Saturday", "Easter Sunday")
+    assert row["history_weather"] == [292.58, 294.91, 94.0, 1019.0]
+    assert row["target_weather"] == [292.94, 295.56, 93.0, 1016.0]
+    assert row["news"] == ""
+
+
+def test_stamped_news_is_read_in_sydney_time():
+    first, second = (
+        STAMPED.format("11:42", "Flooding may follow."),
+        STAMPED.format("23:40", "A leak. On the run."),
+    )
+    frame = n2f.parse_prompt_articles(as_raw(sample(f"{PROMPT}{first} {second}")))
+    assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
+    assert frame["available_at"].to_list() == [
+        datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
+    ]  # fmt: skip
+
+
+def test_dated_news_counts_from_the_end_of_its_day_so_that_the_predicted_days_news_comes_too_late():
+    news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
+        "04", "National", "Item two", "Since"
+    )
+    frame = n2f.parse_prompt_articles(as_raw(sample(PROMPT + news)))
+    assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
+    assert frame["available_at"].to_list() == [
+        datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
+    ]  # fmt: skip
+    assert frame["published_at"].null_count() == 2
+    assert frame["body"][1] == "Region: National. Comment: Since."
+
+
+def test_saying_that_there_is_no_news_gives_no_article():
+    nothing = "No relevant news available for 2021-04-03." + DATED.format(
+        "04", "Unknown", "no suitable news", "none"
+    )
+    assert n2f.parse_prompt_articles(as_raw(sample(PROMPT + nothing))).height == 0
+
+
+@pytest.mark.parametrize(
+    ("samples", "match"),
+    [
+        ([sample(history=range(47))], "sample 0: instruction has 47 numbers, not 48"),
+        ([sample(), sample(output=range(49))], "sample 1: output has 49 numbers"),
+        ([sample() | {"output": "1,2,x"}], "sample 0: output holds 'x'"),
+        ([sample() | {"output": "nan"}], "sample 0: output holds 'nan'"),
+        ([sample(PROMPT.replace("QLD", "WA"))], "sample 0: the prompt's wording changed"),
+        ([sample("Please predict.")], "sample 0: the prompt's wording changed"),
+        ([sample(PROMPT.replace("2021-4-4", "2021-4-31"))], "sample 0: '2021-4-31' is no date"),
+        ([{"input": PROMPT}], "sample 0: not texts instruction, input, output"),
+        ([], "not a non-empty list"),
+    ],
+)
+def test_a_changed_sample_is_named(samples, match):
+    with pytest.raises(SchemaDrift, match=match):
+        n2f.parse_benchmark(as_raw(*samples))
+
+
+def test_news_of_an_unknown_form_is_not_skipped_in_silence():
+    with pytest.raises(SchemaDrift, match="sample 0: news of unknown form"):
+        n2f.parse_prompt_articles(as_raw(sample(PROMPT + "Breaking: something happened.")))
+
+
+HEADER = "time,news,region,rationality,date\n"
+
+
+def table(*rows):
+    return raw(
+        "AU_load_merge_file_final_iteration_0.csv",
+        HEADER + "".join(row + "\n" for row in rows),
+        n2f_news.SOURCE,
+    )
+
+
+def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
+    frame, report = n2f_news.parse_counted(
+        table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
+    )
+    row = frame.row(0, named=True)
+    assert row["available_at"] == row["published_at"] == datetime(2019, 1, 3, 6, 57, tzinfo=UTC)
+    assert (row["title"], row["body"], row["country"]) == (
+        "SA sweltered, again",
+        "Region: SA. Comment: Heat",
+        "Australia",
+    )
+    assert report.as_dict() == {
+        "rows": 1,
+        "no_news": 0,
+        "repeats": 0,
+        "articles": 1,
+        "untimed": 0,
+        "redated": 0,
+    }
+
+
+def test_winter_stamps_are_ten_hours_ahead_and_summer_stamps_eleven():
+    assert n2f_news.local_stamp("2019-07-01 12:00:00") == datetime(2019, 7, 1, 2, tzinfo=UTC)
+    assert n2f_news.local_stamp("2019-01-01 12:00:00") == datetime(2019, 1, 1, 1, tzinfo=UTC)
+    assert n2f_news.local_stamp("2019-04-07 02:30:00") == datetime(
+        2019, 4, 6, 16, 30, tzinfo=UTC
+    ), "the later of the two"
+
+
+def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_its_day():
+    early = "2019-01-03 16:40:00,Work starts,WA,r,2019-01-12"
+    late = "2019-03-15 11:30:00,Project starts,WA,r,2019-01-12"
+    untimed = "N/A,A cold snap,VIC,r,2019-01-12"
+    frame, report = n2f_news.parse_counted(table(early, late, untimed))
+    at = dict(frame.select("title", "available_at").rows())
+    assert at["Work starts"] == at["A cold snap"] == datetime(2019, 1, 12, 13, 0, tzinfo=UTC)
+    assert at["Project starts"] == datetime(2019, 3, 15, 0, 30, tzinfo=UTC)
+    assert (report.redated, report.untimed) == (2, 1)
+    validate_articles(frame)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["there is no suitable news.", "No relevant news found", "no", "N/A", "", "No reported incidents affecting power",
+     "There are no suitable news events for today", "None"],
+)  # fmt: skip
+def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_counted(words):
+    kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"
+    frame, report = n2f_news.parse_counted(table(f',"{words}",,,2019-01-03', kept))
+    assert frame["title"].to_list() == ["NO ONE can dispute the science"]
+    assert report.no_news == 1
+
+
+def test_repeats_are_kept_once_and_counted():
+    row = "2019-01-03 17:57:00,Heat,SA,r,2019-01-03"
+    assert n2f_news.parse_counted(table(row, row))[1].repeats == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        (
+            ["2019-13-03 17:57:00,Heat,SA,r,2019-01-03"],
+            "line 2: time '2019-13-03 17:57:00' is no stamp",
+        ),
+        (["2019-01-03 17:57:00,Heat,SA,r,3 Jan"], "line 2: date '3 Jan' is not YYYY-MM-DD"),
+        (['2019-01-03 17:57:00,"two\nlines",SA,r,2019-01-03', ",Heat,SA,r,"], "line 4: date ''"),
+        (["2019-01-03 17:57:00,Heat,SA"], "line 2: not 5 fields"),
+        ([",no suitable news,,,2019-01-03"], "an empty answer is not 'no news'"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line(rows, match):
+    with pytest.raises(SchemaDrift, match=match):
+        n2f_news.parse(table(*rows))
+
+
+def test_a_changed_header_a_page_or_nothing_is_told_apart():
+    with pytest.raises(SchemaDrift, match="line 1: header is"):
+        n2f_news.parse(raw("x.csv", "time,news,region\n1,2,3\n", n2f_news.SOURCE))
+    with pytest.raises(SchemaDrift, match="web page"):
+        n2f_news.parse(raw("x.csv", "<html>", n2f_news.SOURCE))
+    with pytest.raises(SourceTransient, match="empty"):
+        n2f_news.parse(raw("x.csv", b"", n2f_news.SOURCE))
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    return {one.source: one for one in n2f.raw_files(Mode.SAMPLE, clock=clock)}
+
+
+def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthetic):
+    """As published: the row stamped 00:00 comes first, so the day starts at 23:30 NEM time of the day before."""
+    frame = n2f.parse_benchmark(synthetic[n2f.SOURCE])
+    series = aemo.parse_all(
+        aemo.raw_files(Mode.SAMPLE, clock=clock, kinds=["aemo_price_and_demand"])
+    )
+    row = frame.row(0, named=True)
+    day = row["target_date"]
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(hours=10.5)
+    truth = series.filter(
+        pl.col("start_utc") >= start, series_id=f"AEMO/TOTALDEMAND/{row['entity']}"
+    ).head(48)
+    assert truth["value"].to_list() == pytest.approx(row["y"], abs=0.06)
+    assert is_synthetic(frame)
+
+
+def test_the_sample_news_says_it_is_synthetic_and_survives_deduplication(synthetic):
+    frame, report = n2f_news.parse_counted(synthetic[n2f_news.SOURCE])
+    assert frame["title"].str.contains("synthetic sample").all()
+    assert frame["source"].str.starts_with("sample:").all()
+    assert report.no_news > 10
+    heat = frame.filter(pl.col("title").str.starts_with("Heatwave"))
+    assert heat.height > 30
+    assert dedupe(heat).height == heat.height
+
+
+def test_a_benchmark_has_no_live_mode():
+    with pytest.raises(SourceAbsent, match="archive mode"):
+        list(n2f.raw_files(Mode.LIVE, clock=clock))

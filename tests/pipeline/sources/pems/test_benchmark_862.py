@@ -1,0 +1,96 @@
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import validate_series
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.pems import benchmark_862 as pems862
+from compevo_pipeline.sources.pems import source as pems
+from tests.support.sources import clock, raw
+
+
+def dated(first, header="date,0,OT", rows=pems862.HOURS):
+    start = datetime.fromisoformat(first)
+    lines = (f"{start + timedelta(hours=hour)},0.0{hour % 9},0.5" for hour in range(rows))
+    return header + "\n" + "\n".join(lines)
+
+
+def test_the_misdated_common_table_is_put_on_its_right_hours():
+    frame = pems.parse(raw("traffic.csv", dated("2016-07-01 02:00")))
+    last = frame.filter(pl.col("series_id") == "PEMS862/861")
+    assert last.height == pems862.HOURS
+    assert last["start_utc"][0] == datetime(2015, 1, 1, 8, tzinfo=UTC)
+    assert last["start_utc"][-1] == datetime(2017, 1, 1, 7, tzinfo=UTC)
+
+
+def test_a_table_that_starts_late_is_refused():
+    with pytest.raises(SchemaDrift, match="line 2: first stamp 2015-01-02"):
+        pems.parse(raw("traffic.csv", dated("2015-01-02")))
+
+
+def test_a_table_with_an_hour_left_out_is_refused():
+    text = dated("2015-01-01").split("\n")
+    del text[100]
+    with pytest.raises(SchemaDrift, match=r"line 101: .*rows are missing"):
+        pems.parse(raw("traffic.csv", "\n".join(text)))
+
+
+def test_a_short_table_is_refused():
+    with pytest.raises(SchemaDrift, match="24 rows, not 17544"):
+        pems.parse(raw("traffic.csv", dated("2015-01-01", rows=24)))
+
+
+@pytest.mark.parametrize("header", ["date,0,862", "date,0,0", "date,0,temperature"])
+def test_columns_that_are_not_sensors_are_refused(header):
+    with pytest.raises(SchemaDrift, match="not distinct numbers from 0 to 861"):
+        pems.parse(raw("traffic.csv", dated("2015-01-01", header=header)))
+
+
+def test_a_headerless_table_of_another_width_is_refused():
+    with pytest.raises(SchemaDrift, match="line 1: neither a header"):
+        pems.parse(raw("traffic.txt", "0.1,0.2\n" * 5))
+
+
+def test_the_headerless_original_is_read_by_position(monkeypatch):
+    monkeypatch.setattr(pems862, "HOURS", 48)
+    row = ",".join(f"0.{sensor:03d}" for sensor in range(pems862.SENSORS))
+    frame = pems.parse(raw("traffic.txt", (row + "\n") * pems862.HOURS), keep=["7"])
+    assert frame["series_id"].unique().to_list() == ["PEMS862/7"]
+    assert frame["value"].unique().to_list() == [0.007]
+
+
+def test_a_sensor_that_is_not_there_is_named():
+    with pytest.raises(SchemaDrift, match=r"no sensor \['5'\]"):
+        pems.parse(raw("traffic.csv", dated("2015-01-01")), keep=["5"])
+
+
+def real(archive_dir):
+    (file,) = pems.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    return validate_series(pems.parse(file))
+
+
+def test_the_real_sensor_has_17544_hours_and_its_known_range(archive_dir):
+    frame = real(archive_dir)
+    assert frame.height == 17_544
+    assert (frame["value"].min(), frame["value"].max()) == (0.0, 0.4747)
+    assert frame["value"].mean() == pytest.approx(0.0493, abs=5e-5)
+    assert (frame["value"] == 0).sum() == 15
+
+
+def test_the_real_sensors_clock_is_standard_time_all_year(archive_dir):
+    """The morning rush is an hour earlier on the table's clock from the Monday after daylight saving starts."""
+    frame = real(archive_dir).with_columns(local=pl.col("start_utc").dt.offset_by("-8h"))
+    workdays = frame.filter(
+        pl.col("local").dt.weekday() < 6, pl.col("local").dt.hour().is_between(4, 10)
+    )
+
+    def rush(first, last):
+        days = workdays.filter(pl.col("local").dt.date().is_between(first, last))
+        weight = days["value"].sum()
+        return (days["local"].dt.hour() * days["value"]).sum() / weight
+
+    autumn = rush(date(2016, 10, 24), date(2016, 11, 4))
+    winter = rush(date(2016, 11, 7), date(2016, 11, 18))
+    assert 0.6 < winter - autumn < 1.4

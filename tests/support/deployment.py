@@ -1,0 +1,74 @@
+"""A whole deployment in a temporary folder: the real graph, synthetic data, a tiny backbone, no extra process."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.launchers.worker import run_all
+from compevo_pipeline.resources import Clock, Launchers
+from compevo_pipeline.settings import Layout, Settings
+from compevo_pipeline.sources.common.base import Mode
+
+NOW = datetime(2026, 4, 1, 8, 0, tzinfo=UTC)
+
+
+class FixedClock(Clock):
+    def __call__(self):
+        return NOW
+
+
+class InlineLauncher:
+    """Trains in the test's own process."""
+
+    def launch(self, context, jobs):
+        return run_all(jobs, context.log)
+
+
+class InlineLaunchers(Launchers):
+    def get(self, kind, processes):
+        return InlineLauncher()
+
+
+def few_feeds():
+    """Everything electricity needs, and one news source."""
+    feeds = default_feeds()
+    return {**feeds, "news": tuple(feed for feed in feeds["news"] if feed.name == "news2forecast")}
+
+
+@dataclass
+class Deployment:
+    home: Path
+    defs: dg.Definitions
+    instance: dg.DagsterInstance
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(root=self.home / "sample")
+
+    def materialize(self, *keys, partition=None, config=None, raise_on_error=True):
+        """Materializes assets by key (``windows/electricity``) with their checks."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        ops = {key.replace("/", "__"): {"config": values} for key, values in (config or {}).items()}
+        return job.execute_in_process(
+            asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
+            partition_key=partition,
+            run_config={"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            instance=self.instance,
+            raise_on_error=raise_on_error,
+        )
+
+
+def deploy(home, *, judge=None, **overrides):
+    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", judge=judge)
+    wired = {
+        "feeds": few_feeds(),
+        "launchers": InlineLaunchers(),
+        "clock": FixedClock(),
+    } | overrides
+    return Deployment(
+        home=home, defs=build_defs(settings, **wired), instance=dg.DagsterInstance.ephemeral()
+    )

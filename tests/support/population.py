@@ -1,0 +1,92 @@
+"""A small world for engine tests: seeded windows of two entities, a few articles, no files, no network."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.config import RunConfig
+from compevo_core.data.calendar import Place, calendar_for
+from compevo_core.data.news import ARTICLE_SCHEMA
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import Window, WindowSet, WindowView
+from compevo_core.lm.encoder import HashingEncoder
+
+START = datetime(2019, 1, 1, 14, tzinfo=UTC)
+PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
+TITLES = (
+    "Heatwave to push demand to a record across the state",
+    "Central bank holds interest rates as inflation slows",
+    "Smelter restarts after months of closure",
+    "Storm damage leaves thousands without power",
+    "Rooftop solar sets a midday record",
+    "Travel surges before the long weekend",
+)
+
+
+def article_ids() -> list[str]:
+    return [hashlib.sha256(t.encode()).hexdigest()[:32] for t in TITLES]
+
+
+def news_pool() -> NewsPool:
+    seen = [START - timedelta(days=2) + timedelta(hours=i) for i in range(len(TITLES))]
+    rows = {
+        "article_id": article_ids(),
+        "url": [f"https://example.org/{i}" for i in range(len(TITLES))],
+        "title": list(TITLES),
+        "body": [""] * len(TITLES),
+        "domain": ["example.org"] * len(TITLES),
+        "language": ["English"] * len(TITLES),
+        "country": [None] * len(TITLES),
+        "published_at": seen,
+        "seen_at": seen,
+        "available_at": seen,
+        "source": ["sample:test"] * len(TITLES),
+        "fetched_at": seen,
+    }
+    return NewsPool(
+        pl.DataFrame(rows, schema=ARTICLE_SCHEMA), HashingEncoder().encode(TITLES), "hashing"
+    )
+
+
+def windows(
+    split: str,
+    days: int,
+    *,
+    first_day: int = 0,
+    entities: tuple[str, ...] = ("NSW1", "SA1"),
+    seed: int = 0,
+    news: bool = True,
+) -> WindowSet:
+    rng = np.random.default_rng([seed, first_day])
+    out = []
+    for day in range(first_day, first_day + days):
+        for number, entity in enumerate(entities):
+            level = 8000.0 if number == 0 else 1500.0
+            shape = 1.0 + 0.2 * np.sin(2 * np.pi * (np.arange(48) - 14) / 48)
+            x, y = (level * shape * (1 + 0.03 * rng.normal(size=48)) for _ in range(2))
+            origin = START + timedelta(days=day)
+            view = WindowView(
+                window_id=f"{split}-{entity}-{day}",
+                dataset="electricity",
+                series_id=f"TEST/{entity}",
+                entity=entity,
+                variable="demand_mw",
+                unit="MW",
+                step_minutes=30,
+                origin_utc=origin,
+                x=x,
+                calendar=calendar_for(origin, PLACE),
+                covariates={"afternoon_temp_c": 25.0},
+                split=split,
+                candidate_ids=tuple(article_ids()) if news else (),
+            )
+            out.append(Window(view=view, y=y))
+    return WindowSet(out, dataset="electricity")
+
+
+def tiny(**overrides: object) -> RunConfig:
+    return RunConfig.preset("tiny").with_overrides(
+        {k.replace("__", "."): v for k, v in overrides.items()}
+    )

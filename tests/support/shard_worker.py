@@ -1,0 +1,93 @@
+"""One process of several: trains what its argument says, one training after the other in one process group.
+
+``python shard_worker.py '[{"out": ..., "set": {...}, "layers": 2, "stop": 0, "poison": 2}, ...]'`` under RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT. ``stop`` ends a training after that many rounds, as an interruption would.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from compevo_core.agents import decoders as answers
+from compevo_core.config import BackboneConfig
+from compevo_core.distributed import process_group
+from compevo_core.errors import CompEvoError
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+
+class StoppedError(Exception):
+    """An interruption between rounds."""
+
+
+def tiny_backbone(layers):
+    """The tiny backbone on the processor; with ``layers``, another one of so many layers, as wide as before."""
+    found = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    if layers is None:
+        return found
+    settings = found.model.config.to_dict() | {"num_hidden_layers": layers}
+    torch.manual_seed(layers)
+    return dataclasses.replace(
+        found, model=LlamaForCausalLM(LlamaConfig(**settings)).eval().requires_grad_(False)
+    )
+
+
+class Poisoned(PopulationModel):
+    """A learner one of whose agents has a spoiled head, on whichever process owns it."""
+
+    agent = 0
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if self.agent in self.shards.local_agents:
+            self.answers.module.bias_AH.data[self.shards.local_agents.index(self.agent)] = float(
+                "nan"
+            )
+
+
+def run(job):
+    """Trains one job; returns what went wrong, if anything."""
+    import compevo_core.training.trainer as trainer
+
+    def on_round(record):
+        if record["round"] + 1 == job.get("stop"):
+            raise StoppedError
+
+    Poisoned.agent = job.get("poison")
+    trainer.PopulationModel = PopulationModel if Poisoned.agent is None else Poisoned
+    answers._TOKENS_PER_NUMBER = (
+        1  # a random backbone writes no numbers; it need not write many tokens either
+    )
+    try:
+        train(
+            tiny(**job.get("set", {})),
+            windows("train", 8),
+            windows("val", 3, first_day=20),
+            news_pool(),
+            Path(job["out"]),
+            on_round=on_round,
+            backbone=tiny_backbone(job.get("layers")),
+        )
+    except CompEvoError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        trainer.PopulationModel = PopulationModel
+    return ""
+
+
+def main():
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    with process_group(rank, processes, 0):
+        for job in json.loads(sys.argv[1]):
+            Path(f"{job['out']}.rank{rank}").write_text(run(job), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What the storage tests run in processes of their own; no test lives here."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.news import ARTICLE_SCHEMA, article_id
+from compevo_core.data.series import SERIES_SCHEMA
+from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+FETCHED = datetime(2020, 2, 1, tzinfo=UTC)
+
+
+def series(
+    series_id="AEMO/TOTALDEMAND/NSW1",
+    first=0,
+    values=(1.0, 2.0, 3.0),
+    fetched=FETCHED,
+    source="archive:test",
+):
+    rows = [
+        {
+            "series_id": series_id,
+            "variable": "demand_mw",
+            "start_utc": START + timedelta(minutes=30 * (first + k)),
+            "value": value,
+            "unit": "MW",
+            "flag": "observed" if value is not None else "missing",
+            "source": source,
+            "fetched_at": fetched,
+        }
+        for k, value in enumerate(values)
+    ]
+    return pl.DataFrame(rows, schema=SERIES_SCHEMA)
+
+
+def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):
+    rows = [
+        {
+            "article_id": article_id(f"https://example.org/{n}"),
+            "url": f"https://example.org/{n}",
+            "title": title.format(n),
+            "body": "",
+            "domain": "example.org",
+            "language": "English",
+            "country": None,
+            "published_at": None,
+            "seen_at": available,
+            "available_at": available,
+            "fetched_at": fetched,
+            "source": "archive:test",
+        }
+        for n in numbers
+    ]
+    return pl.DataFrame(rows, schema=ARTICLE_SCHEMA)
+
+
+def write_series(root, worker, times):
+    for turn in range(times):
+        SeriesStore(Path(root)).write("electricity", series(first=(worker * times + turn) * 3))
+    return worker
+
+
+def write_articles(path, worker, times):
+    store = NewsStore(Path(path))
+    for turn in range(times):
+        frame = articles(*range((worker * times + turn) * 5, (worker * times + turn) * 5 + 5))
+        store.upsert_articles(frame)
+        vectors = np.full((5, 4), worker + 1, dtype=np.float32)
+        store.upsert_embeddings("m", frame["article_id"].to_list(), vectors)
+    return worker
+
+
+def read_articles(path, times):
+    store = NewsStore(Path(path))
+    heights = [store.read_articles().height for _ in range(times)]
+    assert all(height % 5 == 0 for height in heights), f"a reader saw half a write: {heights}"
+    return sorted(heights) == heights

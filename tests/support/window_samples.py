@@ -1,0 +1,182 @@
+"""Made-up series, articles, covariates and windows for tests; small, fixed and in the core's own contracts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.calendar import Place, calendar_for
+from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
+from compevo_core.data.news import ARTICLE_SCHEMA
+from compevo_core.data.series import (
+    BENCHMARK_SCHEMA,
+    COVARIATE_SCHEMA,
+    PUBLISHED_SCHEMA,
+    SERIES_SCHEMA,
+)
+from compevo_core.data.window import Window, WindowSet, WindowView
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+HALF_HOUR = timedelta(minutes=30)
+DAY = timedelta(days=1)
+SYDNEY = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
+
+
+def nem(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    """A NEM wall-clock time (UTC+10) in UTC."""
+    return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
+
+
+NEW_YEAR = nem(2019, 1, 1)
+
+
+def series(
+    values: Sequence[float | None],
+    *,
+    first: datetime = NEW_YEAR,
+    step: timedelta = HALF_HOUR,
+    series_id: str = "AEMO/HISTDEMAND/NSW1",
+    variable: str = "demand_mw",
+    source: str = "archive:made-up",
+) -> pl.DataFrame:
+    """A series frame; None is a missing value."""
+    n = len(values)
+    return pl.DataFrame(
+        {
+            "series_id": [series_id] * n,
+            "variable": [variable] * n,
+            "start_utc": [first + i * step for i in range(n)],
+            "value": list(values),
+            "unit": ["MW"] * n,
+            "flag": ["missing" if v is None else "observed" for v in values],
+            "source": [source] * n,
+            "fetched_at": [NOW] * n,
+        },
+        schema=SERIES_SCHEMA,
+    )
+
+
+def daily_shape(n_days: int, seed: int = 0, level: float = 1000.0) -> list[float]:
+    """Half-hourly values with a daily wave, a weekday level (by count of days) and noise."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(48 * n_days)
+    week = np.where((t // 48) % 7 >= 5, 0.8, 1.0)
+    return list(level * week * (1 + 0.2 * np.sin(2 * np.pi * t / 48)) + rng.normal(0, 10, t.size))
+
+
+def electricity_series() -> pl.DataFrame:
+    """Four short pieces of the electricity data set, one in each split."""
+    return pl.concat(
+        [
+            series(daily_shape(60, 1), first=nem(2019, 11, 2), series_id="AEMO/HISTDEMAND/NSW1"),
+            series(
+                daily_shape(60, 2, 300), first=nem(2019, 11, 2), series_id="AEMO/HISTDEMAND/SA1"
+            ),
+            series(daily_shape(20, 3), first=nem(2020, 1, 1), series_id="AEMO/TOTALDEMAND/NSW1"),
+            series(daily_shape(20, 4), first=nem(2020, 12, 25), series_id="AEMO/TOTALDEMAND/SA1"),
+            series(
+                daily_shape(42, 5), first=nem(2026, 2, 18), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+            ),
+        ]
+    )
+
+
+def covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
+    """An afternoon and a maximum temperature a day, out at 18:00 and at 09:00 the day after (NEM time)."""
+    rows = []
+    for i, day in enumerate(days):
+        out = nem(day.year, day.month, day.day, 18)
+        rows.append((entity, "afternoon_temp_k", day, 290.0 + i % 9, out, "archive:made-up"))
+        rows.append(
+            (entity, "max_temp_k", day, 295.0 + i % 9, out + timedelta(hours=15), "archive:made-up")
+        )
+    return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
+
+
+def published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.DataFrame:
+    """Half-hourly median and 10% forecasts of each day, out at 17:00 the day before."""
+    rows = []
+    for day in range(n_days):
+        for i in range(48):
+            start = first + day * DAY + i * HALF_HOUR
+            out = first + day * DAY - timedelta(hours=7)
+            rows += [
+                (entity, start, 900.0 + i, out, 0.5, "archive:x"),
+                (entity, start, 1.0, out, 0.1, "archive:x"),
+            ]
+    return pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
+
+
+def articles(available: Sequence[datetime], titles: Sequence[str] | None = None) -> pl.DataFrame:
+    """Articles a0, a1, ... that became available at the given times."""
+    n = len(available)
+    return pl.DataFrame(
+        {
+            "article_id": [f"a{i}" for i in range(n)],
+            "url": [f"https://example.org/{i}" for i in range(n)],
+            "title": list(titles) if titles else [f"Made up title number {i}" for i in range(n)],
+            "body": [""] * n,
+            "domain": ["example.org"] * n,
+            "language": ["English"] * n,
+            "country": [None] * n,
+            "published_at": list(available),
+            "seen_at": [None] * n,
+            "available_at": list(available),
+            "fetched_at": [NOW] * n,
+            "source": ["archive:made-up"] * n,
+        },
+        schema=ARTICLE_SCHEMA,
+    )
+
+
+def benchmark(day: date, entity: str = "NSW1", record: int = 0, length: int = 48) -> pl.DataFrame:
+    """One benchmark record that predicts ``day``."""
+    row = (
+        record,
+        entity,
+        day,
+        [100.0 + i for i in range(length)],
+        [200.0 + i for i in range(48)],
+        "archive:made-up",
+    )
+    return pl.DataFrame([row], schema=BENCHMARK_SCHEMA, orient="row")
+
+
+def window(
+    index: int = 0,
+    *,
+    origin: datetime | None = None,
+    x: Sequence[float] | None = None,
+    y: Sequence[float] | None = None,
+    **changes: object,
+) -> Window:
+    """One electricity window; ``index`` moves the origin by whole days."""
+    at = origin or nem(2019, 3, 1) + index * DAY
+    rng = np.random.default_rng(index)
+    facts: dict[str, object] = {
+        "window_id": f"w{index}",
+        "dataset": "electricity",
+        "series_id": "AEMO/HISTDEMAND/NSW1",
+        "entity": "NSW1",
+        "variable": "demand_mw",
+        "unit": "MW",
+        "step_minutes": 30,
+        "origin_utc": at,
+        "x": np.array(x) if x is not None else 1000 + rng.normal(0, 50, 48),
+        "calendar": calendar_for(at, SYDNEY),
+        "split": "train",
+    }
+    truth = np.array(y) if y is not None else 1000 + rng.normal(0, 50, 48)
+    return Window(view=WindowView(**(facts | changes)), y=truth)
+
+
+def window_set(n: int = 6, **changes: object) -> WindowSet:
+    """``n`` windows a day apart."""
+    return WindowSet([window(i, **changes) for i in range(n)], dataset="electricity")
+
+
+def spec(**changes: object) -> DatasetSpec:
+    """The electricity declaration with changes."""
+    return replace(ELECTRICITY, **changes)
