@@ -31,27 +31,21 @@ import torch
 from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
-# The fixtures lie beside the tests of the core; the packages in the root of the repository.
-sys.path.extend(
-    str(Path(__file__).resolve().parents[up] / down) for up, down in ((2, ""), (1, "core"))
-)
-
 # ---- every name of the project, and nowhere else ----
-import population_fixtures as small
-import report_samples as invented
-import window_samples as frames
-
 from compevo_core.baselines import fit_baseline
-from compevo_core.cli import app
 from compevo_core.config import RunConfig
-from compevo_core.datasets import ELECTRICITY
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
 from compevo_core.forecaster import CompEvoForecaster
-from compevo_core.newspool import NewsPool
 from compevo_core.report.inputs import read_run
-from compevo_core.windows import build_windows
-from compevo_core.windowset import WindowSet
+from compevo_pipeline.cli.main import app
 from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.sources.base import Mode
+from compevo_pipeline.sources.common.base import Mode
+from tests.support import population as small
+from tests.support import report_samples as invented
+from tests.support import window_samples as frames
 
 # ---- end of the names ----
 
