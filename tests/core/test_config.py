@@ -1,4 +1,4 @@
-"""Settings: the paper's defaults, refusal of what is unknown or out of bounds, presets that load."""
+"""Settings: defaults of the paper, refusal of unknown and out-of-bounds values, presets."""
 
 from importlib import resources
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compevo_core.config import RunConfig, describe
+from compevo_core.config import RENAMED_SETTINGS, RunConfig, iterate_settings
 from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
 
@@ -16,19 +16,19 @@ PAPER = {
     "population.alpha": 32.0,
     "population.dropout": 0.05,
     "grpo.group_size": 8,
-    "grpo.kl": 0.04,
-    "grpo.clip": 0.2,
+    "grpo.kl_coefficient": 0.04,
+    "grpo.clip_range": 0.2,
     "optim.policy_lr": 1e-6,
     "optim.forecast_lr": 1e-4,
     "optim.warmup_ratio": 0.03,
-    "backbone.context_tokens": 4096,
+    "backbone.context_length": 4096,
     "selection.temperature": 0.5,
     "objective.lambda_pg": 0.5,
     "objective.lambda_div": 0.1,
     "objective.lambda_prune": 0.01,
     "evolution.temperature": 0.7,
     "run.epochs": 3,
-    "run.batch_windows": 5,
+    "run.batch_size": 5,
     "population.exposed_peers": 2,
 }
 PRESETS = sorted(
@@ -57,7 +57,7 @@ def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
         "none",
         "BAAI/bge-m3",
     )
-    assert config.backbone.spec == "meta-llama/Llama-3.1-8B-Instruct"
+    assert config.backbone.name_or_path == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -102,6 +102,48 @@ def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
         RunConfig.preset("papers")
 
 
-@given(st.sampled_from([name for name, _, _ in describe()]))
+SETTINGS = dict(iterate_settings())
+
+
+@given(st.sampled_from(sorted(SETTINGS)))
 def test_every_setting_says_what_it_is(name: str) -> None:
-    assert next(len(note) for n, _, note in describe() if n == name) > 5
+    assert len(SETTINGS[name].description or "") > 5
+
+
+OLD_VALUES = {
+    "backbone.spec": "tiny-random",
+    "backbone.context_tokens": 128,
+    "evolution.logic_tokens": 9,
+    "grpo.kl": 0.5,
+    "grpo.clip": 0.7,
+    "optim.gradient_clip": 3.0,
+    "run.batch_windows": 7,
+    "run.micro_windows": 4,
+}
+
+
+@pytest.mark.parametrize("old", sorted(RENAMED_SETTINGS))
+def test_a_setting_under_its_old_name_loads_as_the_new_one(old: str) -> None:
+    section, new = RENAMED_SETTINGS[old].split(".")
+    value = OLD_VALUES[old]
+    assert value != RunConfig().to_dict()[section][new]
+
+    tree = {section: {old.split(".")[1]: value}}
+    assert RunConfig.from_mapping(tree).to_dict()[section][new] == value
+    assert RunConfig().with_overrides({old: value}).to_dict()[section][new] == value
+
+
+def test_old_and_new_name_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"run\.batch_windows was renamed run\.batch_size"):
+        RunConfig.from_mapping({"run": {"batch_windows": 3, "batch_size": 3}})
+
+
+def test_no_renamed_setting_is_still_a_setting() -> None:
+    assert set(RENAMED_SETTINGS).isdisjoint(SETTINGS)
+    assert set(RENAMED_SETTINGS.values()) <= set(SETTINGS)
+
+
+def test_a_section_that_is_no_table_is_refused() -> None:
+    with pytest.raises(ConfigError, match="run"):
+        RunConfig.from_mapping({"run": {"seed": -1}})
+    assert RunConfig().run.seed == 0

@@ -18,7 +18,16 @@ An entry must hold for every value that its path matches, and must match at leas
 itself for a hash over floats, and the whole list for a list of numbers.
 """
 
-RENAMED_KEYS: dict[str, str] = {}
+RENAMED_KEYS: dict[str, str] = {
+    "*/backbone/spec": "name_or_path",
+    "*/backbone/context_tokens": "context_length",
+    "*/evolution/logic_tokens": "max_new_tokens",
+    "*/grpo/kl": "kl_coefficient",
+    "*/grpo/clip": "clip_range",
+    "*/optim/gradient_clip": "max_grad_norm",
+    "*/run/batch_windows": "batch_size",
+    "*/run/micro_windows": "micro_batch_size",
+}
 """New names of keys in configurations, records and manifests, by old name.
 
 The old name alone renames the key wherever it stands; a path, as above, only there:
