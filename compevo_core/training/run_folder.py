@@ -1,0 +1,192 @@
+"""The files of one training run.
+
+What belongs here: the name of every file in a run folder, and reading and writing those that more
+than one part of the project uses. What does not: tensors (``training.checkpoint``,
+``training.artifact``), how a run folder is named and found (the pipeline).
+
+    folder = RunFolder("runs/electricity")
+    losses = [record.loss for record in folder.read_rounds()]
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compevo_core.data.files import append_json_line, write_json, write_text
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.training.round_record import RoundRecord
+
+
+class RunFolder:
+    """One run folder, which need not exist yet.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, which names the run."""
+        return self.path.name
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether training has ended and the model is sealed."""
+        return self.model_manifest_file.is_file()
+
+    # ---- written by training ----
+
+    @property
+    def job_file(self) -> Path:
+        """Settings and data that the training process was started with."""
+        return self.path / "job.json"
+
+    @property
+    def rounds_file(self) -> Path:
+        """One :class:`RoundRecord` a line."""
+        return self.path / "rounds.jsonl"
+
+    @property
+    def metrics_file(self) -> Path:
+        """Summary of the finished run."""
+        return self.path / "metrics.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints that an interrupted run resumes from."""
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """Folder of the checkpoints with the lowest validation error."""
+        return self.path / "best"
+
+    @property
+    def model(self) -> Path:
+        """Folder of the sealed model: adapters, logics, prior, scaler, configuration."""
+        return self.path / "model"
+
+    @property
+    def model_config_file(self) -> Path:
+        """Configuration that the model was trained with."""
+        return self.model / "config.json"
+
+    @property
+    def model_logics_file(self) -> Path:
+        """Logic texts that the model forecasts with, one an agent."""
+        return self.model / "logics.json"
+
+    @property
+    def model_scaler_file(self) -> Path:
+        """Scaler fitted on the train split."""
+        return self.model / "scaler.json"
+
+    @property
+    def model_manifest_file(self) -> Path:
+        """Hash of every file of the model; written last, so a model without it is unfinished."""
+        return self.model / "manifest.json"
+
+    # ---- written by evaluation ----
+
+    @property
+    def panels_file(self) -> Path:
+        """Forecast windows that the report draws, one a line."""
+        return self.path / "panels.jsonl"
+
+    @property
+    def predictions_file(self) -> Path:
+        """Forecasts of every scored window, by method."""
+        return self.path / "predictions.parquet"
+
+    # ---- written by the measurement of logic updates (LUD) ----
+
+    @property
+    def lud_summary_file(self) -> Path:
+        """LUD by agent and judge, and how far the judges agree."""
+        return self.path / "lud.json"
+
+    @property
+    def lud_rows_file(self) -> Path:
+        """One row an agent, update and judge."""
+        return self.path / "lud.csv"
+
+    @property
+    def verdicts_file(self) -> Path:
+        """Judges' verdicts by the hash of what they were asked, so that nothing is asked twice."""
+        return self.path / "verdicts.jsonl"
+
+    # ---- reading and writing ----
+
+    def read_rounds(self) -> list[RoundRecord]:
+        """Return the record of every finished round, oldest first.
+
+        Raises:
+            DataError: there is no ``rounds.jsonl``, or a line of it is torn.
+        """
+        if not self.rounds_file.is_file():
+            raise DataError(
+                f"{self.path}: no {self.rounds_file.name}; this is not a run folder, or training "
+                "has not finished a round"
+            )
+
+        records = []
+        lines = self.rounds_file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                records.append(RoundRecord.from_json_line(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{self.rounds_file}, line {number}: not the record of a round ({error}); "
+                    "resume the run, or remove the line"
+                ) from error
+        return records
+
+    def append_round(self, record: RoundRecord) -> None:
+        """Add the record of a round that has just ended."""
+        append_json_line(self.rounds_file, record.to_dict())
+
+    def truncate_rounds(self, count: int) -> None:
+        """Keep the first ``count`` records, those that the checkpoint to resume from knows.
+
+        Rounds after the newest checkpoint are played again, and would be recorded twice.
+
+        Raises:
+            CheckpointMismatch: there are fewer records.
+        """
+        lines = self._read_round_lines()
+        if len(lines) < count:
+            raise CheckpointMismatch(
+                f"{self.rounds_file} has {len(lines)} rounds, the checkpoint {count}; restore the "
+                "file or start over with resume=False"
+            )
+        write_text(self.rounds_file, "".join(lines[:count]))
+
+    def read_metrics(self) -> dict[str, Any]:
+        """Return the summary of the finished run.
+
+        Raises:
+            DataError: the run is not finished.
+        """
+        if not self.metrics_file.is_file():
+            raise DataError(
+                f"{self.path}: no {self.metrics_file.name}; this is not a run folder, or training "
+                "has not finished"
+            )
+
+        metrics: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        return metrics
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Write the summary of the finished run."""
+        write_json(self.metrics_file, dict(metrics))
+
+    def _read_round_lines(self) -> list[str]:
+        # Whole text lines: rewriting a record would drop what another version wrote into it.
+        if not self.rounds_file.is_file():
+            return []
+        return self.rounds_file.read_text(encoding="utf-8").splitlines(keepends=True)
