@@ -5,8 +5,10 @@ What does not: which rows go in (``result_tables``), styling (``templates/report
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+_RULES = {"l": "---", "r": "---:"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +96,37 @@ def to_markdown(table: Table) -> str:
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = ""
+) -> str:
+    """Return rows as a GitHub Markdown table.
+
+    Args:
+        columns: column titles.
+        rows: cells of each row; what is no text is written by ``str``. Pipes are escaped and line
+            breaks become spaces, so no cell can break the table.
+        align: one letter a column, ``l`` for left and ``r`` for right; empty aligns all left.
+
+    Returns:
+        The lines of the table, without a line break at the end.
+
+    Raises:
+        ValueError: a row or ``align`` does not have one entry a column.
+    """
+    align = align or "l" * len(columns)
+    lines = [columns, [_RULES[letter] for letter in align], *rows]
+
+    for line in lines:
+        if len(line) != len(columns):
+            raise ValueError(
+                f"Markdown table: {len(line)} cells ({line!r}) for {len(columns)} columns"
+            )
+    return "\n".join(_markdown_line(line) for line in lines)
+
+
+def _markdown_line(cells: Sequence[object]) -> str:
+    # split() without arguments also drops line breaks and runs of spaces, which Markdown ignores.
+    texts = (" ".join(str(cell).replace("|", "\\|").split()) for cell in cells)
+    return "| " + " | ".join(texts) + " |"
