@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from compevo_core.data.window import HORIZON
 from compevo_core.errors import ForecastParseError
 
-HORIZON = 48
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")
 _LARGEST = 1e15

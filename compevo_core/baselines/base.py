@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON, WindowSet, WindowView
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 
-FloatArray = npt.NDArray[np.float64]
 KIND_FILE = "baseline.json"
 _FITTABLE = ("train", "val")
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.baselines.base import seasonal_base, stack
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import HORIZON, Window, WindowView
 
-FloatArray = npt.NDArray[np.float64]
 DAYS_OF_YEAR = 365.25
 MIN_COVERAGE = 0.5
 WARM_K, COOL_K = 293.0, 288.0

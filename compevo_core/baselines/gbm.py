@@ -16,13 +16,14 @@ from typing import Any, ClassVar, Self
 import lightgbm as lgb
 import numpy as np
 
-from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, write_kind
+from compevo_core.baselines.base import read_kind, refuse_unseen_splits, write_kind
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
     calendar_matrix,
     flat_inputs,
 )
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet, WindowView
 
 ROUNDS = 1000

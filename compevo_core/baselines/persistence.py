@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from compevo_core.baselines.base import (
-    FloatArray,
     read_kind,
     refuse_unseen_splits,
     seasonal_base,
     stack,
     write_kind,
 )
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet, WindowView
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from compevo_core.baselines.base import (
-    FloatArray,
     read_kind,
     refuse_unseen_splits,
     stack,
     write_kind,
 )
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet, WindowView
 from compevo_core.errors import DataError
 

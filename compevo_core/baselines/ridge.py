@@ -19,8 +19,9 @@ from typing import ClassVar, Self
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.base import FloatArray, read_kind, refuse_unseen_splits, write_kind
+from compevo_core.baselines.base import read_kind, refuse_unseen_splits, write_kind
 from compevo_core.baselines.features import FeatureSpace, calendar_matrix
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
 from compevo_core.errors import DataError
 

@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import calendar_for
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import ArticleIndex
 from compevo_core.data.series import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, validate_frame
-from compevo_core.data.window import HORIZON, FloatArray, WindowView
+from compevo_core.data.window import HORIZON, WindowView
 from compevo_core.errors import DataError
 
 NewsCutoff = Literal["origin", "horizon-end"]

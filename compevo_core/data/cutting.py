@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.series import GapReport, apply_known_faults, causal_fill, regularise, to_step
-from compevo_core.data.window import HORIZON, LOOKBACK, FloatArray
+from compevo_core.data.window import HORIZON, LOOKBACK
 from compevo_core.errors import DataError
 
 

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class _ViewLike(Protocol):

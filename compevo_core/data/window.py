@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.errors import DataError
 
@@ -26,8 +26,6 @@ HORIZON = 48
 SPLITS = ("train", "val", "test", "inference")
 WINDOWS_FILE = "windows.parquet"
 MANIFEST_FILE = "manifest.json"
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-
-FloatArray = npt.NDArray[np.float64]
 
 MIN_FIT_POINTS = 8
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from compevo_core.data.window import HORIZON, FloatArray, Window, WindowSet, WindowView
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
 from compevo_core.errors import LeakageError
 
 _SHOWN = 3

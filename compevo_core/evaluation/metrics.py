@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,9 @@ import numpy as np
 import polars as pl
 
 from compevo_core.baselines.base import Forecaster
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.window import HORIZON, FloatArray, WindowSet
+from compevo_core.data.window import HORIZON, WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import naive_error, score, window_errors
 from compevo_core.evaluation.significance import PairedTest, bootstrap_interval, paired_test

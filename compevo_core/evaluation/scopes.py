@@ -1,7 +1,10 @@
-"""What is scored together: named sets of windows, and the forecasts made for them.
+"""Scopes, sets of windows that are scored together under one name, and forecasts stored by window.
 
-What belongs here: choosing windows of a data set by split and subset, keeping forecasts by window. What does not:
-scoring (``compevo_core.evaluation.result_rows``), cutting windows. Every method of a table is scored on the same scope.
+What belongs here: choosing the windows of a scope by split and subset, keeping forecasts of a scope
+on disk. What does not: cutting windows (``data.build``), scoring them (``evaluation.scoring``).
+
+Every method of a table is scored on the same scope, so a stored forecast is looked up by window and
+a missing one is an error, never a gap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from compevo_core.data.window import FloatArray, WindowSet
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.files import write_atomically
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 
 TEST_SUBSETS = {"electricity": ("n2f-test-100", "aemo-2021")}
@@ -20,23 +25,57 @@ TEST_SUBSETS = {"electricity": ("n2f-test-100", "aemo-2021")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Windows with the name their rows carry."""
+    """Windows with the name that their rows carry.
+
+    Attributes:
+        subset: name of the subset or split; says so where not all origins are scored.
+        windows: the windows, all of one split.
+    """
 
     subset: str
     windows: WindowSet
 
 
-def test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
-    """The scopes of a data set's test split; subsets the data does not hold are left out.
+def select_scopes(
+    windows: WindowSet, *, split: str = "test", subset: str = "", every: int = 1
+) -> list[Scope]:
+    """Return the scopes that a run is scored on.
+
+    Args:
+        windows: all windows of a data set.
+        split: the split to score; the test split consists of the scopes of
+            :func:`select_test_scopes`.
+        subset: a named subset to score in place of a split.
+        every: score every n-th origin.
 
     Raises:
+        ConfigError: ``every`` is below 1.
+        DataError: there is no such window.
+    """
+    if split == "test" and not subset:
+        return select_test_scopes(windows, every)
+
+    chosen = windows.subset(subset) if subset else windows.split(split)
+    if not len(chosen):
+        raise DataError(
+            f"{windows.dataset} has no window in {subset or split}; name another split or subset"
+        )
+    return [thin_windows(chosen, subset or split, every)]
+
+
+def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
+    """Return the scopes of a data set's test split; subsets that hold no window are left out.
+
+    Raises:
+        ConfigError: ``every`` is below 1.
         DataError: there is no test window.
     """
     present = windows.manifest["n_by_subset"]
-    named = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
-    scopes = [thinned(windows.subset(name), name, every) for name in named]
+    names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
+    scopes = [thin_windows(windows.subset(name), name, every) for name in names]
     if not scopes:
-        scopes = [thinned(windows.split("test"), "test", every)]
+        scopes = [thin_windows(windows.split("test"), "test", every)]
+
     if not len(scopes[0].windows):
         raise DataError(
             f"{windows.dataset} has no test window; read its sources and build its windows first"
@@ -44,68 +83,79 @@ def test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     return scopes
 
 
-def thinned(windows: WindowSet, subset: str, every: int) -> Scope:
-    """The windows of every n-th origin, all entities of it; the name says so where n is above one."""
+def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
+    """Return the windows of every n-th origin; the scope's name says so where n is above one.
+
+    Raises:
+        ConfigError: ``every`` is below 1.
+    """
     if every < 1:
         raise ConfigError(f"every is {every}; it must be 1 (all windows) or more")
     if every == 1:
         return Scope(subset=subset, windows=windows)
+
+    # Origins, not windows: all entities of a day stay together, as a bootstrap by day needs them.
     origins = set(sorted({view.origin_utc for view in windows.views()})[::every])
-    held = [window for window in windows if window.view.origin_utc in origins]
-    kept = WindowSet(held, dataset=windows.dataset, manifest=windows.manifest)
-    return Scope(subset=f"{subset}-every-{every}", windows=kept)
+    selected = [window for window in windows if window.view.origin_utc in origins]
+
+    thinned = WindowSet(selected, dataset=windows.dataset, manifest=windows.manifest)
+    return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
 
-def write_forecasts(path: Path, made: Sequence[tuple[Scope, Mapping[str, FloatArray]]]) -> None:
-    """Keeps forecasts (N, 48) of several methods for several scopes: one row a subset, method and window."""
+def write_forecasts(
+    path: Path, forecasts: Sequence[tuple[Scope, Mapping[str, FloatArray]]]
+) -> None:
+    """Write forecasts (N, 48) of several methods for several scopes as Parquet.
+
+    The file has one row a subset, method and window.
+    """
     frames = [
-        pl.DataFrame(
-            {
-                "window_id": [view.window_id for view in scope.windows.views()],
-                "values": values.tolist(),
-            }
-        ).select(
-            pl.lit(scope.subset).alias("subset"),
-            pl.lit(method).alias("method"),
-            "window_id",
-            "values",
-        )
-        for scope, forecasts in made
-        for method, values in forecasts.items()
+        _tabulate_forecasts(scope, method, values_NH)
+        for scope, by_method in forecasts
+        for method, values_NH in by_method.items()
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    pl.concat(frames).write_parquet(part)
-    part.replace(path)
+    write_atomically(path, pl.concat(frames).write_parquet)
+
+
+def _tabulate_forecasts(scope: Scope, method: str, values_NH: FloatArray) -> pl.DataFrame:
+    window_ids = [view.window_id for view in scope.windows.views()]
+    frame = pl.DataFrame({"window_id": window_ids, "values": values_NH.tolist()})
+    return frame.select(
+        pl.lit(scope.subset).alias("subset"), pl.lit(method).alias("method"), "window_id", "values"
+    )
 
 
 def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
-    """The forecasts kept for a scope, in the order of its windows.
+    """Return the stored forecasts (N, 48) of a scope by method, in the order of its windows.
 
     Raises:
-        DataError: nothing was kept, or a window of the scope is missing.
+        DataError: there is no such file, it does not hold the scope, or a window is missing.
     """
     if not path.exists():
         raise DataError(
             f"no forecasts at {path}: materialize evaluation/baselines for this data set first"
         )
-    ids = [view.window_id for view in scope.windows.views()]
+
     frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
     if not frame.height:
         raise DataError(
-            f"{path} has no forecasts for {scope.subset}: give both evaluation assets the same settings"
+            f"{path} has no forecasts for {scope.subset}: give both evaluation assets the same "
+            "settings"
         )
+
+    window_ids = [view.window_id for view in scope.windows.views()]
     return {
-        str(method): _ordered(part, ids, path)
+        str(method): _order_forecasts(part, window_ids, path)
         for (method,), part in frame.group_by("method", maintain_order=True)
     }
 
 
-def _ordered(part: pl.DataFrame, ids: Sequence[str], path: Path) -> FloatArray:
-    known = dict(part.select("window_id", "values").iter_rows())
-    missing = [name for name in ids if name not in known]
+def _order_forecasts(part: pl.DataFrame, window_ids: Sequence[str], path: Path) -> FloatArray:
+    values = dict(part.select("window_id", "values").iter_rows())
+    missing = [window_id for window_id in window_ids if window_id not in values]
     if missing:
         raise DataError(
-            f"{path} lacks {len(missing)} window(s), first {missing[0]}: materialize its asset again"
+            f"{path} lacks {len(missing)} window(s), first {missing[0]}: materialize its asset "
+            "again"
         )
-    return np.array([known[name] for name in ids], dtype=np.float64)
+    return np.array([values[window_id] for window_id in window_ids], dtype=np.float64)

@@ -7,12 +7,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import wilcoxon
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 
-FloatArray = npt.NDArray[np.float64]
 RESAMPLES = 2000
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 REGIMES = ("low", "medium", "high")

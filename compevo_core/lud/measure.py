@@ -18,9 +18,10 @@ import numpy as np
 import polars as pl
 
 from compevo_core.config import BackboneConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 from compevo_core.lm.encoder import Encoder
-from compevo_core.lud.degree import FloatArray, judge_agreement, lud_table, update_magnitude
+from compevo_core.lud.degree import judge_agreement, lud_table, update_magnitude
 from compevo_core.lud.judge import PROMPT_HASH, Judge, LocalJudge, Verdict
 from compevo_core.lud.verdicts import VerdictCache, judge_pairs
 
@@ -37,7 +38,7 @@ class BackboneJudge:
     @property
     def name(self) -> str:
         """``local:<model>/<dtype>``."""
-        return f"local:{self.config.spec}/{self.config.dtype}"
+        return f"local:{self.config.name_or_path}/{self.config.dtype}"
 
     @functools.cached_property
     def _judge(self) -> LocalJudge:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from compevo_core.data.arrays import evenly_spaced
 from compevo_core.durations import describe_duration
 from compevo_core.report import training_plots as plots
 from compevo_core.report.figures import to_html
@@ -21,7 +22,7 @@ from compevo_core.report.wording import MISSING, number
 
 SHOWN_ROUNDS = 6
 FACTS = (
-    ("backbone", "spec", "backbone"),
+    ("backbone", "name_or_path", "backbone"),
     ("forecast", "decoder", "decoder"),
     ("forecast", "prior", "prior"),
     ("population", "rank", "adapter rank"),
@@ -115,9 +116,7 @@ def _logics(run: RunRecord) -> str:
 
 def _spread(rounds: Sequence[Round]) -> list[Round]:
     """First, last and evenly spaced rounds between."""
-    if len(rounds) <= SHOWN_ROUNDS:
-        return list(rounds)
-    return [rounds[round(k * (len(rounds) - 1) / (SHOWN_ROUNDS - 1))] for k in range(SHOWN_ROUNDS)]
+    return [rounds[position] for position in evenly_spaced(len(rounds), SHOWN_ROUNDS)]
 
 
 def _logic_round(entry: Round, *, opened: bool) -> str:

@@ -18,6 +18,7 @@ from compevo_pipeline.sources.common.nem import (
     DEMAND_VARIABLE,
     NEM_OFFSET,
     OBSERVED,
+    PERIODS_PER_DAY,
     REGIONS,
 )
 from compevo_pipeline.sources.common.tables import (
@@ -31,7 +32,6 @@ from compevo_pipeline.sources.common.tables import (
 SOURCE = "aemo_histdemand"
 TABLE = ("DEMAND", "HISTORIC")
 COLUMNS = ("REGIONID", "SETTLEMENTDATE", "PERIODID", "DEMAND")
-PERIODS = 48
 
 
 def archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -59,7 +59,7 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
         "extend nem.REGIONS",
     )
     period = pl.col("PERIODID")
-    in_day = period.is_between(1, PERIODS) & (period == period.round())
+    in_day = period.is_between(1, PERIODS_PER_DAY) & (period == period.round())
     refuse_rows(raw, frame, ~in_day, "PERIODID is {PERIODID}, not 1..48", "fetch the file again")
     refuse_duplicates(raw, frame, ["REGIONID", "SETTLEMENTDATE", "PERIODID"])
     if not tolerate_gaps:
@@ -84,10 +84,10 @@ def _refuse_short_days(raw: RawFile, frame: pl.DataFrame) -> None:
     days = frame.group_by("REGIONID", "SETTLEMENTDATE").agg(
         pl.len().alias("n"), pl.col("_line").max()
     )
-    short = days.filter(pl.col("n") != PERIODS).sort("_line")
+    short = days.filter(pl.col("n") != PERIODS_PER_DAY).sort("_line")
     if short.height:
         region, day, count, line = short.row(0)
-        message = f"{raw.name}, line {line}: {region} on {day:%Y-%m-%d} has {count} periods, not {PERIODS}"
+        message = f"{raw.name}, line {line}: {region} on {day:%Y-%m-%d} has {count} periods, not {PERIODS_PER_DAY}"
         raise SchemaDrift(
             f"{message}; stamps are missing: fetch the file again, or parse it with tolerate_gaps=True"
         )

@@ -29,6 +29,7 @@ from compevo_pipeline.sources.common.nem import (
     HALF_HOUR,
     NEM_OFFSET,
     OBSERVED,
+    PERIODS_PER_DAY,
     REGIONS,
     utc_start,
 )
@@ -38,7 +39,6 @@ SOURCE = "aemo_operational_demand"
 FORECAST_VARIABLE = "demand_forecast_mw"
 QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
 """Field of the day file -> the quantile it is; POE is a probability of exceedance."""
-PERIODS = 48
 REPORT_TABLE = ("OPERATIONAL_DEMAND", "ACTUAL")
 REPORT_COLUMNS = ("REGIONID", "INTERVAL_DATETIME", "OPERATIONAL_DEMAND", "LASTCHANGED")
 
@@ -138,7 +138,7 @@ def _read_day(raw: RawFile) -> pl.DataFrame:
     regions = _mapping(raw, document.get("regions"), "regions")
     if set(regions) != set(REGIONS):
         raise _drift(raw, "regions", f"holds {sorted(regions)}, expected {list(REGIONS)}")
-    expected = [f"{day + (k + 1) * HALF_HOUR:%Y-%m-%dT%H:%M}+10:00" for k in range(PERIODS)]
+    expected = [f"{day + (k + 1) * HALF_HOUR:%Y-%m-%dT%H:%M}+10:00" for k in range(PERIODS_PER_DAY)]
     columns: dict[str, list[object]] = {"region": [], "field": [], "value": []}
     for region in REGIONS:
         path = f"regions.{region}.demand"
@@ -158,7 +158,9 @@ def _read_day(raw: RawFile) -> pl.DataFrame:
     frame = pl.DataFrame(
         columns, schema={"region": pl.String, "field": pl.String, "value": pl.List(pl.Float64)}
     )
-    frame = frame.explode("value").with_columns(pl.int_range(pl.len()).mod(PERIODS).alias("period"))
+    frame = frame.explode("value").with_columns(
+        pl.int_range(pl.len()).mod(PERIODS_PER_DAY).alias("period")
+    )
     start = pl.lit(day.replace(tzinfo=UTC) - NEM_OFFSET) + pl.duration(
         minutes=30 * pl.col("period")
     )
@@ -168,8 +170,8 @@ def _read_day(raw: RawFile) -> pl.DataFrame:
 
 
 def _numbers(raw: RawFile, values: object, path: str) -> list[float | None]:
-    if not isinstance(values, list) or len(values) != PERIODS:
-        raise _drift(raw, path, f"is not a list of {PERIODS} values")
+    if not isinstance(values, list) or len(values) != PERIODS_PER_DAY:
+        raise _drift(raw, path, f"is not a list of {PERIODS_PER_DAY} values")
     for index, value in enumerate(values):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise _drift(raw, f"{path}[{index}]", f"is {value!r}, not a number")

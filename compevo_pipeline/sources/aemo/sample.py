@@ -11,8 +11,8 @@ from datetime import date, datetime, time, timedelta
 import numpy as np
 
 from compevo_pipeline.sources.common.base import RawFile, sample_raw
-from compevo_pipeline.sources.common.nem import HALF_HOUR, REGIONS
-from compevo_pipeline.sources.common.sample_world import PERIODS, SampleWorld, days
+from compevo_pipeline.sources.common.nem import HALF_HOUR, PERIODS_PER_DAY, REGIONS
+from compevo_pipeline.sources.common.sample_world import SampleWorld, days
 
 HISTDEMAND_SPAN = (date(2019, 10, 1), date(2019, 12, 31))
 PRICE_MONTHS = (date(2020, 1, 1), date(2021, 1, 1))
@@ -32,7 +32,7 @@ def histdemand(world: SampleWorld, source: str) -> Iterator[RawFile]:
             values = world.demand(region, day)
             lines += [
                 f'D,DEMAND,HISTORIC,1,{region},"{stamp}",{k + 1},{values[k]:.0f}'
-                for k in range(PERIODS)
+                for k in range(PERIODS_PER_DAY)
             ]
         lines.append(f'C,"END OF REPORT",{len(lines) + 1}')
         content = "".join(line + "\n" for line in lines).encode()
@@ -60,7 +60,7 @@ def price_and_demand(world: SampleWorld, source: str) -> Iterator[RawFile]:
 def operational(world: SampleWorld, source: str) -> Iterator[RawFile]:
     """Yield one day with actuals and a day-ahead forecast in three quantiles."""
     for day in days(*OPERATIONAL_SPAN):
-        ends = [datetime.combine(day, time()) + (k + 1) * HALF_HOUR for k in range(PERIODS)]
+        ends = [datetime.combine(day, time()) + (k + 1) * HALF_HOUR for k in range(PERIODS_PER_DAY)]
         intervals = [f"{end:%Y-%m-%dT%H:%M}+10:00" for end in ends]
         regions: dict[str, object] = {}
         for region in REGIONS:

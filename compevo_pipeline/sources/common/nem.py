@@ -13,6 +13,7 @@ NEM_OFFSET = timedelta(hours=10)
 FIVE_MINUTES = timedelta(minutes=5)
 HALF_HOUR = timedelta(minutes=30)
 PARTS_OF_HALF_HOUR = 6
+PERIODS_PER_DAY = 48  # half-hours of a market day
 
 DEMAND_VARIABLE = "demand_mw"
 DEMAND_UNIT = "MW"

@@ -14,13 +14,11 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from compevo_pipeline.sources.common.nem import REGIONS
-
-FloatArray = NDArray[np.float64]
+from compevo_core.data.arrays import FloatArray
+from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY, REGIONS
 
 FIRST_DAY = date(2018, 1, 1)
 DAYS = 3287
-PERIODS = 48
 SEED = 20191001
 WEATHER_SPANS = ((date(2019, 9, 25), date(2021, 2, 5)), (date(2026, 2, 10), date(2026, 4, 2)))
 """Days for which the sample writes weather: those around its demand files."""
@@ -121,7 +119,7 @@ class SampleWorld:
         return np.asarray(drawn < chance)
 
     def _draw_demand(self, generator: np.random.Generator, climate: Sequence[Region]) -> FloatArray:
-        hours = np.arange(PERIODS) / 2
+        hours = np.arange(PERIODS_PER_DAY) / 2
         morning = np.exp(-(((hours - 8.0) / 2.0) ** 2))
         evening = np.exp(-(((hours - 18.5) / 2.4) ** 2))
         night = np.exp(-(((hours - 3.5) / 3.0) ** 2))
@@ -136,9 +134,9 @@ class SampleWorld:
         for index, region in enumerate(climate):
             hot = np.maximum(self._max_k[index] - COMFORT_HIGH_K, 0.0)[:, None]
             cold = np.maximum(COMFORT_LOW_K - self._max_k[index], 0.0)[:, None]
-            noise = _smooth(generator.standard_normal((1, DAYS * PERIODS)), 0.97)[0].reshape(
-                DAYS, PERIODS
-            )
+            noise = _smooth(generator.standard_normal((1, DAYS * PERIODS_PER_DAY)), 0.97)[
+                0
+            ].reshape(DAYS, PERIODS_PER_DAY)
             level = region.base_mw * (
                 week[:, None] * shape * (1 + event[index][:, None]) + 0.012 * noise
             )
@@ -155,7 +153,7 @@ class SampleWorld:
     def forecast_error(self, region: str, day: date) -> FloatArray:
         """Error in MW (48) of the synthetic day-ahead forecast: small, autocorrelated, the same on every call."""
         generator = np.random.default_rng([SEED, REGIONS.index(region), _index(day)])
-        noise = _smooth(generator.standard_normal((1, PERIODS)), 0.8)[0]
+        noise = _smooth(generator.standard_normal((1, PERIODS_PER_DAY)), 0.8)[0]
         return np.asarray(0.02 * WORLD_REGIONS[region].base_mw * noise)
 
     def events(self, day: date) -> list[Event]:

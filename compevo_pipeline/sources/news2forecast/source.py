@@ -25,6 +25,7 @@ from compevo_pipeline.sources.common.base import (
     archive_raw,
     read_json,
 )
+from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.sample_world import SampleWorld
 from compevo_pipeline.sources.news2forecast import news as n2f_news
 from compevo_pipeline.sources.news2forecast import sample as n2f_sample
@@ -34,7 +35,6 @@ SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
 TEST_PATTERN = "AULF_test_data_*.json"
 VALIDATION_PATTERN = "AULF_validation_data_*.json"
-POINTS = 48
 STATES = ("NSW", "QLD", "SA", "TAS", "VIC")
 HISTORY = "The historical load data is: "
 
@@ -247,8 +247,8 @@ def _date(raw: RawFile, record: int, text: str) -> date:
 
 def _numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:
     values = [_number(raw, record, field, part) for part in text.split(",")]
-    if len(values) != POINTS:
-        found = f"{field} has {len(values)} numbers, not {POINTS}"
+    if len(values) != PERIODS_PER_DAY:
+        found = f"{field} has {len(values)} numbers, not {PERIODS_PER_DAY}"
         raise SchemaDrift(f"{raw.name}, sample {record}: {found}; fetch the file again")
     return values
 

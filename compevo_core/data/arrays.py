@@ -1,0 +1,22 @@
+"""Array types and index arithmetic that every folder shares.
+
+What belongs here: the float type of forecasts and errors, and choices of positions. What does not:
+anything that knows a window, a scale or a unit (``data.window``, ``data.scaling``).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return ``count`` positions of ``range(total)``, evenly spaced from the first to the last.
+
+    A single position is the first. All positions are returned where ``count`` reaches ``total``.
+    """
+    if count >= total:
+        return list(range(total))
+
+    # Ties round as numpy does it: changing that changes which validation windows a run measures.
+    return [int(position) for position in np.linspace(0, total - 1, count).round()]
