@@ -15,18 +15,18 @@ CHANGED: dict[str, Change] = {
         ["1e30da8a934397cb.json", "e75e1c2840c7da27.json"],
         _KEYS,
     ),
-    "evaluated/rows/head/*/artifact_hash": Change(
+    "evaluated/rows/head/[012]/artifact_hash": Change(
         "a9c1a614f0bbae43b548287c44245aa9c9d2971ded5b190ffff45bbb3e08c3e1",
         "34006b7e59dcc7cfb8e35e8f256a1de81267ad29caa55827e4dde5fddcbb1b5f",
         _SEALED,
     ),
-    "evaluated/rows/head/*/config_hash": Change("436472635df6a050", "1e30da8a934397cb", _KEYS),
-    "evaluated/rows/variant/*/artifact_hash": Change(
+    "evaluated/rows/head/[012]/config_hash": Change("436472635df6a050", "1e30da8a934397cb", _KEYS),
+    "evaluated/rows/variant/[012]/artifact_hash": Change(
         "b5744d48eef065233cfcc4b6854083f8dc424e6b19e156f38f63d4332a461a0d",
         "e504b47eeea9aaa626d7d8b4dd8715b0e79948a5b68fac0c8f26160260a6dde8",
         _SEALED,
     ),
-    "evaluated/rows/variant/*/config_hash": Change("c551925267d965c7", "e75e1c2840c7da27", _KEYS),
+    "evaluated/rows/variant/[012]/config_hash": Change("c551925267d965c7", "e75e1c2840c7da27", _KEYS),
     "lud/summary/artifact_hash": Change(
         "a9c1a614f0bbae43b548287c44245aa9c9d2971ded5b190ffff45bbb3e08c3e1",
         "34006b7e59dcc7cfb8e35e8f256a1de81267ad29caa55827e4dde5fddcbb1b5f",
