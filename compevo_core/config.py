@@ -51,7 +51,7 @@ class BackboneConfig(Section):
     dtype: Literal["float32", "bfloat16", "mixed"] = "float32"
     """storage and compute type of the frozen weights; mixed: bfloat16 in the products with frozen
     layers, float32 between them"""
-    context_length: int = Field(4096, ge=64)
+    context_length: int = Field(default=4096, ge=64)
     """longest prompt in tokens (paper D.2)"""
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass to save memory"""
@@ -60,15 +60,15 @@ class BackboneConfig(Section):
 class PopulationConfig(Section):
     """Agents and their adapters (paper D.2)."""
 
-    agents: int = Field(10, ge=1, le=64)
+    agents: int = Field(default=10, ge=1, le=64)
     """number of agents I"""
-    exposed_peers: int = Field(2, ge=0)
+    exposed_peers: int = Field(default=2, ge=0)
     """peers whose logic and reward an agent sees in a round"""
-    rank: int = Field(16, ge=1, le=256)
+    rank: int = Field(default=16, ge=1, le=256)
     """LoRA rank"""
-    alpha: float = Field(32.0, ge=0.0)
+    alpha: float = Field(default=32.0, ge=0.0)
     """LoRA scaling numerator"""
-    dropout: float = Field(0.05, ge=0.0, le=0.9)
+    dropout: float = Field(default=0.05, ge=0.0, le=0.9)
     """LoRA input dropout while the forecast adapters train"""
 
 
@@ -79,9 +79,9 @@ class ForecastConfig(Section):
     """numeric head on the last state, or the paper's answer text"""
     prior: Literal["none", "persistence", "calendar-ridge", "gbm", "published"] = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct"""
-    prior_folds: int = Field(5, ge=1)
+    prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
-    history_points: int = Field(48, ge=1, le=48)
+    history_points: int = Field(default=48, ge=1, le=48)
     """history numbers in the prompt; 24 = means of two"""
     logic_in_prompt: bool = True
     """whether the logic itself stands in the forecast prompt"""
@@ -90,9 +90,9 @@ class ForecastConfig(Section):
 class NewsConfig(Section):
     """Which news an agent may see, and how much of it (paper 4.1)."""
 
-    top_k: int = Field(5, ge=0, le=64)
+    top_k: int = Field(default=5, ge=0, le=64)
     """articles an agent reads per window"""
-    title_characters: int = Field(160, ge=8)
+    title_characters: int = Field(default=160, ge=8)
     """characters of a headline that reach the prompt"""
     encoder: str = "packaged:minilm"
     """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
@@ -101,9 +101,9 @@ class NewsConfig(Section):
 class SelectionConfig(Section):
     """Fitness and weights (paper 4.2)."""
 
-    temperature: float = Field(0.5, ge=1e-3)
+    temperature: float = Field(default=0.5, ge=1e-3)
     """tau of the softmax over gated fitness"""
-    ema: float = Field(0.9, ge=0.0, le=0.9999)
+    ema: float = Field(default=0.9, ge=0.0, le=0.9999)
     """beta of the fitness average ('moderate' in the paper)"""
     fitness_shift: Literal["none", "min"] = "none"
     """'none' is the printed rule, 'min' subtracts the population's minimum (decision 8)"""
@@ -118,9 +118,9 @@ class EvolutionConfig(Section):
     """'simplified' is the ablation: no opponent context, no gates, no soft prompt"""
     instruction: Literal["original", "paraphrased"] = "original"
     """wording of the logic-update task (paper E.9)"""
-    max_new_tokens: int = Field(48, ge=4, le=512)
+    max_new_tokens: int = Field(default=48, ge=4, le=512)
     """longest logic in tokens"""
-    temperature: float = Field(0.7, ge=0.01, le=5.0)
+    temperature: float = Field(default=0.7, ge=0.01, le=5.0)
     """T_gen of logic sampling (paper E.6)"""
 
 
@@ -129,17 +129,17 @@ class GrpoConfig(Section):
 
     enabled: bool = True
     """ablation: False keeps sampling but takes no policy step"""
-    group_size: int = Field(8, ge=2, le=64)
+    group_size: int = Field(default=8, ge=2, le=64)
     """logics G sampled per agent and round"""
-    kl_coefficient: float = Field(0.04, ge=0.0)
+    kl_coefficient: float = Field(default=0.04, ge=0.0)
     """weight of the KL divergence from the frozen reference"""
-    clip_range: float = Field(0.2, ge=0.0, le=1.0)
+    clip_range: float = Field(default=0.2, ge=0.0, le=1.0)
     """clip range of the probability ratio"""
-    iterations: int = Field(1, ge=1, le=16)
+    iterations: int = Field(default=1, ge=1, le=16)
     """policy updates per group of samples"""
     carry: Literal["best", "first"] = "best"
     """which logic of the group the agent carries on"""
-    reward_windows: int = Field(0, ge=0)
+    reward_windows: int = Field(default=0, ge=0)
     """windows of the round used to score a logic; 0 = all"""
 
 
@@ -148,49 +148,49 @@ class ObjectiveConfig(Section):
 
     metric: Literal["mse", "mae"] = "mse"
     """L_metric on scaled values, for rewards and L_pred"""
-    lambda_pg: float = Field(0.5, ge=0.0)
+    lambda_pg: float = Field(default=0.5, ge=0.0)
     """weight of L_pg (paper E.5)"""
-    lambda_div: float = Field(0.1, ge=0.0)
+    lambda_div: float = Field(default=0.1, ge=0.0)
     """weight of L_div (paper 5.7)"""
-    lambda_prune: float = Field(0.01, ge=0.0)
+    lambda_prune: float = Field(default=0.01, ge=0.0)
     """weight of L_prune (paper 5.7)"""
 
 
 class OptimConfig(Section):
     """AdamW with warm-up and cosine decay (paper D.2)."""
 
-    forecast_lr: float = Field(1e-4, ge=0.0)
+    forecast_lr: float = Field(default=1e-4, ge=0.0)
     """learning rate of forecast adapters, heads and selection gates"""
-    policy_lr: float = Field(1e-6, ge=0.0)
+    policy_lr: float = Field(default=1e-6, ge=0.0)
     """learning rate of logic adapters, fusion gates and soft prompt"""
-    warmup_ratio: float = Field(0.03, ge=0.0, le=1.0)
+    warmup_ratio: float = Field(default=0.03, ge=0.0, le=1.0)
     """share of rounds with rising rate"""
-    weight_decay: float = Field(0.0, ge=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
     """AdamW decoupled weight decay"""
-    max_grad_norm: float = Field(1.0, ge=0.0)
+    max_grad_norm: float = Field(default=1.0, ge=0.0)
     """largest gradient norm; 0 = no clipping"""
 
 
 class RunLengthConfig(Section):
     """Length, seed and bookkeeping of a run."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """seed of every generator"""
-    epochs: int = Field(3, ge=1)
+    epochs: int = Field(default=3, ge=1)
     """full passes over the train windows (paper 5.1: 2,193 steps = 3 x 731 days)"""
-    rounds: int = Field(0, ge=0)
+    rounds: int = Field(default=0, ge=0)
     """stop after this many rounds; 0 = all epochs"""
-    batch_size: int = Field(5, ge=1)
+    batch_size: int = Field(default=5, ge=1)
     """windows a round: one day of five regions"""
-    micro_batch_size: int = Field(5, ge=1)
+    micro_batch_size: int = Field(default=5, ge=1)
     """windows in one forward and backward pass; decides memory, not numbers"""
-    validate_every: int = Field(50, ge=0)
+    validate_every: int = Field(default=50, ge=0)
     """rounds between validations; 0 = never"""
-    validation_windows: int = Field(60, ge=0)
+    validation_windows: int = Field(default=60, ge=0)
     """evenly spaced validation windows; 0 = all"""
-    checkpoint_every: int = Field(10, ge=1)
+    checkpoint_every: int = Field(default=10, ge=1)
     """rounds between checkpoints"""
-    fixed_logics: int = Field(2, ge=0, le=10)
+    fixed_logics: int = Field(default=2, ge=0, le=10)
     """fixed seed logics K that an agent's regret is measured against, scored each round without
     gradient (theorem B.3.2); 0 = off"""
 
