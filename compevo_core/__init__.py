@@ -1,6 +1,84 @@
-"""CompEvo: a competing population of LoRA agents for news-driven forecasting.
+"""CompEvo: a competing, evolving population of LoRA agents for news-driven forecasting.
 
-A library: no dagster, no duckdb, no network.
+A library: no Dagster, no database, no network. The names below are the public API; everything else
+may change between versions.
+
+    from compevo_core import CompEvoForecaster, NewsPool, WindowSet
+
+    windows = WindowSet.read("windows/electricity")
+    forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
+    forecast_NH = forecaster.predict(windows.split("test").views())
 """
 
-__version__ = "0.1.0"
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compevo_core.baselines import BASELINES, fit_baseline
+    from compevo_core.baselines.base import Forecaster
+    from compevo_core.config import RunConfig
+    from compevo_core.data.build import build_windows
+    from compevo_core.data.datasets import DATASETS, DatasetSpec
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import Window, WindowSet, WindowView
+    from compevo_core.errors import CompEvoError
+    from compevo_core.evaluation.result_rows import Identity, evaluate
+    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.training.round_record import RoundRecord
+    from compevo_core.training.run_folder import RunFolder
+    from compevo_core.training.trainer import train
+
+__version__ = "0.2.0"
+__all__ = [
+    "BASELINES",
+    "DATASETS",
+    "CompEvoError",
+    "CompEvoForecaster",
+    "DatasetSpec",
+    "Forecaster",
+    "Identity",
+    "NewsPool",
+    "RoundRecord",
+    "RunConfig",
+    "RunFolder",
+    "Window",
+    "WindowSet",
+    "WindowView",
+    "__version__",
+    "build_windows",
+    "evaluate",
+    "fit_baseline",
+    "train",
+]
+
+_MODULES = {
+    "BASELINES": "baselines",
+    "DATASETS": "data.datasets",
+    "CompEvoError": "errors",
+    "CompEvoForecaster": "forecaster",
+    "DatasetSpec": "data.datasets",
+    "Forecaster": "baselines.base",
+    "Identity": "evaluation.result_rows",
+    "NewsPool": "data.news_pool",
+    "RoundRecord": "training.round_record",
+    "RunConfig": "config",
+    "RunFolder": "training.run_folder",
+    "Window": "data.window",
+    "WindowSet": "data.window",
+    "WindowView": "data.window",
+    "build_windows": "data.build",
+    "evaluate": "evaluation.result_rows",
+    "fit_baseline": "baselines",
+    "train": "training.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Import a public name when it is first used.
+
+    Importing the package must stay cheap: the Dagster definitions load without torch.
+    """
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
