@@ -1,7 +1,10 @@
-"""One forecast window as a picture needs it: history, truth, forecasts by method, the news the agents read.
+"""Forecast panels: one window with everything that a picture of it needs.
 
-What belongs here: the record, and its JSON-lines form in a run folder (``panels.jsonl``).
-What does not: choosing windows or making forecasts (evaluation does), drawing (``forecast_plots``).
+What belongs here: the record, choosing which windows of a scope become panels, and the JSON-lines
+file of a run folder (``panels.jsonl``). What does not: making forecasts (``evaluation.scoring``),
+drawing (``report.forecast_plots``).
+
+Shapes: N windows of a scope, H horizon (48).
 """
 
 import json
@@ -11,26 +14,28 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from compevo_core.data.arrays import FloatArray, evenly_spaced
+from compevo_core.data.files import write_text
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import DataError
-
-FILE_NAME = "panels.jsonl"
+from compevo_core.evaluation.scopes import Scope
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastPanel:
-    """A window and what was said about it; all values in physical units.
+    """A window and what was forecast for it; all values in physical units.
 
     Attributes:
         window_id: identity of the window.
         dataset: data set of the window.
-        subset: named subset shown.
-        entity: region, currency, sensor.
+        subset: name of the scope that the window belongs to.
+        entity: region, currency or sensor.
         unit: unit of all values.
         origin_utc: start of the first forecast interval, with zone.
         step_minutes: length of an interval.
         history: values before the origin, oldest first.
-        truth: values from the origin; None where masked.
-        forecasts: method name to values.
+        truth: values from the origin on; None where masked.
+        forecasts: values by method.
         news: (date, title) of the articles the agents chose, newest first. Untrusted text.
         synthetic: whether the series is made up.
     """
@@ -53,47 +58,102 @@ class ForecastPanel:
             raise DataError(
                 f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
             )
+
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
                 raise DataError(
-                    f"panel {self.window_id}: {method} has {len(values)} values, not {len(self.truth)}"
+                    f"panel {self.window_id}: {method} has {len(values)} values, "
+                    f"not {len(self.truth)}"
                 )
+
+
+def build_panels(
+    scope: Scope,
+    forecasts: Mapping[str, FloatArray],
+    chosen: Sequence[Sequence[str]],
+    news: NewsPool,
+    count: int,
+) -> list[ForecastPanel]:
+    """Return panels of evenly spaced windows of a scope.
+
+    Args:
+        scope: the windows to choose from.
+        forecasts: forecasts (N, H) by method, in the order in which they are drawn.
+        chosen: for each window, the ids of the articles that the agents read.
+        news: the articles, for their dates and titles.
+        count: how many windows to choose; all where the scope has fewer.
+    """
+    is_synthetic = bool(scope.windows.manifest.get("synthetic", False))
+
+    panels = []
+    for position in evenly_spaced(len(scope.windows), count):
+        window = scope.windows[position]
+        view = window.view
+        articles = sorted(
+            ((news.get_date(i), news.get_title(i)) for i in chosen[position]), reverse=True
+        )
+        panels.append(
+            ForecastPanel(
+                window_id=view.window_id,
+                dataset=view.dataset,
+                subset=scope.subset,
+                entity=view.entity,
+                unit=view.unit,
+                origin_utc=view.origin_utc,
+                step_minutes=view.step_minutes,
+                history=view.x.tolist(),
+                truth=window.y.tolist(),
+                forecasts={name: values[position].tolist() for name, values in forecasts.items()},
+                news=[(f"{date:%Y-%m-%d %H:%M}", title) for date, title in articles],
+                synthetic=is_synthetic,
+            )
+        )
+    return panels
 
 
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
-    lines = [
-        json.dumps(_plain(asdict(panel)), ensure_ascii=False, allow_nan=False) for panel in panels
-    ]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    records = [_to_json(panel) for panel in panels]
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records]
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    masked = [
-        None if value is None or value != value else float(value) for value in record["truth"]
-    ]
+def _to_json(panel: ForecastPanel) -> dict[str, Any]:
+    record = asdict(panel)
+    # JSON has no NaN, and a reader must not take a masked truth for a number.
+    truth = [None if value is None or value != value else float(value) for value in panel.truth]
+
     return record | {
-        "origin_utc": record["origin_utc"].isoformat(),
-        "history": [float(value) for value in record["history"]],
-        "truth": masked,
+        "origin_utc": panel.origin_utc.isoformat(),
+        "history": [float(value) for value in panel.history],
+        "truth": truth,
         "forecasts": {
-            name: [float(value) for value in values] for name, values in record["forecasts"].items()
+            method: [float(value) for value in values] for method, values in panel.forecasts.items()
         },
-        "news": [list(item) for item in record["news"]],
+        "news": [list(article) for article in panel.news],
     }
 
 
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
-    """Panels of a file that ``write_panels`` wrote; ``DataError`` names the line that is not one."""
+    """Return the panels of a file that :func:`write_panels` wrote.
+
+    Raises:
+        DataError: a line is no forecast panel; the message names it.
+    """
     panels = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            record["origin_utc"] = datetime.fromisoformat(record["origin_utc"])
-            record["news"] = tuple((str(date), str(title)) for date, title in record["news"])
-            panels.append(ForecastPanel(**record))
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(
-                f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
-            ) from error
+    # Not splitlines(): a headline may hold a Unicode line separator, which is no end of a line.
+    with path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                panels.append(_from_json(json.loads(line)))
+            except (ValueError, TypeError, KeyError) as error:
+                raise DataError(
+                    f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
+                ) from error
     return tuple(panels)
+
+
+def _from_json(record: dict[str, Any]) -> ForecastPanel:
+    news = tuple((str(date), str(title)) for date, title in record["news"])
+    origin_utc = datetime.fromisoformat(record["origin_utc"])
+    return ForecastPanel(**record | {"origin_utc": origin_utc, "news": news})

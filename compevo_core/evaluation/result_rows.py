@@ -1,7 +1,13 @@
-"""Scores any forecaster and makes result rows that identify themselves (design 3; style, rules 1, 2, 7, 8 and 9).
+"""Result rows: the scores of one method on one set of windows, with what identifies them.
 
-What belongs here: forecasts in batches, one row an entity and one pooled. What does not: metrics (``metrics``),
-significance (``significance``), tables and plots (``report``). Scores are in physical units on the original truth.
+What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
+and writing rows as CSV. What does not: metrics (``evaluation.metrics``), significance
+(``evaluation.significance``), tables and plots (``report``).
+
+A row carries the hashes of configuration, data and model, the commit and the seed, so that it can
+be traced to its run and made again. Scores are in physical units on the original truth (paper 5.1).
+
+Shapes: N windows, H horizon (48).
 """
 
 import calendar as month_calendar
@@ -19,36 +25,36 @@ import polars as pl
 from compevo_core.baselines.base import Forecaster
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
+from compevo_core.data.files import write_atomically
 from compevo_core.data.window import HORIZON, WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import naive_error, score, window_errors
-from compevo_core.evaluation.significance import PairedTest, bootstrap_interval, paired_test
-
-__all__ = ["POOLED", "RESULT_COLUMNS", "RESULT_SCHEMA", "Identity", "PairedTest", "bootstrap_interval", "evaluate",
-           "forecast", "paired_test", "window_errors", "write_rows"]  # fmt: skip
+from compevo_core.evaluation.metrics import naive_error, score
 
 POOLED = "pooled"
-BATCH_SIZE = 64
+"""Entity of the row over all windows."""
+
+BATCH_SIZE = 64  # windows
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
+
+_IDENTITY_COLUMNS = ("experiment", "method", "dataset", "split", "subset", "entity")
+_COUNT_COLUMNS = ("n_windows", "n_points", "n_masked", "seed")
+_PROVENANCE_COLUMNS = ("config_hash", "data_hash", "artifact_hash", "commit", "device")
+_METRIC_COLUMNS = ("mape_threshold", "mae", "mse", "rmse", "mape_pct", "wape_pct", "mase")
+
+# The order is that of the CSV files that are kept in results folders: append, never reorder.
 RESULT_SCHEMA: dict[str, pl.DataType] = {
-    **{
-        name: pl.String()
-        for name in ("experiment", "method", "dataset", "split", "subset", "entity")
-    },
-    **{name: pl.Int64() for name in ("n_windows", "n_points", "n_masked", "seed")},
-    **{
-        name: pl.String()
-        for name in ("config_hash", "data_hash", "artifact_hash", "commit", "device")
-    },
+    **dict.fromkeys(_IDENTITY_COLUMNS, pl.String()),
+    **dict.fromkeys(_COUNT_COLUMNS, pl.Int64()),
+    **dict.fromkeys(_PROVENANCE_COLUMNS, pl.String()),
     "seconds": pl.Float64(),
-    **{name: pl.String() for name in ("backbone", "knowledge_cutoff")},
-    **{name: pl.Boolean() for name in ("possibly_memorised", "leaky", "synthetic")},
+    "backbone": pl.String(),
+    "knowledge_cutoff": pl.String(),
+    "possibly_memorised": pl.Boolean(),
+    "leaky": pl.Boolean(),
+    "synthetic": pl.Boolean(),
     "parse_failure_rate": pl.Float64(),
     "mape_skipped": pl.Int64(),
-    **{
-        name: pl.Float64()
-        for name in ("mape_threshold", "mae", "mse", "rmse", "mape_pct", "wape_pct", "mase")
-    },
+    **dict.fromkeys(_METRIC_COLUMNS, pl.Float64()),
     "unit": pl.String(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
@@ -56,11 +62,23 @@ RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a row says of the run that made it; the windows say the rest.
+    """What a row says about the run that made it; the windows say the rest.
 
-    ``method`` "" takes the forecaster's name. ``knowledge_cutoff`` starts with ``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``,
-    is "none ..." for random weights and "" for methods without a backbone; any other text counts as unknown.
-    ``seconds`` is measured if None. ``parse_failure_rate`` is a share of answers.
+    Attributes:
+        experiment: name of the experiment.
+        method: name of the method; empty takes the forecaster's name.
+        subset: name of the scope that was scored.
+        seed: seed of the fit or training.
+        config_hash: hash of the configuration; empty for methods without one.
+        artifact_hash: hash of the sealed model; empty for methods without one.
+        commit: commit of the code.
+        device: where the forecasts were made.
+        seconds: time that forecasting took; measured if None.
+        backbone: name or path of the language model; empty for methods without one.
+        knowledge_cutoff: end of the backbone's training data. Starts with ``YYYY``, ``YYYY-MM`` or
+            ``YYYY-MM-DD``; "none ..." for random weights, "" for methods without a backbone; any
+            other text counts as unknown.
+        parse_failure_rate: share of answers that could not be parsed; None where none is parsed.
     """
 
     experiment: str
@@ -77,25 +95,31 @@ class Identity:
     parse_failure_rate: float | None = None
 
 
-def forecast(
+def forecast_windows(
     forecaster: Forecaster, windows: WindowSet, batch_size: int = BATCH_SIZE
 ) -> FloatArray:
-    """Forecasts (N, 48) of every window, in order; the last batch may be short and is not dropped.
+    """Return forecasts (N, H) of every window, in order.
+
+    The last batch may be short and is forecast too: dropping it would change the scores with the
+    batch size.
 
     Raises:
-        DataError: the forecaster answers with another shape.
+        DataError: ``batch_size`` is below 1, or the forecaster returns another shape.
     """
     if batch_size < 1:
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")
-    views, parts = windows.views(), []
+
+    views = windows.views()
+    parts = []
     for start in range(0, len(views), batch_size):
         batch = views[start : start + batch_size]
-        answer = np.asarray(forecaster.predict(batch), dtype=np.float64)
-        if answer.shape != (len(batch), HORIZON):
+        values_NH = np.asarray(forecaster.predict(batch), dtype=np.float64)
+        if values_NH.shape != (len(batch), HORIZON):
             raise DataError(
-                f"{forecaster.name} answered {answer.shape} to {len(batch)} views; it owes (N, {HORIZON})"
+                f"{forecaster.name} returned shape {values_NH.shape} for {len(batch)} windows; "
+                f"expected ({len(batch)}, {HORIZON})"
             )
-        parts.append(answer)
+        parts.append(values_NH)
     return np.concatenate(parts) if parts else np.empty((0, HORIZON))
 
 
@@ -108,29 +132,41 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] = time.perf_counter,
 ) -> pl.DataFrame:
-    """Rows of RESULT_COLUMNS: one for every entity, then one pooled over all windows.
+    """Score forecasts and return rows of ``RESULT_SCHEMA``: one an entity, then one pooled.
 
-    ``forecaster`` may be an array (N, 48) in physical units, in the order of ``windows``. With ``train`` windows the
-    rows hold MASE. All windows must be of one split; name a subset in ``identity``.
+    Args:
+        forecaster: who forecasts, or forecasts (N, H) in physical units in the order of
+            ``windows``.
+        windows: the windows to score, all of one split.
+        identity: what the rows say about the run; name a subset there.
+        train: train windows, which give the scale of MASE; without them the rows have none.
+        batch_size: windows that are forecast at once.
+        clock: measures ``seconds`` where the identity does not give them.
 
     Raises:
-        DataError: no window, more than one split or unit, a method without a name, or forecasts of a wrong shape.
+        DataError: no window, more than one split or unit, a method without a name, or forecasts of
+            a wrong shape.
     """
-    split, unit = _only(windows, "split"), _only(windows, "unit")
+    split = _require_single(windows, "split")
+    unit = _require_single(windows, "unit")
+
     started = clock()
-    forecasts = (
-        forecaster
-        if isinstance(forecaster, np.ndarray)
-        else forecast(forecaster, windows, batch_size)
-    )
+    if isinstance(forecaster, np.ndarray):
+        forecasts_NH = forecaster
+        method = identity.method
+    else:
+        forecasts_NH = forecast_windows(forecaster, windows, batch_size)
+        method = identity.method or forecaster.name
     seconds = clock() - started if identity.seconds is None else identity.seconds
-    method = identity.method or ("" if isinstance(forecaster, np.ndarray) else forecaster.name)
+
     if not method:
         raise DataError("the forecasts have no method name; set Identity.method")
-    if forecasts.shape != (len(windows), HORIZON):
+    if forecasts_NH.shape != (len(windows), HORIZON):
         raise DataError(
-            f"{method}: {forecasts.shape} forecasts for {len(windows)} windows; forecast every window once"
+            f"{method}: forecasts of shape {forecasts_NH.shape} for {len(windows)} windows; "
+            "forecast every window once"
         )
+
     shared = asdict(identity) | {
         "method": method,
         "dataset": windows.dataset,
@@ -140,72 +176,75 @@ def evaluate(
         "synthetic": bool(windows.manifest.get("synthetic", False)),
         "unit": unit,
     }
-    scale = naive_error(train) if train is not None else {}
-    groups = [*windows.entities, POOLED]
-    rows = [_row(windows, forecasts, entity, shared, scale) for entity in groups]
+    mase_scales = naive_error(train) if train is not None else {}
+    rows = [
+        _score_entity(windows, forecasts_NH, entity, shared, mase_scales)
+        for entity in [*windows.entities, POOLED]
+    ]
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
 
 
-def _only(windows: WindowSet, field: str) -> str:
+def _require_single(windows: WindowSet, field: str) -> str:
     values = sorted({str(getattr(view, field)) for view in windows.views()})
     if len(values) != 1:
         raise DataError(
-            f"rows need windows of one {field}, got {values or 'no windows'}; select with WindowSet.split"
+            f"rows need windows of one {field}, got {values or 'no windows'}; "
+            "select with WindowSet.split"
         )
     return values[0]
 
 
-def _row(
+def _score_entity(
     windows: WindowSet,
-    forecasts: FloatArray,
+    forecasts_NH: FloatArray,
     entity: str,
     shared: dict[str, Any],
-    scale: dict[str, float],
+    mase_scales: dict[str, float],
 ) -> dict[str, Any]:
-    keep = [i for i, view in enumerate(windows.views()) if entity in (POOLED, view.entity)]
-    views = [windows[i].view for i in keep]
-    scale_N = np.array([scale.get(view.entity, np.nan) for view in views])
+    selected = [i for i, view in enumerate(windows.views()) if entity in (POOLED, view.entity)]
+    views = [windows[i].view for i in selected]
+
+    # An entity without train windows has no scale; NaN makes its MASE null instead of wrong.
+    scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
     threshold = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
     scores = score(
-        windows.truth()[keep], forecasts[keep], mape_threshold=threshold, mase_scale_N=scale_N
+        windows.truth()[selected],
+        forecasts_NH[selected],
+        mape_threshold=threshold,
+        mase_scale_N=scale_N,
     )
-    facts = {
-        "entity": entity,
-        "possibly_memorised": _possibly_memorised(
-            shared["knowledge_cutoff"], min(v.origin_utc for v in views)
-        ),
-        "leaky": any(view.leaky for view in views),
-    }
-    return {
-        name: value
-        for name, value in (shared | facts | asdict(scores)).items()
-        if name in RESULT_SCHEMA
-    }
+
+    first_origin = min(view.origin_utc for view in views)
+    row = shared | asdict(scores)
+    row["entity"] = entity
+    row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
+    row["leaky"] = any(view.leaky for view in views)
+    return {name: row[name] for name in RESULT_SCHEMA}
 
 
-def _possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
-    """Whether any window starts before the last day the backbone may have read of; unknown counts as yes."""
+def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
+    """Return whether a window starts before the last day the backbone may have read about."""
     if not knowledge_cutoff or knowledge_cutoff.startswith("none"):
         return False
-    found = _CUTOFF.match(knowledge_cutoff)
-    if found is None:
-        return True
-    year, month = int(found[1]), int(found[2] or 12)
-    day = int(found[3] or month_calendar.monthrange(year, month)[1])
+
+    match = _CUTOFF.match(knowledge_cutoff)
+    if match is None:
+        return True  # unknown counts as yes: a score must not look cleaner than it is
+
+    # A cutoff without a day or month means the last one: the backbone may have read all of it.
+    year, month = int(match[1]), int(match[2] or 12)
+    day = int(match[3] or month_calendar.monthrange(year, month)[1])
     return first_origin < datetime(year, month, day, tzinfo=UTC) + timedelta(days=1)
 
 
 def write_rows(path: Path, rows: pl.DataFrame) -> None:
-    """Write rows as CSV in the order of RESULT_COLUMNS, through a temporary file.
+    """Write rows as CSV in the order of ``RESULT_COLUMNS``.
 
     Raises:
-        DataError: the frame lacks a column or a value breaks its type.
+        DataError: the frame lacks a column, or a column has another type.
     """
     if rows.schema != RESULT_SCHEMA:
         raise DataError(
             f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part")
-    rows.write_csv(partial)
-    partial.replace(path)
+    write_atomically(path, rows.write_csv)

@@ -1,99 +1,238 @@
-"""Scoring a trained population and the baselines on a scope: the part that evaluation, ablation and leakage share.
+"""Score a trained population and the baselines on the same windows.
 
-What belongs here: loading a run, predicting with progress, who a result row is about, paired comparisons, panels.
-What does not: metrics and statistics (``compevo_core``), which scopes there are (``scopes``), assets.
+What belongs here: from a forecaster and scopes to result rows, paired tests and forecast panels;
+whoever scores (an asset, the command line) calls these functions, so that the same run always makes
+the same rows. What does not: which windows form a scope (``evaluation.scopes``), metrics and
+statistics (``evaluation.metrics``, ``evaluation.significance``), files (``evaluation.score_files``).
+
+Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
 """
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
-from compevo_core.baselines import BASELINES, applicable, fit_baseline
+from compevo_core.baselines import BASELINES, is_applicable, fit_baseline
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import FloatArray, WindowSet
-from compevo_core.durations import format_duration
-from compevo_core.evaluation.panels import ForecastPanel
-from compevo_core.evaluation.result_rows import (
-    Identity,
-    evaluate,
-    forecast,
-    paired_test,
-    window_errors,
-)
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.metrics import window_errors
+from compevo_core.evaluation.panels import ForecastPanel, build_panels
+from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
+from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.significance import paired_test
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
-SEEDED = ("gbm",)
-"""Baselines whose fit draws random numbers."""
-BATCH = 10
-"""Windows between two progress lines."""
+SEEDED_BASELINES = ("gbm",)
+"""Baselines whose fit draws random numbers; the others give the same rows for every seed."""
+
+BASELINE_SEEDS = 5
+PANELS_PER_SCOPE = 4
+PAIRED_TEST_SCHEMA = {
+    "dataset": pl.String(),
+    "subset": pl.String(),
+    "method_a": pl.String(),
+    "method_b": pl.String(),
+    "n": pl.Int64(),
+    "n_equal": pl.Int64(),
+    "mean_difference": pl.Float64(),
+    "p_value": pl.Float64(),
+}
+
+ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
+"""A scope, and forecasts (N, H) of its windows by method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecasts:
-    """What a population said of a scope: values (N, 48), chosen articles of every window, unread answers, seconds."""
+class BaselineScores:
+    """Scores of the baselines.
 
-    values: FloatArray
-    chosen: list[tuple[str, ...]]
-    unread: int
-    answers: int
-    seconds: float
+    Attributes:
+        rows: result rows of every baseline, seed and scope.
+        forecasts: for each scope, forecasts (N, H) by method; of seed 0 where a method has seeds.
+    """
+
+    rows: pl.DataFrame
+    forecasts: list[dict[str, FloatArray]]
 
 
-def load(run: Path, news: Path) -> "CompEvoForecaster":
-    """The sealed population of a run folder."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulationScores:
+    """Scores of a trained population.
+
+    Attributes:
+        rows: result rows of every scope, by entity and pooled.
+        paired_tests: one row a scope and baseline, in the columns of ``PAIRED_TEST_SCHEMA``.
+        panels: a few windows of every scope as the report draws them.
+        predictions: the forecasts of every scope.
+    """
+
+    rows: pl.DataFrame
+    paired_tests: pl.DataFrame
+    panels: list[ForecastPanel]
+    predictions: list[ScopeForecasts]
+
+
+def load_population(run: Path, news: NewsPool) -> "CompEvoForecaster":
+    """Load the sealed population of a run folder.
+
+    Raises:
+        CheckpointMismatch: the model is unfinished or was altered.
+    """
+    # torch takes seconds to import; whoever scores baselines alone does not wait for it.
     from compevo_core.forecaster import CompEvoForecaster
 
-    return CompEvoForecaster.load(run, NewsPool.read(news))
+    return CompEvoForecaster.load(run, news)
 
 
-def predict(forecaster: "CompEvoForecaster", scope: Scope, log: logging.Logger) -> Forecasts:
-    """Forecasts every window of a scope, telling how long it will take."""
-    views, started = scope.windows.views(), time.monotonic()
-    values: list[FloatArray] = []
-    chosen: list[tuple[str, ...]] = []
-    unread = 0
-    for start in range(0, len(views), BATCH):
-        found = forecaster.predict_detailed(views[start : start + BATCH])
-        values.append(found.aggregate)
-        unread += found.unread
-        chosen += [
-            tuple(dict.fromkeys(i for agent in found.chosen for i in agent[n]))
-            for n in range(len(found.aggregate))
-        ]
-        done, spent = min(start + BATCH, len(views)), time.monotonic() - started
-        log.info(
-            f"{scope.subset}: {done}/{len(views)} windows, {format_duration(spent / done * (len(views) - done))} left"
+def score_with_baselines(
+    forecaster: "CompEvoForecaster",
+    scopes: Sequence[Scope],
+    *,
+    train: WindowSet,
+    news: NewsPool,
+    experiment: str,
+    commit: str,
+    log: logging.Logger,
+    seeds: int = BASELINE_SEEDS,
+    panels_per_scope: int = PANELS_PER_SCOPE,
+) -> PopulationScores:
+    """Score a population and every applicable baseline; the rows hold both, population first.
+
+    Arguments and errors are those of :func:`score_population` and :func:`score_baselines`.
+    """
+    baselines = score_baselines(train, scopes, experiment=experiment, seeds=seeds, commit=commit)
+    population = score_population(
+        forecaster,
+        scopes,
+        train=train,
+        experiment=experiment,
+        commit=commit,
+        log=log,
+        baseline_forecasts=baselines.forecasts,
+        news=news,
+        panels_per_scope=panels_per_scope,
+    )
+    return replace(population, rows=pl.concat([population.rows, baselines.rows]))
+
+
+def score_population(
+    forecaster: "CompEvoForecaster",
+    scopes: Sequence[Scope],
+    *,
+    train: WindowSet,
+    experiment: str,
+    commit: str,
+    log: logging.Logger,
+    method: str = COMPEVO,
+    baseline_forecasts: Sequence[Mapping[str, FloatArray]] = (),
+    news: NewsPool | None = None,
+    panels_per_scope: int = PANELS_PER_SCOPE,
+) -> PopulationScores:
+    """Score a trained population on every scope.
+
+    Args:
+        forecaster: the population; nothing of it is updated.
+        scopes: the windows to forecast, by subset.
+        train: train windows, for the scale of MASE.
+        experiment: name of the experiment in the rows.
+        commit: commit of the code, for the rows.
+        log: gets a progress line with the time left after every few windows.
+        method: name of the population in the rows.
+        baseline_forecasts: for each scope, forecasts (N, H) by baseline to test against; empty: the
+            population is compared with nothing.
+        news: the articles whose titles the panels show; None: no panels are made.
+        panels_per_scope: number of windows of each scope that become panels.
+
+    Raises:
+        DataError: a scope is empty, or ``baseline_forecasts`` is not one mapping a scope.
+    """
+    rows: list[pl.DataFrame] = []
+    paired_tests: list[dict[str, Any]] = []
+    panels: list[ForecastPanel] = []
+    predictions: list[ScopeForecasts] = []
+
+    by_scope = baseline_forecasts or [{} for _ in scopes]
+    for scope, baselines in zip(scopes, by_scope, strict=True):
+        forecast = forecast_scope(forecaster, scope, log)
+        identity = identify_population(
+            forecaster,
+            forecast,
+            experiment=experiment,
+            method=method,
+            subset=scope.subset,
+            commit=commit,
         )
-    agents = forecaster.config.population.agents
-    return Forecasts(
-        values=np.concatenate(values),
-        chosen=chosen,
-        unread=unread,
-        answers=agents * len(views),
-        seconds=time.monotonic() - started,
+        rows.append(evaluate(forecast.values_NH, scope.windows, identity, train=train))
+        predictions.append((scope, {method: forecast.values_NH}))
+
+        paired_tests += compare_with_baselines(scope, forecast.values_NH, baselines)
+        if news is not None:
+            forecasts = {method: forecast.values_NH, **baselines}
+            panels += build_panels(scope, forecasts, forecast.chosen, news, panels_per_scope)
+
+    return PopulationScores(
+        rows=pl.concat(rows),
+        paired_tests=pl.DataFrame(paired_tests, schema=PAIRED_TEST_SCHEMA, orient="row"),
+        panels=panels,
+        predictions=predictions,
     )
 
 
-def identity(
+def score_baselines(
+    train: WindowSet, scopes: Sequence[Scope], *, experiment: str, seeds: int, commit: str
+) -> BaselineScores:
+    """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
+
+    A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
+    """
+    rows: list[pl.DataFrame] = []
+    forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
+
+    for name in BASELINES:
+        answerable = [i for i, scope in enumerate(scopes) if is_applicable(name, scope.windows)]
+        if not answerable:
+            continue
+
+        for seed in range(seeds if name in SEEDED_BASELINES else 1):
+            fitted = fit_baseline(name, train, seed=seed)
+            for i in answerable:
+                started = time.monotonic()
+                values_NH = forecast_windows(fitted, scopes[i].windows)
+                identity = Identity(
+                    experiment=experiment,
+                    method=name,
+                    subset=scopes[i].subset,
+                    seed=seed,
+                    commit=commit,
+                    seconds=time.monotonic() - started,
+                )
+                rows.append(evaluate(values_NH, scopes[i].windows, identity, train=train))
+                # Paired tests and panels show one forecast a method: that of the first seed.
+                forecasts[i].setdefault(name, values_NH)
+
+    return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
+
+
+def identify_population(
     forecaster: "CompEvoForecaster",
-    found: Forecasts,
+    forecast: PopulationForecast,
     *,
     experiment: str,
     method: str,
     subset: str,
     commit: str,
 ) -> Identity:
-    """Who a population's rows are about."""
+    """Return what the rows of a population say about the run that made them."""
     config = forecaster.config
     return Identity(
         experiment=experiment,
@@ -104,92 +243,37 @@ def identity(
         artifact_hash=forecaster.artifact_hash,
         commit=commit,
         device=str(forecaster.manifest.get("device", "cpu")),
-        seconds=found.seconds,
-        backbone=config.backbone.spec,
+        seconds=forecast.seconds,
+        backbone=config.backbone.name_or_path,
         knowledge_cutoff=forecaster.knowledge_cutoff,
-        parse_failure_rate=found.unread / found.answers,
+        parse_failure_rate=forecast.parse_failure_rate,
     )
 
 
-def score_baselines(
-    train: WindowSet, scopes: Sequence[Scope], *, experiment: str, seeds: int, commit: str
-) -> tuple[pl.DataFrame, list[dict[str, FloatArray]]]:
-    """Rows of every baseline on the scopes all of whose windows it can answer, and by scope the forecasts of seed 0."""
-    rows: list[pl.DataFrame] = []
-    forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
-    for name in BASELINES:
-        answerable = [i for i, scope in enumerate(scopes) if applicable(name, scope.windows)]
-        for seed in range(seeds if name in SEEDED else 1) if answerable else ():
-            fitted = fit_baseline(name, train, seed=seed)
-            for i in answerable:
-                scope = scopes[i]
-                started = time.monotonic()
-                values = forecast(fitted, scope.windows)
-                about = Identity(
-                    experiment=experiment,
-                    method=name,
-                    subset=scope.subset,
-                    seed=seed,
-                    commit=commit,
-                    seconds=time.monotonic() - started,
-                )
-                rows.append(evaluate(values, scope.windows, about, train=train))
-                forecasts[i].setdefault(name, values)
-    return pl.concat(rows), forecasts
-
-
-def compare(
-    scope: Scope, own: FloatArray, rivals: Mapping[str, FloatArray]
+def compare_with_baselines(
+    scope: Scope, population_NH: FloatArray, baselines: Mapping[str, FloatArray]
 ) -> list[dict[str, Any]]:
-    """Paired tests that the population's window errors are smaller than each rival's."""
-    truth = scope.windows.truth()
-    errors = window_errors(truth, own)
-    rows = []
-    for name, values in rivals.items():
-        found = paired_test(errors, window_errors(truth, values))
-        rows.append(
+    """Test, window by window, whether the population's errors are smaller than each baseline's.
+
+    Returns:
+        One record a baseline, with the keys of ``PAIRED_TEST_SCHEMA``.
+    """
+    truth_NH = scope.windows.truth()
+    population_N = window_errors(truth_NH, population_NH)
+
+    records = []
+    for name, baseline_NH in baselines.items():
+        test = paired_test(population_N, window_errors(truth_NH, baseline_NH))
+        records.append(
             {
                 "dataset": scope.windows.dataset,
                 "subset": scope.subset,
                 "method_a": COMPEVO,
                 "method_b": name,
-                "n": found.n,
-                "n_equal": found.n_equal,
-                "mean_difference": found.mean_difference,
-                "p_value": found.p_value,
+                "n": test.n,
+                "n_equal": test.n_equal,
+                "mean_difference": test.mean_difference,
+                "p_value": test.p_value,
             }
         )
-    return rows
-
-
-def panels(
-    scope: Scope, found: Forecasts, rivals: Mapping[str, FloatArray], news: NewsPool, count: int
-) -> list[ForecastPanel]:
-    """Evenly spaced windows of a scope with every method's forecast and the news the agents read."""
-    total = len(scope.windows)
-    synthetic = bool(scope.windows.manifest.get("synthetic", False))
-    shown = []
-    for i in sorted({round(k * (total - 1) / max(1, count - 1)) for k in range(min(count, total))}):
-        window = scope.windows[i]
-        view = window.view
-        dated = sorted(
-            ((news.date(name), news.title(name)) for name in found.chosen[i]), reverse=True
-        )
-        shown.append(
-            ForecastPanel(
-                window_id=view.window_id,
-                dataset=view.dataset,
-                subset=scope.subset,
-                entity=view.entity,
-                unit=view.unit,
-                origin_utc=view.origin_utc,
-                step_minutes=view.step_minutes,
-                history=view.x.tolist(),
-                truth=window.y.tolist(),
-                forecasts={COMPEVO: found.values[i].tolist()}
-                | {m: v[i].tolist() for m, v in rivals.items()},
-                news=[(f"{date:%Y-%m-%d %H:%M}", title) for date, title in dated],
-                synthetic=synthetic,
-            )
-        )
-    return shown
+    return records

@@ -13,15 +13,14 @@ from typing import Any
 
 import polars as pl
 
-from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
-from compevo_core.evaluation.panels import FILE_NAME, ForecastPanel, read_panels
+from compevo_core.evaluation.configs import read_configs
+from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.lud.measure import ROWS_FILE, SUMMARY_FILE
 from compevo_core.report.rows import header_of, is_result_file, is_synthetic, read_rows
 
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
-CONFIGS = "configs"
 Round = Mapping[str, Any]
 
 
@@ -114,19 +113,6 @@ def read_inputs(
     )
 
 
-def keep_config(results: Path, config: RunConfig) -> Path:
-    """Keep a configuration beside the rows made with it, so that a reader of the rows alone can tell what it was."""
-    path = results / CONFIGS / f"{config.hash}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return path
-
-
-def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
-    """Configurations kept beside the rows, by hash."""
-    return {path.stem: _read_json(path) for path in sorted((results / CONFIGS).glob("*.json"))}
-
-
 def _read_checks(path: Path) -> list[tuple[str, bool, str]]:
     frame = pl.read_csv(
         path, schema_overrides={"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
@@ -144,7 +130,7 @@ def read_run(folder: Path) -> RunRecord:
         raise DataError(
             f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round"
         )
-    panels, measured = folder / FILE_NAME, (folder / SUMMARY_FILE).exists()
+    panels, measured = folder / "panels.jsonl", (folder / SUMMARY_FILE).exists()
     return RunRecord(
         name=folder.name,
         config=_read_json(folder / "model" / "config.json"),

@@ -6,10 +6,10 @@ What does not: anything worth calling from elsewhere. Heavy modules are imported
 """
 
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,43 +127,51 @@ def evaluate(
     windows: Windows,
     news: News,
     results: Annotated[
-        Path, typer.Option(help="Folder that the CSV of rows is written to.")
+        Path, typer.Option(help="Folder that rows, paired tests and configuration are written to.")
     ] = Path("results"),
     experiment: Annotated[
         str, typer.Option(help="Name of the experiment; also the file's name.")
     ] = "main",
     split: Chosen = "test",
     subset: Subset = "",
-    commit: Annotated[str, typer.Option(help="Commit to write into the rows.")] = "",
+    every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds of the baselines that draw random numbers.")
+    ] = 5,
 ) -> None:
-    """Score a trained population beside every baseline that can answer the chosen windows."""
-    import polars as pl
+    """Score a trained population and every baseline that can forecast the chosen windows.
 
-    from compevo_core.baselines import BASELINES, applicable, fit_baseline
+    Writes result rows and paired tests; forecasts and panels go into the run folder.
+    """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.result_rows import Identity, write_rows
-    from compevo_core.evaluation.result_rows import evaluate as score
-    from compevo_core.forecaster import CompEvoForecaster
-    from compevo_core.report.inputs import keep_config
+    from compevo_core.evaluation.scopes import select_scopes
+    from compevo_core.evaluation.score_files import write_population_scores
+    from compevo_core.evaluation.scoring import load_population, score_with_baselines
+    from compevo_core.training.run_folder import RunFolder
+    from compevo_pipeline.provenance import commit
 
-    fitted_on, chosen = WindowSet.read(windows).split("train"), choose(windows, split, subset)
-    population = CompEvoForecaster.load(run, NewsPool.read(news))
-    shared = Identity(experiment=experiment, subset=subset, commit=commit)
-    own = replace(
-        shared,
-        seed=population.config.run.seed,
-        config_hash=population.config.hash,
-        artifact_hash=population.artifact_hash,
-        backbone=population.config.backbone.spec,
-        knowledge_cutoff=population.knowledge_cutoff,
+    window_set = WindowSet.read(windows)
+    pool = NewsPool.read(news)
+    population = load_population(run, pool)
+    scores = score_with_baselines(
+        population,
+        select_scopes(window_set, split=split, subset=subset, every=every),
+        train=window_set.split("train"),
+        news=pool,
+        experiment=experiment,
+        commit=commit(),
+        log=logging.getLogger(__name__),
+        seeds=seeds,
     )
-    rows = [score(population, chosen, own, train=fitted_on)]
-    for name in BASELINES:
-        if applicable(name, chosen):
-            rows.append(score(fit_baseline(name, fitted_on), chosen, shared, train=fitted_on))
-    write_rows(results / f"{experiment}.csv", pl.concat(rows))
-    keep_config(results, population.config)
+    write_population_scores(
+        scores,
+        population.config,
+        results,
+        RunFolder(run),
+        rows_name=experiment,
+        paired_name=f"paired-{experiment}",
+    )
     typer.echo(headline_of(results))
 
 
@@ -227,9 +235,9 @@ def params(
     rank: Annotated[int, typer.Option(help="Adapter rank.")] = 16,
 ) -> None:
     """Print trainable parameters by method and part, as JSON."""
-    from compevo_core.lm.parameter_counts import parameter_report
+    from compevo_core.lm.parameter_counts import build_parameter_report
 
-    typer.echo(json.dumps(parameter_report(backbone, agents=agents, rank=rank), indent=1))
+    typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
 
 
 @app.command()

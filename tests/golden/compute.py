@@ -57,6 +57,10 @@ TIMINGS = frozenset({"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"
 NOT_OF_THE_METHOD = frozenset({"seconds", "commit", "device"})
 OVER_FLOATS = frozenset({"artifact_hash", "data_hash"})
 VIEWS = 3
+EVALUATED = {"head": "test", "variant": "inference"}
+"""Runs that ``evaluate`` scores, and on which split; with one seed, as when the files were made."""
+LEFT_BY_EVALUATE = ("panels.jsonl", "predictions.parquet")
+"""Files that ``evaluate`` has added to a run folder since; the report's numbers are without them."""
 PACKAGES = ("torch", "numpy", "polars", "peft", "safetensors", "lightgbm", "transformers")
 NUMBER = re.compile(
     r"(?<![\w.])[-+\u2212]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?!\w)"
@@ -304,11 +308,11 @@ def evaluated(root: Path) -> Json:
     """Rows of ``evaluate`` for two runs, and the tables printed from them."""
     results = root / "results"
     printed = {}
-    for name, split in (("head", "test"), ("variant", "inference")):
-        words = ("--results", results, "--experiment", name, "--split", split)
+    for name, split in EVALUATED.items():
+        words = ("--results", results, "--experiment", name, "--split", split, "--seeds", 1)
         printed[name] = numbers(command("evaluate", root / name, *data(root), *words))
     rows = {}
-    for file in sorted(results.glob("*.csv")):
+    for file in sorted(results / f"{name}.csv" for name in EVALUATED):
         lines = pl.read_csv(file, infer_schema_length=None).to_dicts()
         rows[file.stem] = [without(line, NOT_OF_THE_METHOD) for line in lines]
     kept = sorted(path.name for path in (results / "configs").glob("*.json"))
@@ -327,7 +331,7 @@ def reported(root: Path) -> Json:
     runs = [still(root / name) for name in ("head", "variant", "text")]
     results = root / "still"
     results.mkdir()
-    for file in (root / "results").glob("*.csv"):
+    for file in (root / "results" / f"{name}.csv" for name in EVALUATED):
         lines = pl.read_csv(file, infer_schema=False)
         lines.with_columns(pl.lit("1.0").alias("seconds")).write_csv(results / file.name)
     made_up = root / "invented"
@@ -350,7 +354,7 @@ def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list
 def still(run: Path) -> Path:
     """A run folder whose timings are all one second, beside the original."""
     copy = run.parent / "stills" / run.name
-    shutil.copytree(run, copy)
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT_BY_EVALUATE))
     lines = (copy / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     fixed = [json.dumps(json.loads(line) | dict.fromkeys(TIMINGS, 1.0)) for line in lines]
     (copy / "rounds.jsonl").write_text("".join(f"{line}\n" for line in fixed), encoding="utf-8")

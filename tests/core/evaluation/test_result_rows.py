@@ -10,7 +10,7 @@ from compevo_core.evaluation.result_rows import (
     RESULT_COLUMNS,
     Identity,
     evaluate,
-    forecast,
+    forecast_windows,
     write_rows,
 )
 from tests.support.window_samples import nem, window
@@ -114,8 +114,8 @@ class Short:
 
 
 def test_a_forecaster_that_drops_a_window_is_refused():
-    with pytest.raises(DataError, match="short answered"):
-        forecast(Short(), windows(), batch_size=4)
+    with pytest.raises(DataError, match=r"short returned shape \(3, 48\) for 4 windows"):
+        forecast_windows(Short(), windows(), batch_size=4)
     with pytest.raises(DataError, match="forecast every window once"):
         evaluate(np.zeros((3, 48)), windows(), Identity(experiment="x", method="m"))
     with pytest.raises(DataError, match="no method name"):

@@ -5,12 +5,17 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from compevo_core.data.calendar import Place, calendar_for
+from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.window import Window, WindowSet, WindowView
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.scopes import read_forecasts, test_scopes, thinned, write_forecasts
+from compevo_core.evaluation.scopes import (
+    read_forecasts,
+    select_test_scopes,
+    thin_windows,
+    write_forecasts,
+)
 
-test_scopes.__test__ = False
+select_test_scopes.__test__ = False
 FIRST = datetime(2021, 1, 1, tzinfo=UTC)
 
 
@@ -22,43 +27,44 @@ def windows(days=4, subset="aemo-2021"):
             view = WindowView(
                 window_id=f"{entity}-{day}", dataset="electricity", series_id=entity, entity=entity,
                 variable="demand_mw", unit="MW", step_minutes=30, origin_utc=origin, x=np.ones(48),
-                calendar=calendar_for(origin, Place(timezone="Australia/Sydney")), subsets=(subset,),
+                calendar=build_calendar(origin, Place(timezone="Australia/Sydney")), subsets=(subset,),
             )  # fmt: skip
             made.append(Window(view=view, y=np.ones(48)))
     return WindowSet(made, dataset="electricity")
 
 
 def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
-    scope = thinned(windows(), "aemo-2021", 2)
+    scope = thin_windows(windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     assert [v.window_id for v in scope.windows.views()] == ["NSW1-0", "SA1-0", "NSW1-2", "SA1-2"]
-    assert thinned(windows(), "aemo-2021", 1).subset == "aemo-2021"
+    assert thin_windows(windows(), "aemo-2021", 1).subset == "aemo-2021"
     with pytest.raises(ConfigError):
-        thinned(windows(), "aemo-2021", 0)
+        thin_windows(windows(), "aemo-2021", 0)
 
 
 def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole():
-    assert [s.subset for s in test_scopes(windows())] == ["aemo-2021"]
-    assert [s.subset for s in test_scopes(windows(subset="other"))] == ["test"]
+    assert [s.subset for s in select_test_scopes(windows())] == ["aemo-2021"]
+    assert [s.subset for s in select_test_scopes(windows(subset="other"))] == ["test"]
     with pytest.raises(DataError, match="no test window"):
-        test_scopes(WindowSet([], dataset="electricity"))
+        select_test_scopes(WindowSet([], dataset="electricity"))
 
 
 def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
-    whole = thinned(windows(), "aemo-2021", 1)
+    whole = thin_windows(windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     write_forecasts(tmp_path / "f.parquet", [(whole, {"gbm": values, "persistence": -values})])
     found = read_forecasts(tmp_path / "f.parquet", whole)
     assert np.array_equal(found["gbm"], values) and np.array_equal(found["persistence"], -values)
     with pytest.raises(DataError, match="same settings"):
-        read_forecasts(tmp_path / "f.parquet", thinned(windows(), "aemo-2021", 2))
+        read_forecasts(tmp_path / "f.parquet", thin_windows(windows(), "aemo-2021", 2))
 
 
 def test_a_window_without_a_kept_forecast_is_an_error_not_a_gap(tmp_path):
     write_forecasts(
-        tmp_path / "f.parquet", [(thinned(windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})]
+        tmp_path / "f.parquet",
+        [(thin_windows(windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})],
     )
     with pytest.raises(DataError, match="lacks 4 window"):
-        read_forecasts(tmp_path / "f.parquet", thinned(windows(4), "aemo-2021", 1))
+        read_forecasts(tmp_path / "f.parquet", thin_windows(windows(4), "aemo-2021", 1))
     with pytest.raises(DataError, match="evaluation/baselines"):
-        read_forecasts(tmp_path / "none.parquet", thinned(windows(), "aemo-2021", 1))
+        read_forecasts(tmp_path / "none.parquet", thin_windows(windows(), "aemo-2021", 1))

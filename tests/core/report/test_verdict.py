@@ -5,7 +5,8 @@ import pytest
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
-from compevo_core.report.inputs import keep_config, read_inputs
+from compevo_core.evaluation.configs import write_config
+from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import END, NO_ROWS, START, headline_markdown, main, with_table
 from compevo_core.report.rows import RESULT_SCHEMA, empty_rows
 from compevo_core.report.verdict import verdicts
@@ -66,7 +67,7 @@ def test_the_readme_learns_the_prior_from_the_configuration_beside_the_rows(tmp_
     config = RunConfig.preset("default")
     made = [row("compevo", 210.0, config_hash=config.hash), row(config.forecast.prior, 205.0)]
     pl.DataFrame(made, schema=RESULT_SCHEMA).write_csv(tmp_path / "main.csv")
-    keep_config(tmp_path, config)
+    write_config(tmp_path, config)
     read = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
     assert "does not improve on its own prior" in headline_markdown(read)
 

@@ -1,0 +1,84 @@
+"""What a population forecasts for one scope, with progress lines.
+
+What belongs here: forecasting the windows of a scope in batches, and counting what could not be
+parsed. What does not: how a population forecasts (``forecaster``), scores (``evaluation.scoring``).
+
+Shapes: N windows of a scope, H horizon (48).
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.durations import format_duration
+from compevo_core.evaluation.scopes import Scope
+
+if TYPE_CHECKING:
+    from compevo_core.forecaster import CompEvoForecaster
+
+BATCH_SIZE = 10
+"""Windows between two progress lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulationForecast:
+    """Forecasts of every window of a scope.
+
+    Attributes:
+        values_NH: the population's forecast in physical units.
+        chosen: for each window, the ids of the articles that any agent read, without repetition.
+        n_answers: forecasts that were asked for: one an agent and window.
+        n_parse_failures: answers that could not be parsed; each was scored by the fallback.
+        seconds: time that forecasting took.
+    """
+
+    values_NH: FloatArray
+    chosen: list[tuple[str, ...]]
+    n_answers: int
+    n_parse_failures: int
+    seconds: float
+
+    @property
+    def parse_failure_rate(self) -> float:
+        """Share of the answers that could not be parsed."""
+        return self.n_parse_failures / self.n_answers
+
+
+def forecast_scope(
+    forecaster: "CompEvoForecaster", scope: Scope, log: logging.Logger
+) -> PopulationForecast:
+    """Forecast every window of a scope; each progress line says how long the rest will take."""
+    views = scope.windows.views()
+    values: list[FloatArray] = []
+    chosen: list[tuple[str, ...]] = []
+    n_parse_failures = 0
+
+    started = time.monotonic()
+    for start in range(0, len(views), BATCH_SIZE):
+        prediction = forecaster.predict_detailed(views[start : start + BATCH_SIZE])
+        values.append(prediction.aggregate)
+        n_parse_failures += prediction.unread
+        chosen += [_merge_choices(prediction.chosen, n) for n in range(len(prediction.aggregate))]
+
+        n_done = min(start + BATCH_SIZE, len(views))
+        seconds_left = (time.monotonic() - started) / n_done * (len(views) - n_done)
+        log.info(
+            f"{scope.subset}: {n_done}/{len(views)} windows, {format_duration(seconds_left)} left"
+        )
+
+    return PopulationForecast(
+        values_NH=np.concatenate(values),
+        chosen=chosen,
+        n_answers=forecaster.config.population.agents * len(views),
+        n_parse_failures=n_parse_failures,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _merge_choices(by_agent: list[list[tuple[str, ...]]], window: int) -> tuple[str, ...]:
+    # A dict and not a set: the panels must show the articles in the same order in every process.
+    return tuple(dict.fromkeys(article for agent in by_agent for article in agent[window]))

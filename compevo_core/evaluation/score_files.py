@@ -1,0 +1,49 @@
+"""The files that scoring leaves in a results folder and in a run folder.
+
+What belongs here: which part of the scores goes into which file. What does not: the form of each
+file (``evaluation.result_rows``, ``evaluation.scopes``, ``evaluation.panels``,
+``evaluation.configs``), computing scores (``evaluation.scoring``).
+"""
+
+from pathlib import Path
+
+from compevo_core.config import RunConfig
+from compevo_core.data.files import write_atomically
+from compevo_core.evaluation.configs import write_config
+from compevo_core.evaluation.panels import write_panels
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.scopes import write_forecasts
+from compevo_core.evaluation.scoring import PopulationScores
+from compevo_core.training.run_folder import RunFolder
+
+
+def write_population_scores(
+    scores: PopulationScores,
+    config: RunConfig,
+    results: Path,
+    run: RunFolder,
+    *,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write everything that scoring a population leaves behind.
+
+    Args:
+        scores: what to write.
+        config: the configuration that the population was trained with.
+        results: gets ``<rows_name>.csv`` and ``<paired_name>.csv``, and the configuration.
+        run: gets the forecasts and the panels.
+        rows_name: name of the file of result rows, without its ending.
+        paired_name: name of the file of paired tests, without its ending.
+
+    Returns:
+        The file of result rows.
+    """
+    rows_file = results / f"{rows_name}.csv"
+    write_rows(rows_file, scores.rows)
+    write_atomically(results / f"{paired_name}.csv", scores.paired_tests.write_csv)
+    write_config(results, config)
+
+    write_forecasts(run.predictions_file, scores.predictions)
+    write_panels(run.panels_file, scores.panels)
+    return rows_file

@@ -1,0 +1,52 @@
+"""Configurations kept next to result rows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compevo_core.config import RunConfig
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.configs import read_configs, write_config
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+def test_a_configuration_is_found_by_the_hash_that_rows_carry(tmp_path):
+    config = RunConfig.preset("tiny")
+    path = write_config(tmp_path / "results", config)
+    assert path == tmp_path / "results" / "configs" / f"{config.hash}.json"
+    assert read_configs(tmp_path / "results") == {config.hash: config.to_dict()}
+    assert read_configs(tmp_path) == {}
+
+
+def test_a_configuration_with_old_names_is_read_with_todays_under_its_old_hash(tmp_path):
+    (tmp_path / "configs").mkdir()
+    old = {"backbone": {"spec": "tiny-random"}, "grpo": {"kl": 0.5}, "run": {"batch_windows": 7}}
+    (tmp_path / "configs" / "0123456789abcdef.json").write_text(json.dumps(old))
+
+    settings = read_configs(tmp_path)["0123456789abcdef"]
+    assert settings["backbone"]["name_or_path"] == "tiny-random"
+    assert settings["grpo"]["kl_coefficient"] == 0.5
+    assert settings["run"]["batch_size"] == 7
+
+
+def test_the_committed_configurations_are_those_of_the_committed_rows():
+    hashes = set(read_configs(REPO / "results"))
+    rows = (REPO / "results" / "compevo-electricity.csv").read_text(encoding="utf-8")
+    assert hashes and all(config_hash in rows for config_hash in hashes)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("{", DataError, "cannot be read as JSON"),
+        ("[1]", DataError, "holds a list"),
+        ('{"run": {"speed": 1}}', ConfigError, "speed"),
+    ],
+)
+def test_a_torn_or_unknown_configuration_is_refused(tmp_path, text, error, message):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "a.json").write_text(text)
+    with pytest.raises(error, match=message):
+        read_configs(tmp_path)
