@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.news import dedupe
+from compevo_core.data.news import deduplicate_articles
 from compevo_pipeline.sources import exchange, weather
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
@@ -108,4 +108,4 @@ def _n2f_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
     """News of the tables and of the test prompts; the benchmark's validation prompts repeat the tables."""
     tables = [n2f_news.parse(raw) for raw in raws if raw.source == n2f_news.SOURCE]
     prompts = [n2f.parse_prompt_articles(raw) for raw in raws if n2f.is_test_file(raw)]
-    return dedupe(pl.concat([*tables, *prompts]))
+    return deduplicate_articles(pl.concat([*tables, *prompts]))

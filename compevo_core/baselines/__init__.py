@@ -6,12 +6,12 @@ What belongs here: the table of names. What does not: any model, or scoring (``c
 from pathlib import Path
 from typing import Any
 
-from compevo_core.baselines.base import Baseline, Forecaster, read_kind
+from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.persistence import Persistence
 from compevo_core.baselines.published import PublishedForecast
 from compevo_core.baselines.ridge import CalendarRidge
-from compevo_core.baselines.weekly import WeeklyPersistence, has_a_week
+from compevo_core.baselines.weekly import WeeklyPersistence, has_full_week
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
@@ -37,14 +37,14 @@ def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
 
 def load_baseline(folder: Path) -> Baseline:
     """Load whichever baseline a folder holds."""
-    loaded: Baseline = _kind(read_kind(folder)["baseline"]).load(folder)
+    loaded: Baseline = _kind(read_baseline_file(folder)["baseline"]).load(folder)
     return loaded
 
 
-def applicable(name: str, windows: WindowSet) -> bool:
+def is_applicable(name: str, windows: WindowSet) -> bool:
     """Whether a baseline can answer every window: a week of input for weekly, a forecast for published."""
     if name == WeeklyPersistence.name:
-        return all(has_a_week(view) for view in windows.views())
+        return all(has_full_week(view) for view in windows.views())
     if name == PublishedForecast.name:
         return all(view.published is not None for view in windows.views())
     return True

@@ -52,7 +52,7 @@ class Baseline(Forecaster, Protocol):
         ...
 
 
-def refuse_unseen_splits(windows: WindowSet, who: str) -> None:
+def refuse_held_out_splits(windows: WindowSet, who: str) -> None:
     """Refuse windows a fit must not see.
 
     Raises:
@@ -69,12 +69,12 @@ def refuse_unseen_splits(windows: WindowSet, who: str) -> None:
         )
 
 
-def seasonal_base(view: WindowView) -> FloatArray:
+def repeat_last_season(view: WindowView) -> FloatArray:
     """The last season of the input, repeated over the horizon (48,): yesterday, or the last value on daily grids."""
-    return repeat_last(view.x, view.season_steps)
+    return repeat_last_values(view.x, view.season_steps)
 
 
-def repeat_last(x: FloatArray, steps: int) -> FloatArray:
+def repeat_last_values(x: FloatArray, steps: int) -> FloatArray:
     """The last ``steps`` values of ``x`` repeated to 48."""
     return np.tile(x[-steps:], -(-HORIZON // steps))[:HORIZON]
 
@@ -84,7 +84,7 @@ def stack(rows: Sequence[FloatArray]) -> FloatArray:
     return np.stack(rows) if rows else np.empty((0, HORIZON))
 
 
-def write_kind(folder: Path, name: str, **facts: Any) -> None:
+def write_baseline_file(folder: Path, name: str, **facts: Any) -> None:
     """Write which baseline a folder holds; called last."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / KIND_FILE).write_text(
@@ -92,7 +92,7 @@ def write_kind(folder: Path, name: str, **facts: Any) -> None:
     )
 
 
-def read_kind(folder: Path, name: str | None = None) -> dict[str, Any]:
+def read_baseline_file(folder: Path, name: str | None = None) -> dict[str, Any]:
     """Facts of a saved baseline.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.baselines.base import seasonal_base, stack
+from compevo_core.baselines.base import repeat_last_season, stack
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.scaling import Scaler
@@ -94,14 +94,14 @@ class FeatureSpace:
     def targets(self, windows: Sequence[Window]) -> FloatArray:
         """Scaled change of the truth from the last season (N, 48), NaN where masked."""
         return stack(
-            [(w.y - seasonal_base(w.view)) / self.scaler.std[w.view.entity] for w in windows]
+            [(w.y - repeat_last_season(w.view)) / self.scaler.std[w.view.entity] for w in windows]
         )
 
     def to_physical(self, views: Sequence[WindowView], change_NH: FloatArray) -> FloatArray:
         """Forecasts (N, 48) in each view's unit from scaled changes."""
         return stack(
             [
-                seasonal_base(v) + self.scaler.std[v.entity] * row
+                repeat_last_season(v) + self.scaler.std[v.entity] * row
                 for v, row in zip(views, change_NH, strict=True)
             ]
         )

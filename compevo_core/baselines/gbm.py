@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import lightgbm as lgb
 import numpy as np
 
-from compevo_core.baselines.base import read_kind, refuse_unseen_splits, write_kind
+from compevo_core.baselines.base import read_baseline_file, refuse_held_out_splits, write_baseline_file
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
@@ -59,7 +59,7 @@ class BoostedTrees:
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit on all unmasked targets of the windows; ``seed`` draws rows and columns."""
-        refuse_unseen_splits(train, cls.name)
+        refuse_held_out_splits(train, cls.name)
         space = FeatureSpace.fit(train)
         target = space.targets(train).reshape(-1)
         known = np.isfinite(target)
@@ -96,12 +96,12 @@ class BoostedTrees:
             "space": self._space.to_dict(),
             "models": [MODEL_FILES[kind] for kind in self._boosters],
         }
-        write_kind(folder, self.name, **facts)
+        write_baseline_file(folder, self.name, **facts)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        facts = read_kind(folder, cls.name)
+        facts = read_baseline_file(folder, cls.name)
         kinds = {name: kind for kind, name in MODEL_FILES.items()}
         boosters = {
             kinds[name]: lgb.Booster(model_str=(folder / name).read_text())

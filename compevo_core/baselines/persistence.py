@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from compevo_core.baselines.base import (
-    read_kind,
-    refuse_unseen_splits,
-    seasonal_base,
+    read_baseline_file,
+    refuse_held_out_splits,
+    repeat_last_season,
     stack,
-    write_kind,
+    write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet, WindowView
@@ -26,19 +26,19 @@ class Persistence:
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Check the split; there is nothing to fit and ``seed`` is not used."""
-        refuse_unseen_splits(train, cls.name)
+        refuse_held_out_splits(train, cls.name)
         return cls()
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecasts (N, 48) in each view's unit."""
-        return stack([seasonal_base(view) for view in views])
+        return stack([repeat_last_season(view) for view in views])
 
     def save(self, folder: Path) -> None:
         """Write the name."""
-        write_kind(folder, self.name)
+        write_baseline_file(folder, self.name)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        read_kind(folder, cls.name)
+        read_baseline_file(folder, cls.name)
         return cls()

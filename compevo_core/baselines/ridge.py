@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.base import read_kind, refuse_unseen_splits, write_kind
+from compevo_core.baselines.base import read_baseline_file, refuse_held_out_splits, write_baseline_file
 from compevo_core.baselines.features import FeatureSpace, calendar_matrix
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
@@ -73,7 +73,7 @@ class CalendarRidge:
             LeakageError: a window is of the test or inference split.
             DataError: a step of the horizon is known in too few windows.
         """
-        refuse_unseen_splits(train, cls.name)
+        refuse_held_out_splits(train, cls.name)
         space = FeatureSpace.fit(train)
         kinds = (True, False) if space.covariates else (False,)
         return cls(space, [_fit_map(space, train, kind) for kind in kinds])
@@ -104,12 +104,12 @@ class CalendarRidge:
         }
         save_file(tensors, folder / TENSORS_FILE)
         penalties = {str(kind): one.penalty for kind, one in self._maps.items()}
-        write_kind(folder, self.name, space=self._space.to_dict(), penalties=penalties)
+        write_baseline_file(folder, self.name, space=self._space.to_dict(), penalties=penalties)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        facts = read_kind(folder, cls.name)
+        facts = read_baseline_file(folder, cls.name)
         tensors = load_file(folder / TENSORS_FILE)
         maps = [
             LinearMap(

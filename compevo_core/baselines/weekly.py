@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from compevo_core.baselines.base import (
-    read_kind,
-    refuse_unseen_splits,
-    repeat_last,
+    read_baseline_file,
+    refuse_held_out_splits,
+    repeat_last_values,
     stack,
-    write_kind,
+    write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import LOOKBACK, WindowSet, WindowView
@@ -22,7 +22,7 @@ from compevo_core.errors import DataError
 WEEK_MINUTES = 7 * 24 * 60
 
 
-def has_a_week(view: WindowView) -> bool:
+def has_full_week(view: WindowView) -> bool:
     """Whether 48 inputs cover seven days."""
     return LOOKBACK * view.step_minutes >= WEEK_MINUTES
 
@@ -35,7 +35,7 @@ class WeeklyPersistence:
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Check the split; there is nothing to fit and ``seed`` is not used."""
-        refuse_unseen_splits(train, cls.name)
+        refuse_held_out_splits(train, cls.name)
         return cls()
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -44,20 +44,20 @@ class WeeklyPersistence:
         Raises:
             DataError: the lookback of a view is shorter than a week.
         """
-        short = [view for view in views if not has_a_week(view)]
+        short = [view for view in views if not has_full_week(view)]
         if short:
             raise DataError(
                 f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
                 f"{short[0].step_minutes} min: leave this baseline out of its table"
             )
-        return stack([repeat_last(view.x, WEEK_MINUTES // view.step_minutes) for view in views])
+        return stack([repeat_last_values(view.x, WEEK_MINUTES // view.step_minutes) for view in views])
 
     def save(self, folder: Path) -> None:
         """Write the name."""
-        write_kind(folder, self.name)
+        write_baseline_file(folder, self.name)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
-        read_kind(folder, cls.name)
+        read_baseline_file(folder, cls.name)
         return cls()

@@ -1,37 +1,49 @@
-"""Cuts windows out of series, covariates, articles and published forecasts (design 3).
+"""Building the windows of a data set out of series, covariates, articles and published forecasts.
 
-What belongs here: ``build_windows``, which joins the numbers (``cutting``), the split plan (``splits``) and what was
-known at each origin (``context``). The objects are in ``windowset`` and are named here for convenience.
+What belongs here: ``build_windows``, which joins the numbers (``data.cutting``), the split plan
+(``data.splits``) and what was known at each origin (``data.context``), and the manifest of what was
+left out. What does not: any of these steps, the window objects (``data.window``).
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import polars as pl
 
-from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import Context, Names, NewsCutoff
-from compevo_core.data.cutting import Dropped, Grid, cut, origin_positions, to_grid
-from compevo_core.data.datasets import DATASETS, DatasetSpec
-from compevo_core.data.published_windows import benchmark_windows
+from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
+from compevo_core.data.cutting import (
+    DroppedOrigins,
+    GriddedSeries,
+    WindowValues,
+    cut_window,
+    find_origins,
+    grid_series,
+)
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.files import hash_text
+from compevo_core.data.published_windows import build_benchmark_windows
 from compevo_core.data.series import is_synthetic
-from compevo_core.data.splits import Boundaries, Span, chronological, dated, fold_numbers
-from compevo_core.data.window import HORIZON, LOOKBACK, SPLITS, Window, WindowSet, WindowView
+from compevo_core.data.splits import (
+    Boundaries,
+    Span,
+    assign_folds,
+    resolve_spans,
+    split_chronologically,
+)
+from compevo_core.data.window import HORIZON, Window, WindowSet
 from compevo_core.errors import DataError
 
-__all__ = ["DATASETS", "HORIZON", "LOOKBACK", "SPLITS", "Calendar", "DatasetSpec", "Window", "WindowSet", "WindowView",
-           "build_windows"]  # fmt: skip
+_LISTED_SERIES = 8  # how many given series an error message names
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlannedSeries:
     """A series with the split plan that holds for it."""
 
-    grid: Grid
+    series: GriddedSeries
     entity: str
     boundaries: Boundaries
     spans: tuple[Span, ...]
@@ -49,120 +61,169 @@ def build_windows(
 ) -> WindowSet:
     """Cut all windows of a data set.
 
-    Frames follow SERIES_SCHEMA, COVARIATE_SCHEMA, ARTICLE_SCHEMA, PUBLISHED_SCHEMA and BENCHMARK_SCHEMA. With
-    ``news_cutoff="horizon-end"`` candidates reach to the end of the horizon, as in published prompts, and every
-    window says ``leaky``. The manifest counts what was dropped, filled, masked and left unused.
+    Args:
+        spec: the declaration of the data set.
+        series: follows ``SERIES_SCHEMA``.
+        covariates: follows ``COVARIATE_SCHEMA``.
+        articles: follows ``ARTICLE_SCHEMA``.
+        published: follows ``PUBLISHED_SCHEMA``.
+        benchmark: follows ``BENCHMARK_SCHEMA``; becomes a subset of the test split.
+        news_cutoff: with "horizon-end" candidates reach to the end of the horizon, as in published
+            prompts, and every window says ``leaky``.
+
+    Returns:
+        The windows; their manifest counts what was dropped, filled, masked and left unused.
 
     Raises:
         DataError: no series of the data set is in the frame, or a frame breaks its contract.
     """
-    mine, unused = _series_of(spec, series)
-    context = Context(spec, covariates, articles, published, news_cutoff)
-    dropped = Dropped()
-    planned = [_plan(spec, frame, entity) for entity, frame in mine]
-    cuts = [found for one in planned for found in _cuts(spec, one, dropped)]
-    numbers = fold_numbers([origin for names, origin, *_ in cuts if names.split == "train"])
+    chosen, unused = _select_series(spec, series)
+    planned = [_plan_series(spec, frame, entity) for entity, frame in chosen]
+    context = ContextBuilder(spec, covariates, articles, published, news_cutoff)
+
+    dropped = DroppedOrigins()
+    cuts = [cut for plan in planned for cut in _cut_series(spec, plan, dropped)]
+
+    # Folds divide the time of all train series together, so they need every origin first.
+    folds = assign_folds([values.origin_utc for labels, values in cuts if labels.split == "train"])
+
     windows = []
-    for names, origin, x, y, n_filled in cuts:
-        if names.split == "train":
-            names = Names(**{**asdict(names), "fold": numbers[origin]})
-        windows.append(Window(view=context.view(names, origin, x, n_filled), y=y))
+    for labels, values in cuts:
+        if labels.split == "train":
+            labels = replace(labels, fold=folds[values.origin_utc])
+        view = context.build_view(labels, values.origin_utc, values.x, values.n_filled)
+        windows.append(Window(view=view, y=values.y))
+
     if benchmark is not None:
-        windows.extend(benchmark_windows(spec, benchmark, context))
+        windows.extend(build_benchmark_windows(spec, benchmark, context))
+
     manifest = {
-        "spec": json.loads(json.dumps(asdict(spec), default=str)),
-        "spec_hash": hashlib.sha256(
-            json.dumps(asdict(spec), default=str, sort_keys=True).encode()
-        ).hexdigest(),
-        "series": {
-            p.grid.series_id: {"first_utc": str(p.grid.first_utc)} | p.grid.gaps.as_dict()
-            for p in planned
-        },
+        **_describe_spec(spec),
+        **_describe_series([frame for _, frame in chosen], planned),
+        **_count_context(windows),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.counts.items())),
-        "sources": sorted(
-            {s.split("/")[0] for _, frame in mine for s in frame["source"].unique().to_list()}
-        ),
-        "synthetic": any(is_synthetic(frame) for _, frame in mine),
         "articles": 0 if articles is None else articles.height,
         "news_cutoff": news_cutoff,
     }
-    return WindowSet(windows, dataset=spec.name, manifest=manifest | _coverage(windows))
+    return WindowSet(windows, dataset=spec.name, manifest=manifest)
 
 
-def _series_of(
+def _select_series(
     spec: DatasetSpec, series: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
+    """Return (entity, series) of every series to cut, and the ids of the others."""
     frame = series.filter(pl.col("variable") == spec.variable)
+    market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
     if spec.first_day is not None:
-        frame = frame.filter((pl.col("start_utc") + spec.market_offset).dt.date() >= spec.first_day)
+        frame = frame.filter(market_day >= spec.first_day)
     if spec.last_day is not None:
-        frame = frame.filter((pl.col("start_utc") + spec.market_offset).dt.date() <= spec.last_day)
+        frame = frame.filter(market_day <= spec.last_day)
     by_id = {
         str(key[0]): part for key, part in frame.partition_by("series_id", as_dict=True).items()
     }
+
     chosen: list[tuple[str, str]] = []
-    taken: set[str] = set()
+    covered: set[str] = set()
     for pattern, name in spec.series:
-        matched = [
-            (name or str(m.group(1)), sid) for sid in sorted(by_id) if (m := re.match(pattern, sid))
+        matches = [
+            (name or str(match.group(1)), series_id)
+            for series_id in sorted(by_id)
+            if (match := re.match(pattern, series_id))
         ]
-        chosen += [(entity, sid) for entity, sid in matched if spec.spans or entity not in taken]
-        taken |= {entity for entity, _ in matched}
+        # Without dated spans two sources of one entity would give the same windows twice.
+        chosen += [pair for pair in matches if spec.spans or pair[0] not in covered]
+        covered |= {entity for entity, _ in matches}
+
     if not chosen:
+        given = sorted(series["series_id"].unique().to_list())[:_LISTED_SERIES]
         raise DataError(
             f"{spec.name}: no series with variable {spec.variable!r} matches "
-            f"{' or '.join(p for p, _ in spec.series)} in {spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
-            f"(given: {', '.join(sorted(series['series_id'].unique().to_list())[:8]) or 'none'}); read its source first"
+            f"{' or '.join(pattern for pattern, _ in spec.series)} in "
+            f"{spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
+            f"(given: {', '.join(given) or 'none'}); read its source first"
         )
-    used = {sid for _, sid in chosen}
-    return [(entity, by_id[sid]) for entity, sid in chosen], sorted(set(by_id) - used)
+
+    used = {series_id for _, series_id in chosen}
+    return [(entity, by_id[series_id]) for entity, series_id in chosen], sorted(set(by_id) - used)
 
 
-def _plan(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _Planned:
-    grid = to_grid(frame, spec.step, spec.max_fill_steps)
+def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _PlannedSeries:
+    series = grid_series(frame, spec.step, spec.max_fill_steps)
+
     if not spec.spans:
-        return _Planned(
-            grid, entity, chronological(grid.first_utc, len(grid), spec.step, spec.fractions), ()
-        )
-    limits = dated(spec.spans, spec.step, spec.market_offset)
-    here = tuple(s for s in spec.spans if re.match(s.series_pattern, grid.series_id))
-    return _Planned(grid, entity, Boundaries(spans={s.split: limits[s] for s in here}), here)
+        boundaries = split_chronologically(series.first_utc, len(series), spec.step, spec.fractions)
+        return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
+
+    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+    spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
+    boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
+    return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
 
 
-def _cuts(
-    spec: DatasetSpec, plan: _Planned, dropped: Dropped
-) -> Iterator[tuple[Names, Any, Any, Any, int]]:
-    grid = plan.grid
-    for position in origin_positions(
-        grid, spec.stride_steps, spec.market_offset if spec.align_to_market_day else None
-    ):
-        origin = grid.first_utc + position * grid.step
-        split = plan.boundaries.split_of(origin, origin + HORIZON * grid.step)
+def _cut_series(
+    spec: DatasetSpec, plan: _PlannedSeries, dropped: DroppedOrigins
+) -> Iterator[tuple[WindowLabels, WindowValues]]:
+    series = plan.series
+    aligned_offset = spec.market_offset if spec.align_to_market_day else None
+
+    for position in find_origins(series, spec.stride_steps, aligned_offset):
+        origin = series.first_utc + position * series.step
+        split = plan.boundaries.find_split(origin, origin + HORIZON * series.step)
         if split is None:
             dropped.add("outside the split plan or in an embargo")
             continue
-        found = cut(grid, position, spec.max_filled_inputs, dropped)
-        if found is None:
+
+        values = cut_window(series, position, spec.max_filled_inputs, dropped)
+        if values is None:
             continue
+
         day = (origin + spec.market_offset).date()
         subsets = tuple(
-            d.name for s in plan.spans if s.split == split for d in s.subsets if d.holds(day)
+            subset.name
+            for span in plan.spans
+            if span.split == split
+            for subset in span.subsets
+            if subset.contains(day)
         )
-        names = Names(
-            series_id=grid.series_id,
+        labels = WindowLabels(
+            series_id=series.series_id,
             entity=plan.entity,
-            variable=grid.variable,
-            unit=grid.unit,
+            variable=series.variable,
+            unit=series.unit,
             split=split,
             subsets=subsets,
         )
-        yield names, origin, found.x, found.y, found.n_filled
+        yield labels, values
 
 
-def _coverage(windows: list[Window]) -> dict[str, int]:
+def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
+    # JSON and back, so that a manifest in memory equals the one that is read from its file.
+    text = json.dumps(asdict(spec), default=str)
+    sorted_text = json.dumps(asdict(spec), default=str, sort_keys=True)
+    return {"spec": json.loads(text), "spec_hash": hash_text(sorted_text)}
+
+
+def _describe_series(
+    frames: Sequence[pl.DataFrame], planned: Sequence[_PlannedSeries]
+) -> dict[str, Any]:
+    sources = {source for frame in frames for source in frame["source"].unique().to_list()}
     return {
-        "n_without_covariates": sum(not w.view.covariates for w in windows),
-        "n_with_published": sum(w.view.published is not None for w in windows),
-        "n_without_candidates": sum(not w.view.candidate_ids for w in windows),
+        "series": {
+            plan.series.series_id: {
+                "first_utc": str(plan.series.first_utc),
+                **plan.series.gaps.as_dict(),
+            }
+            for plan in planned
+        },
+        "sources": sorted({source.split("/")[0] for source in sources}),
+        "synthetic": any(is_synthetic(frame) for frame in frames),
+    }
+
+
+def _count_context(windows: Sequence[Window]) -> dict[str, int]:
+    return {
+        "n_without_covariates": sum(not window.view.covariates for window in windows),
+        "n_with_published": sum(window.view.published is not None for window in windows),
+        "n_without_candidates": sum(not window.view.candidate_ids for window in windows),
     }

@@ -1,8 +1,10 @@
-"""What the calendar says of a window, all of it known before the origin (design 3).
+"""What the calendar says of a window, all of it known before the origin.
 
-What belongs here: local weekday and public holidays of the first target day and of the day before it.
-What does not: learned seasonality, prompts. Regions keep local time for people (daylight saving included), though
-the electricity market's clock does not change.
+What belongs here: local weekday and public holidays of the first target day and of the day before
+it. What does not: learned seasonality, prompts.
+
+Regions keep local time, with daylight saving, although the clock of the electricity market does
+not change: demand follows people, not the market.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,7 +22,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where people of a series live: time zone and the public holidays they keep ("" where none apply)."""
+    """Time zone and public holidays of the people of a series ("" where none apply)."""
 
     timezone: str
     country: str = ""
@@ -31,7 +33,7 @@ class Place:
 class Calendar:
     """Local facts of the target day (the day of the first target steps) and of the day before.
 
-    Weekdays count from Monday = 0; a holiday is its English name or ""; ``day_of_year`` starts at 1.
+    Weekdays count from Monday = 0 and days of the year from 1. A holiday is its English name or "".
     """
 
     target_date: date
@@ -44,26 +46,26 @@ class Calendar:
 
     @property
     def target_weekday_name(self) -> str:
-        """English name of the target day's weekday."""
+        """Return the English name of the target day's weekday."""
         return _WEEKDAYS[self.target_weekday]
 
     @property
     def previous_weekday_name(self) -> str:
-        """English name of the weekday before the target day."""
+        """Return the English name of the weekday before the target day."""
         return _WEEKDAYS[self.previous_weekday]
 
     @property
     def target_is_day_off(self) -> bool:
-        """Weekend or public holiday."""
+        """Return whether the target day is a weekend day or a public holiday."""
         return self.target_weekday >= 5 or bool(self.target_holiday)
 
     @property
     def previous_is_day_off(self) -> bool:
-        """Whether the day before the target day is a weekend day or a public holiday."""
+        """Return whether the day before is a weekend day or a public holiday."""
         return self.previous_weekday >= 5 or bool(self.previous_holiday)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; :meth:`from_dict` reads it back."""
+        """Return JSON-ready values that :meth:`from_dict` reads back."""
         return asdict(self) | {"target_date": self.target_date.isoformat()}
 
     @classmethod
@@ -72,39 +74,48 @@ class Calendar:
         return cls(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
 
 
+# Building a year of holidays takes milliseconds and every window asks for two days.
 @lru_cache(maxsize=256)
 def _holidays(country: str, subdivision: str, year: int) -> holidays.HolidayBase:
     try:
         return holidays.country_holidays(country, subdiv=subdivision or None, years=year)
     except NotImplementedError as error:
-        raise DataError(f"no holiday calendar for {country!r} {subdivision!r}: {error}") from error
+        raise DataError(
+            f"no holiday calendar for {country!r} {subdivision!r}: {error}; "
+            "correct the place of the data set"
+        ) from error
 
 
-def holiday_name(day: date, place: Place) -> str:
-    """English name of the public holiday on ``day``, or ""."""
+def find_holiday(day: date, place: Place) -> str:
+    """Return the English name of the public holiday on ``day``, or ""."""
     if not place.country:
         return ""
+
     return str(_holidays(place.country, place.subdivision, day.year).get(day) or "")
 
 
-def calendar_for(
+def build_calendar(
     origin_utc: datetime, place: Place, day_length: timedelta = timedelta(days=1)
 ) -> Calendar:
-    """Calendar of the window whose first target interval starts at ``origin_utc``.
+    """Return the calendar of the window whose first target interval starts at ``origin_utc``.
 
-    The target day is the local date in the middle of the first ``day_length`` of the horizon, so that a market day
-    which starts at 23:30 or 01:00 local time is still called by the date it covers.
+    Raises:
+        DataError: the origin has no time zone, or the place has no holiday calendar.
     """
     if origin_utc.tzinfo is None:
         raise DataError(f"origin {origin_utc} has no time zone; give an aware UTC datetime")
+
+    # A market day can start at 23:30 or 01:00 local time. The local date in the middle of the first
+    # day of the horizon is the date it covers in either case.
     target = (origin_utc + day_length / 2).astimezone(ZoneInfo(place.timezone)).date()
-    before = target - timedelta(days=1)
+    previous = target - timedelta(days=1)
+
     return Calendar(
         target_date=target,
         target_weekday=target.weekday(),
-        target_holiday=holiday_name(target, place),
-        previous_weekday=before.weekday(),
-        previous_holiday=holiday_name(before, place),
+        target_holiday=find_holiday(target, place),
+        previous_weekday=previous.weekday(),
+        previous_holiday=find_holiday(previous, place),
         day_of_year=target.timetuple().tm_yday,
         timezone=place.timezone,
     )

@@ -1,7 +1,9 @@
-"""The four data sets: grid, series, places, split plan and news rule (design 3).
+"""The four data sets: grid, series, places, split plan and news rule.
 
-What belongs here: declarations. What does not: code that reads or cuts data. Changing a value here changes the
-manifest hash of the windows, and so the identity of every result row.
+What belongs here: declarations. What does not: code that reads or cuts data.
+
+Changing a value here changes the manifest hash of the windows, and so the identity of every result
+row.
 """
 
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.splits import DaySubset, Span
 from compevo_core.errors import ConfigError
 
-_NEM_OFFSET = timedelta(hours=10)
+_NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _UTC_OFFSET = timedelta(0)
 
 
@@ -20,10 +22,9 @@ _UTC_OFFSET = timedelta(0)
 class DatasetSpec:
     """How windows of one data set are cut.
 
-    ``series`` maps a pattern of ``series_id`` (one group: the entity) to an entity name ("" takes the group). Where
-    several patterns give one entity and no dated spans apply, the first pattern with data wins; the others are
-    listed in the manifest as unused. ``market_offset`` is the fixed clock that starts target days. ``mape_threshold``
-    is in the series' unit: smaller truths are left out of MAPE and counted.
+    ``series`` maps a pattern of ``series_id`` to an entity name; "" takes the pattern's one group.
+    Where several patterns give one entity and no dated spans apply, the first pattern with data is
+    used and the manifest lists the others as unused.
     """
 
     name: str
@@ -33,19 +34,19 @@ class DatasetSpec:
     series: tuple[tuple[str, str], ...]
     places: Mapping[str, Place]
     default_place: Place
-    market_offset: timedelta = _UTC_OFFSET
+    market_offset: timedelta = _UTC_OFFSET  # the fixed clock that starts target days
     align_to_market_day: bool = False
     spans: tuple[Span, ...] = ()
-    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # used where no spans are given
     first_day: date | None = None
     last_day: date | None = None
-    max_fill_steps: int = 0
-    max_filled_inputs: int = 0
-    covariate_days: int = 2
+    max_fill_steps: int = 0  # longest gap that an input may bridge
+    max_filled_inputs: int = 0  # most filled steps of the 48 inputs
+    covariate_days: int = 2  # largest lag
     news_lookback: timedelta = timedelta(days=7)
-    news_limit: int = 64
+    news_limit: int = 64  # most candidates of a window
     keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    mape_threshold: float = 0.0
+    mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
 
     def __post_init__(self) -> None:
         """Check bounds before any work starts."""
@@ -58,21 +59,21 @@ class DatasetSpec:
                 f"{self.name}: fractions {self.fractions} must be positive and add up to 1"
             )
 
-    def place(self, entity: str) -> Place:
-        """Where an entity's people live."""
+    def find_place(self, entity: str) -> Place:
+        """Return where the people of an entity live."""
         return self.places.get(entity, self.default_place)
 
 
-def _region(timezone: str, subdivision: str) -> Place:
+def _australian_place(timezone: str, subdivision: str) -> Place:
     return Place(timezone=timezone, country="AU", subdivision=subdivision)
 
 
 NEM_PLACES: dict[str, Place] = {
-    "NSW1": _region("Australia/Sydney", "NSW"),
-    "QLD1": _region("Australia/Brisbane", "QLD"),
-    "SA1": _region("Australia/Adelaide", "SA"),
-    "TAS1": _region("Australia/Hobart", "TAS"),
-    "VIC1": _region("Australia/Melbourne", "VIC"),
+    "NSW1": _australian_place("Australia/Sydney", "NSW"),
+    "QLD1": _australian_place("Australia/Brisbane", "QLD"),
+    "SA1": _australian_place("Australia/Adelaide", "SA"),
+    "TAS1": _australian_place("Australia/Hobart", "TAS"),
+    "VIC1": _australian_place("Australia/Melbourne", "VIC"),
 }
 
 ELECTRICITY = DatasetSpec(
@@ -86,6 +87,8 @@ ELECTRICITY = DatasetSpec(
     market_offset=_NEM_OFFSET,
     align_to_market_day=True,
     spans=(
+        # AEMO's three measures of demand are three series. Each split is cut from one of them, so
+        # no window joins two.
         Span(
             split="train",
             series_pattern=r"^AEMO/HISTDEMAND/",
@@ -122,7 +125,7 @@ ELECTRICITY = DatasetSpec(
     ),
     max_fill_steps=12,
     max_filled_inputs=12,
-    mape_threshold=1.0,
+    mape_threshold=1.0,  # demand of South Australia crosses zero
 )
 
 EXCHANGE = DatasetSpec(
@@ -130,11 +133,13 @@ EXCHANGE = DatasetSpec(
     variable="rate_usd_per_aud",
     step=timedelta(days=1),
     stride_steps=1,
+    # The benchmark's own rate first, so that results compare with published ones.
     series=((r"^N2F/(AUD)$", ""), (r"^ECB/(AUD)$", "")),
     places={},
     default_place=Place(timezone="Australia/Sydney", country="AU", subdivision="NSW"),
     first_day=date(2019, 1, 1),
     last_day=date(2022, 12, 30),
+    # Weekends and holidays have no quoted rate, so up to half of an input may be carried over.
     max_fill_steps=6,
     max_filled_inputs=24,
     mape_threshold=1e-6,

@@ -1,67 +1,69 @@
 """The news pool a model reads: articles with one embedding each, in a folder that can be checked.
 
-What belongs here: the in-memory pool and its folder format. What does not: how embeddings are made or stored in
-the database. Legend: N articles, D embedding size.
+What belongs here: the in-memory pool and its folder format. What does not: how embeddings are
+computed (``lm.encoder``) or stored in the database (the pipeline).
+
+Shapes: N articles, D embedding size.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from safetensors.numpy import load_file, save_file
 
+from compevo_core.data.files import hash_file, write_atomically, write_json
 from compevo_core.errors import DataError
 
 ARTICLES_FILE = "news.parquet"
 EMBEDDINGS_FILE = "embeddings.safetensors"
 MANIFEST_FILE = "manifest.json"
-_NORM_TOLERANCE = 1e-3
+
+_NORM_TOLERANCE = 1e-3  # float32 rounding of a few thousand dimensions stays far below it
 
 
 class NewsPool:
-    """Articles (ARTICLE_SCHEMA, unique ids) and their L2-normalised embeddings (N, D) in the same order."""
+    """Articles (``ARTICLE_SCHEMA``, unique ids) and their L2-normalised embeddings (N, D)."""
 
     def __init__(
         self, articles: pl.DataFrame, embeddings: npt.NDArray[np.float32], encoder_name: str
     ) -> None:
-        """Check that rows and embeddings belong together.
+        """Check that rows and embeddings belong together; both are in the same order.
 
         Raises:
             DataError: lengths differ, an id comes twice, or an embedding is not of unit length.
         """
         if embeddings.ndim != 2 or embeddings.shape[0] != articles.height:
             raise DataError(
-                f"{articles.height} articles but embeddings of shape {embeddings.shape}; encode every article once"
+                f"{articles.height} articles but embeddings of shape {embeddings.shape}; "
+                "encode every article once"
             )
         if articles["article_id"].is_duplicated().any():
-            raise DataError("the news pool was given an article id twice; run news.dedupe first")
-        norms = np.linalg.norm(embeddings, axis=1)
-        if articles.height and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):
             raise DataError(
-                f"embedding {int(np.argmax(np.abs(norms - 1)))} has length {norms[np.argmax(np.abs(norms - 1))]:.4f}; "
-                "normalise embeddings to length one"
+                "the news pool was given an article id twice; run news.deduplicate_articles first"
             )
+        _refuse_other_lengths(embeddings)
+
         self.articles = articles
         self.embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
         self.encoder_name = encoder_name
-        self._row = {name: i for i, name in enumerate(articles["article_id"].to_list())}
+        self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
 
     def __len__(self) -> int:
-        """Number of articles."""
+        """Return the number of articles."""
         return self.articles.height
 
     def __contains__(self, article_id: object) -> bool:
-        """Whether the pool holds this article."""
+        """Return whether the pool holds this article."""
         return article_id in self._row
 
-    def rows(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Row numbers of the ids, in their order.
+    def find_rows(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the row numbers of the ids, in their order.
 
         Raises:
             DataError: an id is not in the pool.
@@ -70,55 +72,66 @@ class NewsPool:
         unknown = [name for name in wanted if name not in self._row]
         if unknown:
             raise DataError(
-                f"{len(unknown)} candidate article(s) are not in the news pool, first {unknown[0]}; "
-                "build the pool from the articles the windows were built with"
+                f"{len(unknown)} candidate article(s) are not in the news pool, first "
+                f"{unknown[0]}; build the pool from the articles the windows were built with"
             )
+
         return np.array([self._row[name] for name in wanted], dtype=np.int64)
 
-    def title(self, article_id: str) -> str:
-        """Title of an article ("" if it has none)."""
-        value = self.articles["title"][int(self.rows([article_id])[0])]
+    def get_title(self, article_id: str) -> str:
+        """Return the title of an article ("" if it has none)."""
+        value = self.articles["title"][int(self.find_rows([article_id])[0])]
         return str(value) if value is not None else ""
 
-    def date(self, article_id: str) -> datetime:
-        """When the article became available, UTC."""
-        value = self.articles["available_at"][int(self.rows([article_id])[0])]
-        assert isinstance(value, datetime)
-        return value
+    def get_date(self, article_id: str) -> datetime:
+        """Return when the article became available, UTC."""
+        row = int(self.find_rows([article_id])[0])
+        return cast(datetime, self.articles["available_at"][row])
 
     def write(self, folder: Path) -> None:
-        """Write ``news.parquet``, ``embeddings.safetensors`` and, last, ``manifest.json`` with their hashes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.articles.write_parquet(folder / ARTICLES_FILE)
-        save_file({"embeddings_ND": self.embeddings}, folder / EMBEDDINGS_FILE)
+        """Write ``news.parquet``, ``embeddings.safetensors`` and ``manifest.json``."""
+        write_atomically(folder / ARTICLES_FILE, self.articles.write_parquet)
+        tensors = {"embeddings_ND": self.embeddings}
+        write_atomically(folder / EMBEDDINGS_FILE, lambda part: save_file(tensors, part))
+
+        # The manifest is last: a folder that has one is complete.
         manifest = {
             "encoder": self.encoder_name,
             "articles": len(self),
             "dimensions": int(self.embeddings.shape[1]),
-            "sha256": {name: _sha256(folder / name) for name in (ARTICLES_FILE, EMBEDDINGS_FILE)},
+            "sha256": {name: hash_file(folder / name) for name in (ARTICLES_FILE, EMBEDDINGS_FILE)},
         }
-        (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+        write_json(folder / MANIFEST_FILE, manifest)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read a folder :meth:`write` made.
+        """Read a folder that :meth:`write` wrote.
 
         Raises:
             DataError: the folder has no manifest, or a file differs from it.
         """
         if not (folder / MANIFEST_FILE).exists():
             raise DataError(
-                f"no complete news pool in {folder} ({MANIFEST_FILE} is missing); build the news assets"
+                f"no complete news pool in {folder} ({MANIFEST_FILE} is missing); "
+                "build the news assets"
             )
-        manifest = json.loads((folder / MANIFEST_FILE).read_text())
+
+        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
         for name, expected in manifest["sha256"].items():
-            if _sha256(folder / name) != expected:
+            if hash_file(folder / name) != expected:
                 raise DataError(
                     f"{folder / name} differs from its manifest; build the news pool again"
                 )
+
         vectors = load_file(folder / EMBEDDINGS_FILE)["embeddings_ND"]
         return cls(pl.read_parquet(folder / ARTICLES_FILE), vectors, manifest["encoder"])
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _refuse_other_lengths(embeddings: npt.NDArray[np.float32]) -> None:
+    # The selection scores are cosine similarities, which are dot products of unit vectors alone.
+    norms = np.linalg.norm(embeddings, axis=1)
+    if len(norms) and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):
+        worst = int(np.argmax(np.abs(norms - 1)))
+        raise DataError(
+            f"embedding {worst} has length {norms[worst]:.4f}; normalise embeddings to length one"
+        )

@@ -1,34 +1,19 @@
-"""Per-entity scaling, fitted on the train split alone (design 4.7).
+"""Per-entity scaling, fitted on the train split alone.
 
-What belongs here: the scaler that makes agents, regions and data sets comparable.
-What does not: features, priors, metrics. Scores are computed in physical units first (style, rule 2).
+What belongs here: the scaler that makes agents, regions and data sets comparable. What does not:
+features (``baselines.features``), priors, metrics. Scores are computed in physical units first.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import Window
 from compevo_core.errors import DataError
-
-
-class _ViewLike(Protocol):
-    @property
-    def entity(self) -> str: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def x(self) -> FloatArray: ...
-
-
-class _WindowLike(Protocol):
-    @property
-    def view(self) -> Any: ...
-    @property
-    def y(self) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,45 +24,42 @@ class Scaler:
     std: dict[str, float]
 
     @classmethod
-    def fit(cls, windows: Iterable[_WindowLike]) -> Self:
+    def fit(cls, windows: Iterable[Window]) -> Self:
         """Fit on the known values (inputs and unmasked targets) of train windows.
 
         Raises:
             DataError: a window of another split is given, or an entity has no spread.
         """
-        values: dict[str, list[FloatArray]] = {}
-        for window in windows:
-            view: _ViewLike = window.view
-            if view.split != "train":
-                raise DataError(
-                    f"the scaler was given a window of split {view.split!r} ({view.entity}); "
-                    "fit it on WindowSet.split('train') only"
-                )
-            values.setdefault(view.entity, []).extend((view.x, window.y[np.isfinite(window.y)]))
+        values = _collect_values(windows)
         if not values:
             raise DataError("the scaler was given no windows; build the train split first")
-        mean, std = {}, {}
+
+        mean: dict[str, float] = {}
+        std: dict[str, float] = {}
         for entity in sorted(values):
             known = np.concatenate(values[entity])
-            mean[entity], std[entity] = float(known.mean()), float(known.std())
+            mean[entity] = float(known.mean())
+            std[entity] = float(known.std())
+
             if not std[entity] > 0:
                 raise DataError(
-                    f"all train values of entity {entity!r} are equal; it cannot be scaled: check its series"
+                    f"all train values of entity {entity!r} are equal; it cannot be scaled: "
+                    "check its series"
                 )
         return cls(mean=mean, std=std)
 
     def scale(self, x: FloatArray, entity: str) -> FloatArray:
-        """Values in units of the entity's train standard deviation, centred on its train mean."""
-        self._require(entity)
+        """Centre values on the entity's train mean, in units of its train standard deviation."""
+        self._refuse_unknown(entity)
         return (np.asarray(x, dtype=np.float64) - self.mean[entity]) / self.std[entity]
 
     def unscale(self, z: FloatArray, entity: str) -> FloatArray:
-        """Scaled values back in physical units."""
-        self._require(entity)
+        """Return scaled values in physical units."""
+        self._refuse_unknown(entity)
         return np.asarray(z, dtype=np.float64) * self.std[entity] + self.mean[entity]
 
     def to_json(self) -> str:
-        """Text that :meth:`from_json` reads back exactly."""
+        """Return text that :meth:`from_json` reads back exactly."""
         return json.dumps({"mean": self.mean, "std": self.std}, sort_keys=True)
 
     @classmethod
@@ -86,9 +68,23 @@ class Scaler:
         raw = json.loads(text)
         return cls(mean=dict(raw["mean"]), std=dict(raw["std"]))
 
-    def _require(self, entity: str) -> None:
+    def _refuse_unknown(self, entity: str) -> None:
         if entity not in self.std:
             raise DataError(
-                f"entity {entity!r} was not in the train split (known: {', '.join(sorted(self.std))}); "
-                "add its series to train or leave its windows out"
+                f"entity {entity!r} was not in the train split (known: "
+                f"{', '.join(sorted(self.std))}); add its series to train or leave its windows out"
             )
+
+
+def _collect_values(windows: Iterable[Window]) -> dict[str, list[FloatArray]]:
+    values: dict[str, list[FloatArray]] = {}
+    for window in windows:
+        view = window.view
+        # A scale fitted on later splits would tell every model the level of the test year.
+        if view.split != "train":
+            raise DataError(
+                f"the scaler was given a window of split {view.split!r} ({view.entity}); "
+                "fit it on WindowSet.split('train') only"
+            )
+        values.setdefault(view.entity, []).extend((view.x, window.y[np.isfinite(window.y)]))
+    return values

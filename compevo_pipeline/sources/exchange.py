@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.series import SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import (
     Clock,

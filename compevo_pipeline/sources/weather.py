@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.series import COVARIATE_SCHEMA
+from compevo_core.data.schemas import COVARIATE_SCHEMA
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.base import (
     Clock,

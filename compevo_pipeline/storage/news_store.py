@@ -21,7 +21,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from compevo_core.data.news import ARTICLE_SCHEMA, validate_articles
+from compevo_core.data.news import validate_articles
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_pipeline.storage.filelock import WAIT_SECONDS, StoreBusy, file_lock
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.series import SERIES_SCHEMA, validate_frame, validate_series
+from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
+from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import RawFile, check_member_path
 from compevo_pipeline.storage.filelock import file_lock

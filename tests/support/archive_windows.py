@@ -6,7 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.build import DATASETS, WindowSet, build_windows
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import DATASETS
+from compevo_core.data.window import WindowSet
 from compevo_pipeline.feeds import Kind, default_feeds
 from compevo_pipeline.sources.common.base import Mode
 

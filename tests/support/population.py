@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from compevo_core.config import RunConfig
-from compevo_core.data.calendar import Place, calendar_for
-from compevo_core.data.news import ARTICLE_SCHEMA
+from compevo_core.data.calendar import Place, build_calendar
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import Window, WindowSet, WindowView
 from compevo_core.lm.encoder import HashingEncoder
@@ -77,7 +77,7 @@ def windows(
                 step_minutes=30,
                 origin_utc=origin,
                 x=x,
-                calendar=calendar_for(origin, PLACE),
+                calendar=build_calendar(origin, PLACE),
                 covariates={"afternoon_temp_c": 25.0},
                 split=split,
                 candidate_ids=tuple(article_ids()) if news else (),

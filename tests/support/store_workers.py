@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from compevo_core.data.news import ARTICLE_SCHEMA, article_id
-from compevo_core.data.series import SERIES_SCHEMA
+from compevo_core.data.news import derive_article_id
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -40,7 +41,7 @@ def series(
 def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):
     rows = [
         {
-            "article_id": article_id(f"https://example.org/{n}"),
+            "article_id": derive_article_id(f"https://example.org/{n}"),
             "url": f"https://example.org/{n}",
             "title": title.format(n),
             "body": "",

@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from compevo_core.data.calendar import Place, calendar_for
+from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
-from compevo_core.data.news import ARTICLE_SCHEMA
-from compevo_core.data.series import (
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.schemas import (
     BENCHMARK_SCHEMA,
     COVARIATE_SCHEMA,
     PUBLISHED_SCHEMA,
@@ -165,7 +165,7 @@ def window(
         "step_minutes": 30,
         "origin_utc": at,
         "x": np.array(x) if x is not None else 1000 + rng.normal(0, 50, 48),
-        "calendar": calendar_for(at, SYDNEY),
+        "calendar": build_calendar(at, SYDNEY),
         "split": "train",
     }
     truth = np.array(y) if y is not None else 1000 + rng.normal(0, 50, 48)

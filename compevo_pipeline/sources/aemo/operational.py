@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.series import PUBLISHED_SCHEMA
+from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo.report import STAMP_FORMATS, read_report
 from compevo_pipeline.sources.common.base import (

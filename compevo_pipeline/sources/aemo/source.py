@@ -9,7 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.series import PUBLISHED_SCHEMA, SERIES_SCHEMA, validate_series
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA
+from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.sources.aemo import collected as aemo_collected
 from compevo_pipeline.sources.aemo import histdemand as aemo_histdemand

@@ -12,12 +12,12 @@ from datetime import datetime
 import polars as pl
 
 from compevo_core.data.news import (
-    ARTICLE_SCHEMA,
-    article_id,
-    availability,
-    dedupe,
+    derive_article_id,
+    availability_expr,
+    deduplicate_articles,
     validate_articles,
 )
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
 
@@ -71,7 +71,7 @@ def article_frame(records: Sequence[Record], raw: RawFile, fetched_at: datetime)
     """Build a valid article frame, each ``article_id`` once (the one available first)."""
     rows = [
         {
-            "article_id": article_id(record.url),
+            "article_id": derive_article_id(record.url),
             "url": record.url,
             "title": " ".join(record.title.split()),
             "body": " ".join(record.body.split()),
@@ -84,7 +84,7 @@ def article_frame(records: Sequence[Record], raw: RawFile, fetched_at: datetime)
         for record in records
     ]
     late = {
-        "available_at": availability(),
+        "available_at": availability_expr(),
         "fetched_at": pl.lit(fetched_at),
         "source": pl.lit(raw.label),
     }
@@ -103,7 +103,7 @@ def addressable(url: object) -> bool:
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return False
     try:
-        article_id(url)
+        derive_article_id(url)
     except ValueError:
         return False
     return True
@@ -145,4 +145,4 @@ def gather(
     if not frames:
         message = f"none of {total.files} news files held an article; this is a failure, not a day without news: try later"
         raise EmptyNewsAnswer(message)
-    return dedupe(pl.concat(frames)), total
+    return deduplicate_articles(pl.concat(frames)), total

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from compevo_core.data.series import SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.delimited import (

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import compevo_core.baselines.gbm as gbm
-from compevo_core.baselines import BASELINES, Baseline, applicable, fit_baseline, load_baseline
+from compevo_core.baselines import BASELINES, Baseline, fit_baseline, is_applicable, load_baseline
 from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
-from compevo_core.evaluation.leakage import folder_hashes
+from compevo_core.evaluation.leakage import hash_folder
 from tests.support.window_samples import (
     DAY,
     covariates,
@@ -57,7 +57,7 @@ def test_a_saved_baseline_forecasts_the_same_bits_after_loading(name, train, win
 def test_a_second_fit_writes_the_same_files(name, train, tmp_path):
     for folder in ("a", "b"):
         fit_baseline(name, train).save(tmp_path / folder)
-    assert folder_hashes(tmp_path / "a") == folder_hashes(tmp_path / "b")
+    assert hash_folder(tmp_path / "a") == hash_folder(tmp_path / "b")
 
 
 @pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
@@ -153,7 +153,7 @@ def test_weekly_persistence_needs_a_week_of_input():
     assert weekly.predict([daily.view])[0].tolist() == np.tile(x[-7:], 7)[:48].tolist()
     with pytest.raises(DataError, match="7 days of input"):
         weekly.predict([window(0).view])
-    assert not applicable("weekly", window_set())
+    assert not is_applicable("weekly", window_set())
 
 
 def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
@@ -162,8 +162,8 @@ def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
     assert forecaster.predict([have.view])[0].tolist() == list(range(48))
     with pytest.raises(DataError, match="1 of 2 windows have no published"):
         forecaster.predict([have.view, window(1).view])
-    assert not applicable("published", window_set())
-    assert applicable("published", WindowSet([have], dataset="electricity"))
+    assert not is_applicable("published", window_set())
+    assert is_applicable("published", WindowSet([have], dataset="electricity"))
 
 
 def test_unknown_names_and_torn_folders_are_refused(tmp_path):

@@ -10,10 +10,10 @@ from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
 from compevo_core.data.window import HORIZON, LOOKBACK
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
-    late_articles,
-    late_covariates,
-    late_published,
-    overlapping_targets,
+    find_overlapping_targets,
+    find_unavailable_articles,
+    find_unavailable_covariates,
+    find_unavailable_published,
 )
 from tests.support.window_samples import (
     DAY,
@@ -72,7 +72,7 @@ def test_the_four_splits_hold_their_own_measures_and_years():
         ("test", "TOTALDEMAND", 2021),
         ("inference", "OPERATIONAL_DEMAND", 2026),
     }
-    assert overlapping_targets(windows) == []
+    assert find_overlapping_targets(windows) == []
     assert windows.manifest["n_by_subset"]["inference-2026-100"] == 20
 
 
@@ -113,7 +113,7 @@ def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
     known = windows[0].view.covariates
     assert set(known) == {"afternoon_temp_k_lag1", "afternoon_temp_k_lag2", "max_temp_k_lag2"}
     assert known["afternoon_temp_k_lag1"] == 292.0
-    assert late_covariates(windows.views(), frame) == []
+    assert find_unavailable_covariates(windows.views(), frame) == []
 
 
 def test_a_covariate_out_exactly_at_the_origin_is_left_out():
@@ -130,7 +130,7 @@ def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_parti
     windows = build_windows(ELECTRICITY, train_series(4), None, None, frame)
     assert windows[0].view.published.tolist() == [900.0 + i for i in range(48)]
     assert windows[2].view.published is None
-    assert late_published(windows.views(), frame) == []
+    assert find_unavailable_published(windows.views(), frame) == []
     late = frame.with_columns(available_at=pl.col("start_utc"))
     assert build_windows(ELECTRICITY, train_series(4), None, None, late)[0].view.published is None
     partial = frame.filter(pl.col("start_utc") != nem(2019, 1, 2, 5))
@@ -147,7 +147,7 @@ def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
         0
     ].view
     assert (relaxed.candidate_ids, relaxed.leaky) == (("a2", "a1", "a0"), True)
-    assert len(late_articles([relaxed], frame)) == 2
+    assert len(find_unavailable_articles([relaxed], frame)) == 2
 
 
 def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origin():
@@ -177,7 +177,7 @@ def test_a_benchmark_record_of_the_train_years_or_of_another_length_is_refused(d
 def test_daily_windows_slide_by_a_day_and_keep_an_embargo():
     windows = build_windows(DATASETS["exchange"], rates())
     assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
-    assert overlapping_targets(windows) == []
+    assert find_overlapping_targets(windows) == []
     first_val = min(w.view.origin_utc for w in windows.split("val"))
     last_train = max(w.view.end_utc for w in windows.split("train"))
     assert first_val - last_train == HORIZON * DAY

@@ -14,13 +14,13 @@ from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
 from compevo_core.data.window import Window, WindowSet
 from compevo_core.evaluation.leakage import (
-    late_covariates,
-    late_published,
-    overlapping_targets,
-    shared_windows,
+    find_overlapping_targets,
+    find_shared_windows,
+    find_unavailable_covariates,
+    find_unavailable_published,
 )
 from compevo_core.evaluation.metrics import score
-from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast
+from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast_windows
 from compevo_pipeline.feeds import Kind
 from tests.support.archive_windows import electricity_frames, electricity_windows
 from tests.support.window_samples import nem
@@ -71,16 +71,18 @@ def test_all_electricity_windows_are_cut_in_ten_processor_seconds(archive_dir, w
 
 def test_no_split_overlaps_and_nothing_in_a_view_is_later_than_its_origin(archive_dir, windows):
     frames = electricity_frames(archive_dir)
-    assert overlapping_targets(windows) == []
-    assert shared_windows(windows.split("train"), windows.split("test")) == []
+    assert find_overlapping_targets(windows) == []
+    assert find_shared_windows(windows.split("train"), windows.split("test")) == []
     assert (
-        late_covariates(
+        find_unavailable_covariates(
             windows.views(), frames[Kind.COVARIATES].filter(pl.col("value").is_not_null())
         )
         == []
     )
     assert (
-        late_published(windows.views(), frames[Kind.PUBLISHED].filter(pl.col("quantile") == 0.5))
+        find_unavailable_published(
+            windows.views(), frames[Kind.PUBLISHED].filter(pl.col("quantile") == 0.5)
+        )
         == []
     )
     assert all(w.view.published is not None for w in windows.split("inference"))
@@ -162,7 +164,7 @@ def test_the_2026_references_of_persistence_and_poe50_are_reproduced(windows):
     inference, train = windows.split("inference"), windows.split("train")
     assert pooled(inference, "persistence", train)[:2] == pytest.approx((318, 533), abs=0.6)
     assert pooled(inference, "published", train)[:2] == pytest.approx((126, 200), abs=0.6)
-    poe = forecast(fit_baseline("published", train), inference.entity("SA1"))
+    poe = forecast_windows(fit_baseline("published", train), inference.entity("SA1"))
     assert score(
         inference.entity("SA1").truth(), poe, mape_threshold=1.0
     ).mape_pct == pytest.approx(12.66, abs=0.01)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data.news import (
-    NewsPool,
-    article_id,
-    availability,
-    candidates,
-    canonical_url,
-    dedupe,
+    availability_expr,
+    canonicalize_url,
+    deduplicate_articles,
+    derive_article_id,
+    find_candidates,
     validate_articles,
 )
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import DataError
 from tests.support.window_samples import articles, nem
 
@@ -34,7 +34,7 @@ WORDS = "Storm cuts power to northern suburbs"
     ],
 )
 def test_spellings_of_one_page_are_one_article(spelling):
-    assert article_id(spelling) == article_id("https://example.org/a")
+    assert derive_article_id(spelling) == derive_article_id("https://example.org/a")
 
 
 def test_other_pages_other_ports_and_other_queries_stay_apart():
@@ -44,8 +44,8 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
         "https://example.org:8080/a",
         "https://example.org/a?id=2",
     ]
-    assert len({article_id(page) for page in pages}) == len(pages)
-    assert len(article_id(pages[0])) == 32
+    assert len({derive_article_id(page) for page in pages}) == len(pages)
+    assert len(derive_article_id(pages[0])) == 32
 
 
 @given(
@@ -59,40 +59,45 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
     )
 )
 def test_a_canonical_address_is_its_own_canonical_address(url):
-    assert canonical_url(canonical_url(url)) == canonical_url(url)
+    assert canonicalize_url(canonicalize_url(url)) == canonicalize_url(url)
 
 
 def test_an_article_seen_at_the_origin_is_too_late_and_one_microsecond_before_is_not():
     frame = articles([ORIGIN, ORIGIN - timedelta(microseconds=1), ORIGIN + HOUR])
-    assert candidates(frame, ORIGIN, WEEK, 10) == ["a1"]
+    assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1"]
 
 
 def test_candidates_come_newest_first_within_the_lookback_and_the_limit():
     frame = articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
-    assert candidates(frame, ORIGIN, WEEK, 10) == ["a1", "a3", "a2", "a0"]
-    assert candidates(frame, ORIGIN, WEEK, 2) == ["a1", "a3"]
+    assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1", "a3", "a2", "a0"]
+    assert find_candidates(frame, ORIGIN, WEEK, 2) == ["a1", "a3"]
 
 
 def test_candidates_do_not_depend_on_the_row_order():
     frame = articles([ORIGIN - HOUR] * 5)
-    assert candidates(frame, ORIGIN, WEEK, 3) == candidates(frame.reverse(), ORIGIN, WEEK, 3)
+    assert find_candidates(frame, ORIGIN, WEEK, 3) == find_candidates(
+        frame.reverse(), ORIGIN, WEEK, 3
+    )
 
 
 def test_keywords_match_whole_words_of_title_or_body():
     frame = articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
-    assert candidates(frame, ORIGIN, WEEK, 9, ["heat"]) == ["a0"]
+    assert find_candidates(frame, ORIGIN, WEEK, 9, ["heat"]) == ["a0"]
 
 
 def test_an_origin_without_a_time_zone_is_refused():
     with pytest.raises(DataError, match="time zone"):
-        candidates(articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
+        find_candidates(articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
 
 
 def test_available_is_the_latest_of_published_and_seen():
     frame = articles([ORIGIN, ORIGIN]).with_columns(
         seen_at=pl.Series([ORIGIN + HOUR, None], dtype=pl.Datetime("us", "UTC"))
     )
-    assert frame.with_columns(availability())["available_at"].to_list() == [ORIGIN + HOUR, ORIGIN]
+    assert frame.with_columns(availability_expr())["available_at"].to_list() == [
+        ORIGIN + HOUR,
+        ORIGIN,
+    ]
     with pytest.raises(DataError, match="before they were published or seen"):
         validate_articles(frame)
 
@@ -102,12 +107,14 @@ def test_of_a_syndicated_story_the_first_to_be_available_is_kept():
         [ORIGIN, ORIGIN - HOUR, ORIGIN + HOUR],
         [WORDS, WORDS.upper() + "!", "Another story is told here"],
     )
-    assert dedupe(frame)["article_id"].to_list() == ["a1", "a2"]
-    assert dedupe(dedupe(frame)).equals(dedupe(frame))
+    assert deduplicate_articles(frame)["article_id"].to_list() == ["a1", "a2"]
+    assert deduplicate_articles(deduplicate_articles(frame)).equals(deduplicate_articles(frame))
 
 
 def test_short_titles_are_not_taken_for_syndication():
-    assert dedupe(articles([ORIGIN, ORIGIN - HOUR], ["Weather", "Weather"])).height == 2
+    assert (
+        deduplicate_articles(articles([ORIGIN, ORIGIN - HOUR], ["Weather", "Weather"])).height == 2
+    )
 
 
 def pool() -> NewsPool:
@@ -119,18 +126,18 @@ def test_a_pool_is_read_back_as_it_was_written(tmp_path):
     found = NewsPool.read(tmp_path)
     assert found.articles.equals(pool().articles)
     np.testing.assert_array_equal(found.embeddings, pool().embeddings)
-    assert (found.encoder_name, found.title("a1"), found.date("a0")) == (
+    assert (found.encoder_name, found.get_title("a1"), found.get_date("a0")) == (
         "hashing",
         "Made up title number 1",
         ORIGIN - HOUR,
     )
-    assert found.rows(["a1", "a0"]).tolist() == [1, 0]
+    assert found.find_rows(["a1", "a0"]).tolist() == [1, 0]
 
 
 def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
     pool().write(tmp_path)
     with pytest.raises(DataError, match="not in the news pool, first a9"):
-        pool().rows(["a9"])
+        pool().find_rows(["a9"])
     (tmp_path / "embeddings.safetensors").write_bytes(b"x")
     with pytest.raises(DataError, match="differs from its manifest"):
         NewsPool.read(tmp_path)

@@ -3,13 +3,13 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+from compevo_core.data.faults import apply_known_faults
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import (
-    SERIES_SCHEMA,
-    apply_known_faults,
-    causal_fill,
+    fill_forward,
     is_synthetic,
-    regularise,
-    to_step,
+    regularise_series,
+    resample_to_step,
     validate_series,
 )
 from compevo_core.errors import DataError
@@ -56,7 +56,7 @@ def test_not_a_number_is_refused_and_null_is_not():
 
 def test_absent_rows_come_back_flagged_missing_and_are_counted():
     frame = series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
-    full, report = regularise(frame, HALF_HOUR)
+    full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
     assert flags(full) == ["observed", "missing", "missing", "observed", "observed"]
     assert (report.rows, report.missing, report.longest_gap_steps) == (5, 2, 2)
@@ -66,12 +66,12 @@ def test_absent_rows_come_back_flagged_missing_and_are_counted():
 def test_a_stamp_off_the_grid_is_refused_with_its_time():
     frame = pl.concat([series([1.0, 2.0]), series([3.0], first=nem(2019, 1, 1, 1, 17))])
     with pytest.raises(DataError, match="off the 0:30:00 grid"):
-        regularise(frame, HALF_HOUR)
+        regularise_series(frame, HALF_HOUR)
 
 
 def test_filling_goes_forward_only_at_most_so_far_and_says_so():
-    full, _ = regularise(series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
-    filled = causal_fill(full, 2)
+    full, _ = regularise_series(series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
+    filled = fill_forward(full, 2)
     assert filled["value"].to_list() == [None, 1.0, 1.0, 1.0, None, 9.0]
     assert flags(filled) == [
         "missing",
@@ -84,22 +84,26 @@ def test_filling_goes_forward_only_at_most_so_far_and_says_so():
 
 
 def test_a_filled_value_does_not_change_when_the_future_does():
-    one, _ = regularise(series([1.0, None, None, 4.0]), HALF_HOUR)
-    other, _ = regularise(series([1.0, None, None, 400.0]), HALF_HOUR)
-    assert causal_fill(one, 5)["value"][:3].equals(causal_fill(other, 5)["value"][:3])
+    one, _ = regularise_series(series([1.0, None, None, 4.0]), HALF_HOUR)
+    other, _ = regularise_series(series([1.0, None, None, 400.0]), HALF_HOUR)
+    assert fill_forward(one, 5)["value"][:3].equals(fill_forward(other, 5)["value"][:3])
 
 
 def test_six_five_minute_rows_make_a_half_hour_and_five_do_not():
     rows = series([float(i) for i in range(12)], step=FIVE)
-    assert to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]
+    assert resample_to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]
     torn = rows.filter(pl.col("value") != 9.0)
-    assert to_step(torn, HALF_HOUR)["value"].to_list() == [2.5]
+    assert resample_to_step(torn, HALF_HOUR)["value"].to_list() == [2.5]
 
 
 def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
     old = series([10.0, 20.0], first=nem(2021, 9, 30, 23))
     new = series([float(i) for i in range(6)], first=nem(2021, 10, 1), step=FIVE)
-    assert to_step(pl.concat([old, new]), HALF_HOUR)["value"].to_list() == [10.0, 20.0, 2.5]
+    assert resample_to_step(pl.concat([old, new]), HALF_HOUR)["value"].to_list() == [
+        10.0,
+        20.0,
+        2.5,
+    ]
 
 
 def test_stuck_values_of_easter_2019_are_nulled_and_their_neighbours_kept():

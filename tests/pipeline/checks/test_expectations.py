@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.data.series import SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.checks.expectations import NAMES, RULES, run_suite
 
 START = datetime(2020, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.series import is_synthetic, regularise
+from compevo_core.data.series import is_synthetic, regularise_series
 from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.aemo import collected as aemo_collected
 from compevo_pipeline.sources.aemo import mmsdm as aemo_mmsdm
@@ -39,7 +39,7 @@ def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_
             series = parsed.filter(series_id=f"AEMO/{measure}/{region}")
             assert series.height == days * 48, f"{measure} of {region}"
     year = parsed.filter(pl.col("start_utc").dt.year() < 2020, series_id="AEMO/HISTDEMAND/NSW1")
-    assert regularise(year, HALF_HOUR)[1].missing == 0
+    assert regularise_series(year, HALF_HOUR)[1].missing == 0
 
 
 def test_the_sample_is_the_same_on_every_call(sample):

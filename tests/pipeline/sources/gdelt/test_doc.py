@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from compevo_core.data.news import article_id, validate_articles
+from compevo_core.data.news import derive_article_id, validate_articles
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
 from compevo_pipeline.sources.gdelt.doc import loads_repaired, parse_doc
@@ -39,7 +39,7 @@ def test_an_article_is_available_when_gdelt_saw_it():
     assert row["published_at"] is None
     assert row["fetched_at"] == NOW
     assert row["title"] == "Grid operator warns"
-    assert row["article_id"] == article_id("http://example.org/a")
+    assert row["article_id"] == derive_article_id("http://example.org/a")
     assert (row["country"], row["language"], row["domain"]) == (
         "Australia",
         "English",

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.data.news import candidates, validate_articles
+from compevo_core.data.news import find_candidates, validate_articles
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.bitinfocharts import sample as bitinfocharts_sample
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
@@ -57,7 +57,7 @@ def test_every_sample_window_finds_candidates_before_its_origin(sample, first, l
     for offset in range(0, (last - first).days + 1, 5):
         day = first + timedelta(days=offset)
         origin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        found = candidates(sample[0], origin, timedelta(days=7), 64)
+        found = find_candidates(sample[0], origin, timedelta(days=7), 64)
         assert len(found) >= 3, day
 
 

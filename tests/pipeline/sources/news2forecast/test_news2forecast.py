@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.data.news import dedupe, validate_articles
+from compevo_core.data.news import deduplicate_articles, validate_articles
 from compevo_core.data.series import is_synthetic
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
 from compevo_pipeline.sources.aemo import source as aemo
@@ -235,7 +235,7 @@ def test_the_sample_news_says_it_is_synthetic_and_survives_deduplication(synthet
     assert report.no_news > 10
     heat = frame.filter(pl.col("title").str.starts_with("Heatwave"))
     assert heat.height > 30
-    assert dedupe(heat).height == heat.height
+    assert deduplicate_articles(heat).height == heat.height
 
 
 def test_a_benchmark_has_no_live_mode():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.data.series import is_synthetic, regularise, validate_series
+from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.pems import sample as pems_sample
@@ -60,7 +60,7 @@ def test_the_repeated_hour_of_november_is_nulled_in_both_its_utc_hours(copies):
     ]
     frame = occupancy(parse(*hours))
     assert frame["flag"].to_list() == ["observed", *["nulled:ambiguous-dst-hour"] * 2, "observed"]
-    assert regularise(frame, HOUR)[1].missing == 0
+    assert regularise_series(frame, HOUR)[1].missing == 0
 
 
 def test_a_stamp_in_the_hour_that_is_skipped_is_an_error():
@@ -139,7 +139,7 @@ def test_the_sample_is_synthetic_regular_and_the_same_every_time():
     ]
     assert frame["series_id"].n_unique() == 2 * len(pems_sample.STATIONS)
     for station in pems_sample.STATIONS:
-        report = regularise(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
+        report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
         assert report.rows == 91 * 24 - 1
         assert report.missing < 20
 
