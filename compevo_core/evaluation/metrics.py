@@ -1,26 +1,44 @@
-"""Forecast errors in physical units, with counts of what was used and what was left out (paper 5.1; style, rule 8).
+"""Forecast errors in physical units, with counts of what was used and what was left out.
 
-What belongs here: MAE, MSE, RMSE, MAPE, WAPE, MASE and their counts. What does not: rows, files, significance
-(``evaluation``, ``significance``) or LUD (``lud``). Legend: N windows, H horizon.
+What belongs here: MAE, MSE, RMSE, MAPE, WAPE, MASE and their counts (paper 5.1, metrics). What does
+not: result rows (``evaluation.result_rows``), significance (``evaluation.significance``).
+
+MAPE alone would mislead where demand crosses zero, as it does in South Australia on sunny days:
+small truths are left out of it and counted, and the other errors use every observed point.
+
+Shapes: N windows, H horizon.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import Window
 from compevo_core.errors import DataError
+
+_SMALLEST_TRUTH = float(np.finfo(np.float64).tiny)  # no truth of zero may divide an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
     """Errors of one group of windows.
 
-    ``mape_pct`` leaves out truths whose size is below ``mape_threshold`` (``mape_skipped`` of them); it is None where
-    none is left, as ``wape_pct`` is where all truths are zero and ``mase`` where there is no train scale.
+    Attributes:
+        n_windows: number of windows.
+        n_points: truths that were observed and scored.
+        n_masked: truths that were missing and are in no error.
+        mae: mean absolute error, in the unit of the data.
+        mse: mean squared error.
+        rmse: root of ``mse``.
+        mape_pct: mean absolute percentage error over large truths; None where there is none.
+        mape_skipped: truths left out of ``mape_pct`` since they are below ``mape_threshold``.
+        mape_threshold: smallest absolute truth that is in ``mape_pct``.
+        wape_pct: sum of errors over sum of absolute truths; None where all truths are zero.
+        mase: mean absolute error over that of the seasonal naive forecast on train; None where a
+            window has no such scale.
     """
 
     n_windows: int
@@ -43,94 +61,109 @@ def score(
     mape_threshold: float = 0.0,
     mase_scale_N: FloatArray | None = None,
 ) -> Scores:
-    """Score forecasts against truths, both (N, H) in one unit; NaN in the truth is masked and counted.
+    """Score forecasts against truths.
 
-    ``mase_scale_N`` is each window's seasonal-naive error on train (:func:`naive_error`). A truth of zero is a truth.
+    Args:
+        y_NH: truths (N, H); NaN is masked and counted. Zero is a valid observation.
+        forecast_NH: forecasts (N, H) in the same unit.
+        mape_threshold: absolute truths below it are left out of MAPE.
+        mase_scale_N: each window's error of the seasonal naive forecast on train, from
+            :func:`measure_naive_error`; None: no MASE.
 
     Raises:
-        DataError: shapes differ, a forecast is not finite, or no truth is left.
+        DataError: shapes differ, a forecast is not finite, or no truth is observed.
     """
     if y_NH.shape != forecast_NH.shape or y_NH.ndim != 2:
         raise DataError(
-            f"truth is {y_NH.shape} but the forecast is {forecast_NH.shape}; give (N, H) for every window"
+            f"truth is {y_NH.shape} but the forecast is {forecast_NH.shape}; "
+            "give (N, H) for every window"
         )
-    if not np.isfinite(forecast_NH).all():
-        at = np.argwhere(~np.isfinite(forecast_NH))[0]
-        raise DataError(
-            f"forecast of window {at[0]}, step {at[1]} is not finite; a forecaster must answer every step"
-        )
-    used = np.isfinite(y_NH)
-    if not used.any():
+    _require_finite(forecast_NH)
+
+    is_observed_NH = np.isfinite(y_NH)
+    if not is_observed_NH.any():
         raise DataError(f"none of the {y_NH.size} truths is observed; there is nothing to score")
-    truth, error = y_NH[used], np.abs(forecast_NH[used] - y_NH[used])
-    large = np.abs(truth) >= max(mape_threshold, np.finfo(np.float64).tiny)
+
+    # Flat arrays of the observed points: every point weighs the same, whatever its window.
+    truth = y_NH[is_observed_NH]
+    error = np.abs(forecast_NH[is_observed_NH] - truth)
+    is_large = np.abs(truth) >= max(mape_threshold, _SMALLEST_TRUTH)
     total = float(np.abs(truth).sum())
     mse = float(np.mean(error**2))
+
     return Scores(
         n_windows=y_NH.shape[0],
-        n_points=int(used.sum()),
-        n_masked=int((~used).sum()),
+        n_points=truth.size,
+        n_masked=y_NH.size - truth.size,
         mae=float(error.mean()),
         mse=mse,
         rmse=float(np.sqrt(mse)),
-        mape_pct=float(100 * np.mean(error[large] / np.abs(truth[large]))) if large.any() else None,
-        mape_skipped=int((~large).sum()),
+        mape_pct=_mape_pct(error[is_large], truth[is_large]),
+        mape_skipped=int((~is_large).sum()),
         mape_threshold=mape_threshold,
         wape_pct=100 * float(error.sum()) / total if total > 0 else None,
-        mase=_mase(error, used, mase_scale_N),
+        mase=_mase(error, is_observed_NH, mase_scale_N),
     )
 
 
+def _require_finite(forecast_NH: FloatArray) -> None:
+    # Checked where the truth is masked too: a NaN there would pass today and not on other data.
+    bad = np.argwhere(~np.isfinite(forecast_NH))
+    if len(bad):
+        raise DataError(
+            f"forecast of window {bad[0][0]}, step {bad[0][1]} is not finite; "
+            "a forecaster must return a number for every step"
+        )
+
+
+def _mape_pct(error: FloatArray, truth: FloatArray) -> float | None:
+    return float(100 * np.mean(error / np.abs(truth))) if truth.size else None
+
+
 def _mase(
-    error: FloatArray, used: npt.NDArray[np.bool_], scale_N: FloatArray | None
+    error: FloatArray, is_observed_NH: npt.NDArray[np.bool_], scale_N: FloatArray | None
 ) -> float | None:
+    # One window without a scale makes the mean undefined; leaving it out would hide that.
     if scale_N is None or not (np.isfinite(scale_N) & (scale_N > 0)).all():
         return None
-    return float(np.mean(error / np.broadcast_to(scale_N[:, None], used.shape)[used]))
+
+    scale_NH = np.broadcast_to(scale_N[:, None], is_observed_NH.shape)
+    return float(np.mean(error / scale_NH[is_observed_NH]))
 
 
-class _View(Protocol):
-    @property
-    def entity(self) -> str: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def x(self) -> FloatArray: ...
-    @property
-    def season_steps(self) -> int: ...
-
-
-class _Window(Protocol):
-    @property
-    def view(self) -> Any: ...
-    @property
-    def y(self) -> FloatArray: ...
-
-
-def naive_error(train: Iterable[_Window]) -> dict[str, float]:
-    """Mean absolute seasonal difference of every entity on its train windows: the denominator of MASE.
+def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
+    """Return the mean absolute seasonal difference of every entity: the denominator of MASE.
 
     Raises:
         DataError: a window is not of the train split.
     """
     differences: dict[str, list[FloatArray]] = {}
     for window in train:
-        view: _View = window.view
+        view = window.view
         if view.split != "train":
             raise DataError(
-                f"the MASE scale was given a window of split {view.split!r}; give train windows only"
+                f"the MASE scale was given a window of split {view.split!r}; "
+                "give train windows only"
             )
+
+        # Lookback and horizon together: a lookback of one season alone has no difference.
         values = np.concatenate([view.x, window.y])
-        gap = np.abs(values[view.season_steps :] - values[: -view.season_steps])
-        differences.setdefault(view.entity, []).append(gap[np.isfinite(gap)])
+        difference = np.abs(values[view.season_steps :] - values[: -view.season_steps])
+        differences.setdefault(view.entity, []).append(difference[np.isfinite(difference)])
+
+    # One scale an entity: states of 8,000 and 1,500 MW would share a scale that fits neither.
     return {
         entity: float(np.concatenate(parts).mean()) for entity, parts in sorted(differences.items())
     }
 
 
-def window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArray:
-    """Mean absolute error of every window (N,), NaN where all its truths are masked."""
-    with np.errstate(invalid="ignore"):
-        used = np.isfinite(y_NH)
-        total = np.where(used, np.abs(forecast_NH - y_NH), 0.0).sum(axis=1)
-        return np.where(used.any(axis=1), total / np.maximum(used.sum(axis=1), 1), np.nan)
+def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArray:
+    """Return the mean absolute error of every window (N,); NaN where all its truths are masked."""
+    is_observed_NH = np.isfinite(y_NH)
+    n_observed_N = is_observed_NH.sum(axis=1)
+
+    with np.errstate(invalid="ignore"):  # masked truths give NaN differences, which are not used
+        difference_NH = np.abs(forecast_NH - y_NH)
+    # Sum and count in place of nanmean, which warns for every window without an observation.
+    total_N = np.where(is_observed_NH, difference_NH, 0.0).sum(axis=1)
+    return np.where(n_observed_N > 0, total_N / np.maximum(n_observed_N, 1), np.nan)

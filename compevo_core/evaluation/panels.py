@@ -59,6 +59,7 @@ class ForecastPanel:
                 f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
             )
 
+        # A shorter line would be drawn as one that ends early, which nobody would notice.
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
                 raise DataError(
@@ -83,12 +84,14 @@ def build_panels(
         news: the articles, for their dates and titles.
         count: how many windows to choose; all where the scope has fewer.
     """
+    # From the manifest: the picture of a made-up day must say so wherever it is shown.
     is_synthetic = bool(scope.windows.manifest.get("synthetic", False))
 
     panels = []
     for position in evenly_spaced(len(scope.windows), count):
         window = scope.windows[position]
         view = window.view
+        # Newest first, as a reader of the report meets them; equal dates go by title.
         articles = sorted(
             ((news.get_date(i), news.get_title(i)) for i in chosen[position]), reverse=True
         )

@@ -57,9 +57,10 @@ def forecast_scope(
     chosen: list[tuple[str, ...]] = []
     n_parse_failures = 0
 
+    # Progress by batch: a language model takes minutes for what a baseline does in a second.
     started = time.monotonic()
     for start in range(0, len(views), BATCH_SIZE):
-        prediction = forecaster.predict_detailed(views[start : start + BATCH_SIZE])
+        prediction = forecaster.predict_by_agent(views[start : start + BATCH_SIZE])
         values.append(prediction.aggregate)
         n_parse_failures += prediction.unread
         chosen += [_merge_choices(prediction.chosen, n) for n in range(len(prediction.aggregate))]

@@ -28,12 +28,12 @@ from compevo_core.data.datasets import DATASETS
 from compevo_core.data.files import write_atomically
 from compevo_core.data.window import HORIZON, WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import naive_error, score
+from compevo_core.evaluation.metrics import measure_naive_error, score
 
 POOLED = "pooled"
 """Entity of the row over all windows."""
 
-BATCH_SIZE = 64  # windows
+BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 
 _IDENTITY_COLUMNS = ("experiment", "method", "dataset", "split", "subset", "entity")
@@ -113,6 +113,7 @@ def forecast_windows(
     parts = []
     for start in range(0, len(views), batch_size):
         batch = views[start : start + batch_size]
+        # The shape is checked batch by batch, so that the message names what was asked for.
         values_NH = np.asarray(forecaster.predict(batch), dtype=np.float64)
         if values_NH.shape != (len(batch), HORIZON):
             raise DataError(
@@ -147,6 +148,7 @@ def evaluate(
         DataError: no window, more than one split or unit, a method without a name, or forecasts of
             a wrong shape.
     """
+    # A row is about one split and one unit; a mean over two would be about neither.
     split = _require_single(windows, "split")
     unit = _require_single(windows, "unit")
 
@@ -176,7 +178,8 @@ def evaluate(
         "synthetic": bool(windows.manifest.get("synthetic", False)),
         "unit": unit,
     }
-    mase_scales = naive_error(train) if train is not None else {}
+    # The scale comes from train: one from test would let the test data set their own measure.
+    mase_scales = measure_naive_error(train) if train is not None else {}
     rows = [
         _score_entity(windows, forecasts_NH, entity, shared, mase_scales)
         for entity in [*windows.entities, POOLED]
@@ -214,12 +217,13 @@ def _score_entity(
         mase_scale_N=scale_N,
     )
 
+    # One window before the cutoff taints the mean over all of them.
     first_origin = min(view.origin_utc for view in views)
     row = shared | asdict(scores)
     row["entity"] = entity
     row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
     row["leaky"] = any(view.leaky for view in views)
-    return {name: row[name] for name in RESULT_SCHEMA}
+    return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:
@@ -243,6 +247,7 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
     Raises:
         DataError: the frame lacks a column, or a column has another type.
     """
+    # Readers match columns by this schema; a file with other ones would be skipped in silence.
     if rows.schema != RESULT_SCHEMA:
         raise DataError(
             f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"

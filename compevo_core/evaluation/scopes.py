@@ -52,9 +52,11 @@ def select_scopes(
         ConfigError: ``every`` is below 1.
         DataError: there is no such window.
     """
+    # The test split of electricity is two benchmarks, whose errors must not be averaged.
     if split == "test" and not subset:
         return select_test_scopes(windows, every)
 
+    # Checked here: a forecaster would be loaded and run before the rows find nothing to score.
     chosen = windows.subset(subset) if subset else windows.split(split)
     if not len(chosen):
         raise DataError(
@@ -70,6 +72,7 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
         ConfigError: ``every`` is below 1.
         DataError: there is no test window.
     """
+    # The demo's sample data hold fewer days than the archive, so a named subset can be empty.
     present = windows.manifest["n_by_subset"]
     names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
     scopes = [thin_windows(windows.subset(name), name, every) for name in names]
@@ -98,6 +101,7 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
     origins = set(sorted({view.origin_utc for view in windows.views()})[::every])
     selected = [window for window in windows if window.view.origin_utc in origins]
 
+    # The manifest of the whole set stays: rows must still say whether the data are synthetic.
     thinned = WindowSet(selected, dataset=windows.dataset, manifest=windows.manifest)
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
@@ -136,6 +140,7 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
             f"no forecasts at {path}: materialize evaluation/baselines for this data set first"
         )
 
+    # One file holds several scopes, and a window can be in more than one of them.
     frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
     if not frame.height:
         raise DataError(
@@ -143,6 +148,7 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
             "settings"
         )
 
+    # Rows come in the order they were written; a paired test needs that of the scope's truths.
     window_ids = [view.window_id for view in scope.windows.views()]
     return {
         str(method): _order_forecasts(part, window_ids, path)

@@ -39,11 +39,13 @@ def write_population_scores(
     Returns:
         The file of result rows.
     """
+    # Rows first: they took the time, and a report without paired tests or panels is still right.
     rows_file = results / f"{rows_name}.csv"
     write_rows(rows_file, scores.rows)
     write_atomically(results / f"{paired_name}.csv", scores.paired_tests.write_csv)
     write_config(results, config)
 
+    # Into the run folder: they are of this model, and a report reads one run folder at a time.
     write_forecasts(run.predictions_file, scores.predictions)
     write_panels(run.panels_file, scores.panels)
     return rows_file

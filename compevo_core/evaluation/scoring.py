@@ -3,7 +3,8 @@
 What belongs here: from a forecaster and scopes to result rows, paired tests and forecast panels;
 whoever scores (an asset, the command line) calls these functions, so that the same run always makes
 the same rows. What does not: which windows form a scope (``evaluation.scopes``), metrics and
-statistics (``evaluation.metrics``, ``evaluation.significance``), files (``evaluation.score_files``).
+statistics (``evaluation.metrics``, ``evaluation.significance``), files
+(``evaluation.score_files``).
 
 Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
 """
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from compevo_core.baselines import BASELINES, is_applicable, fit_baseline
+from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.metrics import window_errors
+from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
@@ -110,6 +111,7 @@ def score_with_baselines(
 
     Arguments and errors are those of :func:`score_population` and :func:`score_baselines`.
     """
+    # Baselines first: they take seconds, and their forecasts are what the population meets.
     baselines = score_baselines(train, scopes, experiment=experiment, seeds=seeds, commit=commit)
     population = score_population(
         forecaster,
@@ -122,6 +124,7 @@ def score_with_baselines(
         news=news,
         panels_per_scope=panels_per_scope,
     )
+
     return replace(population, rows=pl.concat([population.rows, baselines.rows]))
 
 
@@ -161,6 +164,7 @@ def score_population(
     panels: list[ForecastPanel] = []
     predictions: list[ScopeForecasts] = []
 
+    # One mapping a scope, or none at all; anything between is a mistake, which ``strict`` refuses.
     by_scope = baseline_forecasts or [{} for _ in scopes]
     for scope, baselines in zip(scopes, by_scope, strict=True):
         forecast = forecast_scope(forecaster, scope, log)
@@ -172,6 +176,7 @@ def score_population(
             subset=scope.subset,
             commit=commit,
         )
+        # The values, not the forecaster: panels and tests below must show what was scored.
         rows.append(evaluate(forecast.values_NH, scope.windows, identity, train=train))
         predictions.append((scope, {method: forecast.values_NH}))
 
@@ -199,13 +204,16 @@ def score_baselines(
     forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
 
     for name in BASELINES:
+        # All windows or none: a method that leaves out its hard days is in no table.
         answerable = [i for i, scope in enumerate(scopes) if is_applicable(name, scope.windows)]
         if not answerable:
             continue
 
         for seed in range(seeds if name in SEEDED_BASELINES else 1):
+            # Fitted once for all scopes: they share the train split.
             fitted = fit_baseline(name, train, seed=seed)
             for i in answerable:
+                # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
                 started = time.monotonic()
                 values_NH = forecast_windows(fitted, scopes[i].windows)
                 identity = Identity(
@@ -234,6 +242,8 @@ def identify_population(
 ) -> Identity:
     """Return what the rows of a population say about the run that made them."""
     config = forecaster.config
+
+    # Hashes of configuration and sealed model: with them a row can be traced to its run folder.
     return Identity(
         experiment=experiment,
         method=method,
@@ -259,11 +269,12 @@ def compare_with_baselines(
         One record a baseline, with the keys of ``PAIRED_TEST_SCHEMA``.
     """
     truth_NH = scope.windows.truth()
-    population_N = window_errors(truth_NH, population_NH)
+    # One error a window: the 48 steps of a day are far from independent.
+    population_N = measure_window_errors(truth_NH, population_NH)
 
     records = []
     for name, baseline_NH in baselines.items():
-        test = paired_test(population_N, window_errors(truth_NH, baseline_NH))
+        test = paired_test(population_N, measure_window_errors(truth_NH, baseline_NH))
         records.append(
             {
                 "dataset": scope.windows.dataset,

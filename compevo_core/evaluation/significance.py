@@ -1,6 +1,9 @@
-"""Whether one method's errors are smaller than another's: paired test and bootstrap interval (paper 5.1; rule 10).
+"""Whether one method's errors are smaller than another's: a paired test and a bootstrap interval.
 
-What belongs here: statistics on window errors. What does not: scoring, rows, layout.
+What belongs here: statistics on window errors (paper 5.1, Wilcoxon signed-rank test). What does
+not: errors (``evaluation.metrics``), which methods are compared (``evaluation.scoring``).
+
+Shapes: N windows.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,14 +15,20 @@ from scipy.stats import wilcoxon
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # the ends of a 95 % interval rest on 50 resamples each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedTest:
     """One-sided Wilcoxon signed-rank test that errors a are smaller than errors b.
 
-    ``n`` pairs were compared; ``n_equal`` of them were equal and carry no rank; ``n_left_out`` had a masked error.
+    Attributes:
+        n: pairs that were compared.
+        n_equal: pairs of equal errors among them, which carry no rank.
+        n_left_out: pairs with a masked error, which were not compared.
+        mean_difference: mean of a minus b; negative where a is better.
+        statistic: sum of the ranks of the positive differences.
+        p_value: probability of such ranks or smaller ones where the methods do not differ.
     """
 
     n: int
@@ -38,22 +47,31 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     """
     if errors_a.shape != errors_b.shape or errors_a.ndim != 1:
         raise DataError(
-            f"errors of shapes {errors_a.shape} and {errors_b.shape}; give one error a window, same windows"
+            f"errors of shapes {errors_a.shape} and {errors_b.shape}; "
+            "give one error a window, same windows"
         )
-    known = np.isfinite(errors_a) & np.isfinite(errors_b)
-    if not known.any():
+
+    # A pair counts only if both sides are known, or the methods would meet different windows.
+    is_known = np.isfinite(errors_a) & np.isfinite(errors_b)
+    if not is_known.any():
         raise DataError("no window has an error of both methods; there is nothing to compare")
-    difference = errors_a[known] - errors_b[known]
-    equal = int((difference == 0).sum())
-    if equal == difference.size:
-        statistic, p_value = 0.0, 1.0
+
+    difference = errors_a[is_known] - errors_b[is_known]
+    n_equal = int((difference == 0).sum())
+    if n_equal == difference.size:
+        # scipy has no answer without a rank; equal methods do not differ.
+        statistic = 0.0
+        p_value = 1.0
     else:
+        # "less": the paper asks whether the first method is better, not whether they differ.
         result = wilcoxon(difference, alternative="less", zero_method="wilcox")
-        statistic, p_value = float(result.statistic), float(result.pvalue)
+        statistic = float(result.statistic)
+        p_value = float(result.pvalue)
+
     return PairedTest(
-        n=int(known.sum()),
-        n_equal=equal,
-        n_left_out=int((~known).sum()),
+        n=difference.size,
+        n_equal=n_equal,
+        n_left_out=int((~is_known).sum()),
         mean_difference=float(difference.mean()),
         statistic=statistic,
         p_value=p_value,
@@ -68,25 +86,44 @@ def bootstrap_interval(
     level: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean error; whole ``groups`` (days, say) are drawn, since regions share weather.
+    """Return the percentile interval of the mean error.
+
+    Args:
+        errors: error of every window (N,); NaN is left out.
+        rng: draws the resamples.
+        groups: label of every window, such as its day. Whole groups are drawn, since regions share
+            a day's weather and their errors are not independent; None: windows are drawn.
+        level: share of the resampled means inside the interval.
+        resamples: number of resamples.
 
     Raises:
-        DataError: no error is known, the level is not between 0 and 1, or groups are not one a value.
+        DataError: no error is known, ``level`` is not between 0 and 1, or there is not one group
+            for every error.
     """
     if not 0 < level < 1:
         raise DataError(f"level is {level}; it must lie between 0 and 1")
     labels = list(range(len(errors))) if groups is None else list(groups)
     if len(labels) != len(errors):
         raise DataError(f"{len(labels)} groups for {len(errors)} errors; give one group a window")
-    known = np.isfinite(errors)
-    if not known.any():
+
+    # After the labels were checked: a masked error keeps its place in ``groups``.
+    is_known = np.isfinite(errors)
+    if not is_known.any():
         raise DataError("no error is known; there is nothing to resample")
-    codes = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-    code = np.array([codes[label] for label in labels])[known]
-    sums = np.bincount(code, weights=errors[known], minlength=len(codes))
-    counts = np.bincount(code, minlength=len(codes))
-    sums, counts = sums[counts > 0], counts[counts > 0]
+
+    code_of = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    codes = np.array([code_of[label] for label in labels])[is_known]
+
+    # The mean of a resample is the sum over its groups by their windows: big groups weigh more.
+    sums = np.bincount(codes, weights=errors[is_known], minlength=len(code_of))
+    counts = np.bincount(codes, minlength=len(code_of))
+    has_errors = counts > 0
+    sums = sums[has_errors]
+    counts = counts[has_errors]
+
+    # As many groups as there are, with replacement: the bootstrap's definition.
     drawn = rng.integers(0, len(sums), size=(resamples, len(sums)))
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    # Percentiles of the resampled means need no assumption on how errors are distributed.
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

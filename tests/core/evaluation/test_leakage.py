@@ -11,18 +11,16 @@ from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.evaluation.leakage import (
-    changed_files,
-    folder_hashes,
-    late_articles,
-    late_covariates,
-    late_published,
-    overlapping_targets,
-    poison_test,
-    refuse,
-    shared_windows,
-    shift_test,
-    trained_on_or_after,
+    find_changed_files,
+    find_overlapping_targets,
+    find_shared_windows,
+    find_training_after,
+    find_unavailable_articles,
+    find_unavailable_covariates,
+    find_unavailable_published,
+    hash_folder,
 )
+from tests.support.leakage_probes import find_lookahead, find_training_on_test
 from tests.support.window_samples import (
     DAY,
     articles,
@@ -44,8 +42,12 @@ def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
     frame = articles([ORIGIN - DAY, ORIGIN, ORIGIN + DAY])
     clean = window(0, candidate_ids=("a0",)).view
     dirty = window(0, candidate_ids=("a0", "a1", "a2", "a7")).view
-    assert late_articles([clean], frame) == []
-    assert [v.detail.split()[1] for v in late_articles([dirty], frame)] == ["a1", "a2", "a7"]
+    assert find_unavailable_articles([clean], frame) == []
+    assert [v.detail.split()[1] for v in find_unavailable_articles([dirty], frame)] == [
+        "a1",
+        "a2",
+        "a7",
+    ]
 
 
 def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
@@ -53,21 +55,21 @@ def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
     clean = window(0, covariates={"afternoon_temp_k_lag1": 290.0}).view
     observed = window(0, covariates={"afternoon_temp_k_lag0": 291.0}).view
     invented = window(0, covariates={"afternoon_temp_k_lag1": 290.5}).view
-    assert late_covariates([clean], frame) == []
-    assert [len(late_covariates([v], frame)) for v in (observed, invented)] == [1, 1]
+    assert find_unavailable_covariates([clean], frame) == []
+    assert [len(find_unavailable_covariates([v], frame)) for v in (observed, invented)] == [1, 1]
 
 
 def test_a_published_forecast_that_came_out_after_the_origin_is_found():
     frame = published(ORIGIN, 1)
     values = np.array([900.0 + i for i in range(48)])
     view = window(0, published=values).view
-    assert late_published([view], frame) == []
+    assert find_unavailable_published([view], frame) == []
     late = frame.with_columns(
         available_at=pl.when(pl.col("start_utc") == nem(2019, 3, 1, 12))
         .then(ORIGIN)
         .otherwise("available_at")
     )
-    assert len(late_published([view], late)) == 1
+    assert len(find_unavailable_published([view], late)) == 1
 
 
 def test_a_target_day_in_two_splits_is_found_even_across_measures():
@@ -75,13 +77,13 @@ def test_a_target_day_in_two_splits_is_found_even_across_measures():
     same_day = window(
         1, origin=train.view.origin_utc, split="test", series_id="AEMO/TOTALDEMAND/NSW1"
     )
-    assert [v.kind for v in overlapping_targets([train, same_day])] == ["no embargo"]
+    assert [v.kind for v in find_overlapping_targets([train, same_day])] == ["no embargo"]
 
 
 @pytest.mark.parametrize(("days", "leaks"), [(1, 1), (2, 0)])
 def test_splits_closer_than_one_horizon_are_found(days, leaks):
     later = window(1, origin=ORIGIN + days * DAY, split="test")
-    assert len(overlapping_targets([window(0), later])) == leaks
+    assert len(find_overlapping_targets([window(0), later])) == leaks
 
 
 def test_the_same_window_or_the_same_numbers_in_train_and_test_are_found():
@@ -90,38 +92,29 @@ def test_the_same_window_or_the_same_numbers_in_train_and_test_are_found():
     test = WindowSet(
         [window(0, split="test"), renamed, window(9, split="test")], dataset="electricity"
     )
-    assert [v.where for v in shared_windows(train, test)] == ["w0", "other"]
+    assert [v.where for v in find_shared_windows(train, test)] == ["w0", "other"]
 
 
 def test_training_that_reaches_into_the_inference_period_is_found():
     train = window_set(3)
-    assert trained_on_or_after(train, nem(2026, 1, 1)) == []
-    assert [v.where for v in trained_on_or_after(train, ORIGIN + 2 * DAY)] == ["w2"]
+    assert find_training_after(train, nem(2026, 1, 1)) == []
+    assert [v.where for v in find_training_after(train, ORIGIN + 2 * DAY)] == ["w2"]
 
 
 def test_an_artifact_that_inference_touched_is_found(tmp_path):
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("2")
-    before = folder_hashes(tmp_path)
-    assert changed_files(before, folder_hashes(tmp_path)) == []
+    before = hash_folder(tmp_path)
+    assert find_changed_files(before, hash_folder(tmp_path)) == []
     (tmp_path / "a").write_text("9")
     (tmp_path / "b").unlink()
     (tmp_path / "c").write_text("3")
-    found = changed_files(before, folder_hashes(tmp_path))
+    found = find_changed_files(before, hash_folder(tmp_path))
     assert [(v.where, v.detail) for v in found] == [
         ("a", "altered"),
         ("b", "removed"),
         ("c", "added"),
     ]
-
-
-def test_refusing_says_how_many_which_and_what_to_do():
-    found = late_articles([window(0, candidate_ids=("a1",)).view], articles([ORIGIN, ORIGIN]))
-    with pytest.raises(
-        LeakageError, match=r"1 leak\(s\): late article in w0: article a1.*Cut the windows again"
-    ):
-        refuse(found, "Cut the windows again")
-    refuse([], "nothing")
 
 
 SHIFT_ORIGIN = nem(2019, 2, 10)
@@ -133,7 +126,7 @@ def shifted_by(predict, origin=SHIFT_ORIGIN):
     def build(rows: pl.DataFrame) -> WindowSet:
         return build_windows(ELECTRICITY, rows)
 
-    return shift_test(build, frame, predict, origin, np.random.default_rng(0))
+    return find_lookahead(build, frame, predict, origin, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", ["persistence", "calendar-ridge"])
@@ -171,21 +164,21 @@ def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_
     def fit_and_hash(windows: WindowSet) -> str:
         folder = tmp_path / next(folders)
         fit_baseline("calendar-ridge", windows.split("train")).save(folder)
-        return hashlib.sha256(repr(folder_hashes(folder)).encode()).hexdigest()
+        return hashlib.sha256(repr(hash_folder(folder)).encode()).hexdigest()
 
-    assert poison_test(fit_and_hash, mixed(), np.random.default_rng(0)) == []
+    assert find_training_on_test(fit_and_hash, mixed(), np.random.default_rng(0)) == []
 
 
 def test_a_trainer_that_reads_the_test_split_is_found_by_the_poison():
-    found = poison_test(
+    found = find_training_on_test(
         lambda windows: f"{np.nansum(windows.truth()):.3f}", mixed(), np.random.default_rng(0)
     )
     assert [v.kind for v in found] == ["poison"]
     with pytest.raises(LeakageError, match="no test or inference window"):
-        poison_test(lambda windows: "", window_set(), np.random.default_rng(0))
+        find_training_on_test(lambda windows: "", window_set(), np.random.default_rng(0))
 
 
 def test_the_whole_sample_of_splits_has_no_leak():
     windows = build_windows(spec(), electricity_series())
-    assert overlapping_targets(windows) == []
-    assert shared_windows(windows.split("train"), windows.split("test")) == []
+    assert find_overlapping_targets(windows) == []
+    assert find_shared_windows(windows.split("train"), windows.split("test")) == []

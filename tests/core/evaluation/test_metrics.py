@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import naive_error, score, window_errors
+from compevo_core.evaluation.metrics import measure_naive_error, score, measure_window_errors
 from tests.support.window_samples import window
 
 Y = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
@@ -75,14 +75,14 @@ def test_a_missing_window_is_refused_and_not_ignored():
 
 def test_the_naive_error_is_the_daily_difference_of_half_hours_on_train():
     one = window(0, x=[100.0] * 48, y=[103.0] * 47 + [float("nan")])
-    assert naive_error([one]) == {"NSW1": 3.0}
+    assert measure_naive_error([one]) == {"NSW1": 3.0}
     with pytest.raises(DataError, match="split 'test'"):
-        naive_error([window(0, split="test")])
+        measure_naive_error([window(0, split="test")])
 
 
 def test_window_errors_are_means_over_known_steps():
     y = Y.copy()
     y[0, 0], y[1] = np.nan, np.nan
-    found = window_errors(y, Y + 2)
+    found = measure_window_errors(y, Y + 2)
     assert found[0] == 2.0
     assert np.isnan(found[1])
