@@ -15,9 +15,10 @@ export PYTHONUNBUFFERED = 1
 # OMP_WAIT_POLICY=PASSIVE: idle OpenMP threads sleep instead of spinning (2.5x faster on shared cores).
 export OMP_WAIT_POLICY ?= PASSIVE
 export DO_NOT_TRACK = 1
+export NO_MKDOCS_2_WARNING = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install demo test ui lint typecheck readme full lock clean distclean
+.PHONY: help install demo test ui lint typecheck readme docs full lock clean distclean
 
 help:  ## Say what each target does.
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,15 +47,21 @@ test: $(STAMP)  ## The quick test suite.
 ui: $(STAMP)  ## Open the Dagster UI (http://localhost:3000).
 	$(BIN)/dagster dev -w workspace.yaml
 
-lint: $(STAMP)  ## ruff.
+lint: $(STAMP)  ## ruff: lint and format; the measures of readable code.
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python .ci/measure_code.py
 
 typecheck: $(STAMP)  ## mypy, strict.
 	$(BIN)/mypy
 
-readme: $(STAMP)  ## Write the tables of README.md again from results/*.csv and benchmarks/results/engine.csv.
-	$(BIN)/python -m compevo_core.report.markdown
+readme: $(STAMP)  ## Write the tables of README.md and docs/explanation again from the committed rows.
+	$(BIN)/python -m compevo_core.report.markdown README.md docs/explanation/results.md
 	$(BIN)/python -m benchmarks.table
+
+docs: $(STAMP)  ## Write the reference pages and build the site into build/site.
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build
 
 full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their folder.
 	@test -n "$(COMPEVO_ARCHIVE)" || { echo "Set COMPEVO_ARCHIVE to the folder of archive files, for example: make full COMPEVO_ARCHIVE=../shared/data"; exit 1; }

@@ -1,4 +1,4 @@
-"""The README's paper map names what exists, and leaves out no equation and no default."""
+"""The paper map names what exists, and leaves out no equation and no default."""
 
 import ast
 import re
@@ -10,22 +10,24 @@ import pytest
 from compevo_core.config import RunConfig
 
 REPO = Path(__file__).resolve().parents[1]
-#: As the paper's source typesets them: 1 to 18 in the text, 19 to 52 in appendix B, 53 and 54 in C, 55 in E.8.
+# As the paper's source typesets them: 1 to 18 in the text, 19 to 52 in appendix B, 53 and 54 in C,
+# 55 in E.8.
 EQUATIONS = set(range(1, 56))
 PROOF_ONLY = set(range(26, 48)) | {49, 50}
-#: Table "Main implementation hyperparameters" but the folds, and the values that sections 5.7 and E settle.
+# Table "Main implementation hyperparameters" but the folds, and the values that sections 5.7 and E
+# settle.
 SETTINGS = {
     "population.agents",
     "population.rank",
     "population.alpha",
     "population.dropout",
     "grpo.group_size",
-    "grpo.kl",
-    "grpo.clip",
+    "grpo.kl_coefficient",
+    "grpo.clip_range",
     "optim.policy_lr",
     "optim.forecast_lr",
     "optim.warmup_ratio",
-    "backbone.context_tokens",
+    "backbone.context_length",
     "selection.temperature",
     "objective.lambda_pg",
     "objective.lambda_div",
@@ -46,13 +48,12 @@ TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
 
 
 def paper_map() -> str:
-    text = (REPO / "README.md").read_text(encoding="utf-8")
-    return text[text.index("## Paper map") : text.index("## Limits")]
+    return (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
 
 
 def rows(table: str) -> list[list[str]]:
     """Cells of one table, without its head."""
-    text = paper_map().split(f"### {table}\n")[1].split("\n### ")[0]
+    text = paper_map().split(f"## {table}\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -74,7 +75,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def located(name: str, home: str) -> Path:
-    """A file as the map names it: below ``home``, or from the repository's root where a top folder is named."""
+    """A file as the map names it: below ``home``, or from the root where a top folder is named."""
     inside = REPO / home / name
     return inside if inside.exists() else REPO / name
 
@@ -162,8 +163,8 @@ def test_the_values_of_the_hyperparameter_table_are_the_defaults_and_none_of_the
 
 
 def test_remarks_point_to_decisions_that_exist():
-    text = (REPO / "README.md").read_text(encoding="utf-8")
-    decisions = set(re.findall(r"^(\d+)\. \*\*", text, flags=re.MULTILINE))
+    pages = (REPO / "docs" / "decisions").glob("[0-9]*.md")
+    decisions = {str(int(page.name[:4])) for page in pages}
     remarks = [row[-1] for table in TABLES for row in rows(table)]
     cited = [
         n

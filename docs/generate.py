@@ -1,0 +1,352 @@
+"""Write the reference pages that the code itself knows: ``python docs/generate.py [--check]``.
+
+What belongs here: settings, commands, environment, run folder, round record, result rows, data
+contracts and the index of decisions, each read from the code or from the pages. What does not: any
+sentence that a person should write. ``--check`` writes nothing and fails if a page is out of date.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from compevo_core.config import RENAMED_SETTINGS, RunConfig, iterate_settings  # noqa: E402
+
+DOCS = REPO / "docs"
+NOTE = "<!-- made by `make docs`; change the code, not this page -->"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format rows as a Markdown table."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    for row in rows:
+        cells = (" ".join(cell.split()).replace("|", "\\|") for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    """Every setting of a run: type, default, bounds, meaning."""
+    parts = [
+        "# Settings",
+        NOTE,
+        "All settings of a training run, by section. A preset is a TOML file with these sections; "
+        "`--set section.setting=value` changes one. The defaults are the paper's. The shipped "
+        "presets are `paper`, `default`, `demo` and `tiny` (`compevo_core/presets`).",
+    ]
+    for section, info in RunConfig.model_fields.items():
+        kind: Any = info.annotation
+        rows = [
+            [
+                f"`{name}`",
+                type_text(field.annotation),
+                f"`{field.default!r}`",
+                bounds(field),
+                field.description or "",
+            ]
+            for dotted, field in iterate_settings()
+            if (name := dotted.partition(".")[2]) and dotted.startswith(f"{section}.")
+        ]
+        parts += [
+            f"## [{section}]",
+            inspect.getdoc(kind) or "",
+            table(("setting", "type", "default", "bounds", "meaning"), rows),
+        ]
+
+    renamed = [[f"`{old}`", f"`{new}`"] for old, new in RENAMED_SETTINGS.items()]
+    parts += [
+        "## Renamed settings",
+        "The old names still load from presets, run folders and `--set`.",
+        table(("old name", "name"), renamed),
+    ]
+    return page(parts)
+
+
+def type_text(annotation: Any) -> str:
+    """Name a setting's type, or list its choices."""
+    choices = get_args(annotation)
+    return ", ".join(f"`{choice}`" for choice in choices) if choices else annotation.__name__
+
+
+def bounds(field: Any) -> str:
+    """Format the bounds of a setting."""
+    found = {type(bound).__name__: bound for bound in field.metadata}
+    low = f"≥ {found['Ge'].ge:g}" if "Ge" in found else ""
+    high = f"≤ {found['Le'].le:g}" if "Le" in found else ""
+    return ", ".join(text for text in (low, high) if text)
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    from compevo_pipeline.cli.main import app
+
+    parts = [
+        "# Command line",
+        NOTE,
+        "`compevo COMMAND --help` prints the same. The exit code is 0, or 1 with one line that "
+        "says what is wrong, where, and what to do.",
+    ]
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        rows = [option_row(option) for option in command.params]
+        parts += [f"## compevo {name}", inspect.cleandoc(command.help or "")]
+        parts += [table(("argument or option", "default", "meaning"), rows)] if rows else []
+    return page(parts)
+
+
+def option_row(option: Any) -> list[str]:
+    """Describe one parameter of a command."""
+    is_argument = option.param_type_name == "argument"
+    name = option.name.upper() if is_argument else ", ".join(option.opts)
+    default = option.default
+    if option.required:
+        shown = "required"
+    elif default is None or default == "" or default is False or callable(default):
+        shown = ""
+    else:
+        shown = f"`{default}`"
+    return [f"`{name}`", shown, getattr(option, "help", "") or ""]
+
+
+def environment_page() -> str:
+    """Every environment variable, from the one module that reads them."""
+    from compevo_pipeline.settings import VARIABLES
+
+    rows = [[f"`{name}`", default, meaning] for name, (default, meaning) in VARIABLES.items()]
+    return page(
+        [
+            "# Environment",
+            NOTE,
+            "One module reads the environment: `compevo_pipeline/settings.py`. Nothing else does.",
+            table(("variable", "default", "meaning"), rows),
+        ]
+    )
+
+
+def run_folder_page() -> str:
+    """Every file of a run folder."""
+    from compevo_core.training.run_folder import RunFolder
+
+    folder = RunFolder("run")
+    rows = [
+        [f"`{getattr(folder, name).relative_to('run').as_posix()}`", first_sentence(value.fget)]
+        for name, value in vars(RunFolder).items()
+        if isinstance(value, property) and isinstance(getattr(folder, name), Path)
+    ]
+    return page(
+        [
+            "# Run folder",
+            NOTE,
+            "Training writes one folder a run. `model/` is sealed: its manifest has the hash of "
+            "every file, and the hash over those is the artifact hash in the result rows. From "
+            "Python, `compevo_core.RunFolder` knows these names.",
+            table(("file", "what it holds"), rows),
+        ]
+    )
+
+
+def first_sentence(thing: Any) -> str:
+    """Return the first line of a docstring without cross-reference markup."""
+    text = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    return re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text).replace("``", "`")
+
+
+def round_record_page() -> str:
+    """Every key of a line of rounds.jsonl."""
+    from compevo_core.training.round_record import RoundRecord
+
+    schema = RoundRecord.model_json_schema()
+    required = set(schema.get("required", ()))
+    rows = [
+        [f"`{name}`", json_type(field), "" if name in required else "optional", plain(field)]
+        for name, field in schema["properties"].items()
+    ]
+    return page(
+        [
+            "# Round record",
+            NOTE,
+            "`rounds.jsonl` holds one JSON object a round. Shapes: A agents, G sampled logics of "
+            "an agent, K fixed logics of an agent. Errors and rewards are in scaled units. "
+            "`compevo_core.RoundRecord` is its model; `RoundRecord.model_json_schema()` returns "
+            "the JSON schema that this table is made from.",
+            table(("key", "type", "", "meaning"), rows),
+        ]
+    )
+
+
+def plain(field: Mapping[str, Any]) -> str:
+    """Return a field's description with Markdown code quotes."""
+    return str(field.get("description", "")).replace("``", "`")
+
+
+def json_type(field: Mapping[str, Any]) -> str:
+    """Name the JSON type of a field."""
+    if "anyOf" in field:
+        return " or ".join(json_type(option) for option in field["anyOf"])
+    if field.get("type") == "array":
+        return f"array of {json_type(field['items'])}"
+    if "additionalProperties" in field:
+        return "object"
+    return str(field.get("type", "any"))
+
+
+RESULT_COLUMNS = {
+    "experiment": "name of the experiment: `test`, `ablation`, `leakage`, ...",
+    "method": "`compevo`, a baseline, or the name of an ablation variant",
+    "dataset": "data set",
+    "split": "split of the windows",
+    "subset": "named set of windows that was scored",
+    "entity": "region, currency or sensor; `pooled` over all",
+    "n_windows": "windows scored",
+    "n_points": "observed target values scored",
+    "n_masked": "target values left out because they were never observed",
+    "seed": "seed of the method",
+    "config_hash": "hash of the settings; `results/configs/<hash>.json` holds them",
+    "data_hash": "hash of the windows",
+    "artifact_hash": "hash of the sealed model",
+    "commit": "commit of the code, with `+` where files differed from it",
+    "device": "where the forecasts were computed",
+    "seconds": "seconds to forecast all windows",
+    "backbone": "language model",
+    "knowledge_cutoff": "last date the language model may have read about",
+    "possibly_memorised": "whether any window starts before that date",
+    "leaky": "whether the windows copy a published prompt with news from after the origin",
+    "synthetic": "whether the series is made up",
+    "parse_failure_rate": "share of unreadable text answers, scored as the prior",
+    "mape_skipped": "points left out of MAPE because the truth is below the threshold",
+    "mape_threshold": "smallest absolute truth that MAPE counts, in the series' unit",
+    "mae": "mean absolute error, in the series' unit",
+    "mse": "mean squared error",
+    "rmse": "root mean squared error",
+    "mape_pct": "mean absolute percentage error",
+    "wape_pct": "sum of absolute errors over sum of absolute truths, in percent",
+    "mase": "MAE over the naive error on the train split",
+    "unit": "unit of the series",
+}
+
+
+def result_rows_page() -> str:
+    """Every column of a result row."""
+    from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+
+    rows = [[f"`{name}`", str(kind), RESULT_COLUMNS[name]] for name, kind in RESULT_SCHEMA.items()]
+    return page(
+        [
+            "# Result rows",
+            NOTE,
+            "Every experiment writes CSV files with these columns. Errors are in the unit of the "
+            "series, on the original truth. Every method has one row an entity and one pooled row.",
+            table(("column", "type", "meaning"), rows),
+        ]
+    )
+
+
+def data_contracts_page() -> str:
+    """The frames that sources make and windows are built from."""
+    parts = [
+        "# Data contracts",
+        NOTE,
+        "Polars frames that sources hand to the library. Every column must be there with exactly "
+        "this type, and no other; a frame that breaks its contract is refused by name.",
+    ]
+    for title, meaning, schema in contracts():
+        rows = [[f"`{name}`", f"`{kind}`"] for name, kind in schema.items()]
+        parts += [f"## {title}", meaning, table(("column", "type"), rows)]
+    return page(parts)
+
+
+def contracts() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the title, the meaning and the schema of every frame."""
+    from compevo_core.data import schemas
+
+    yield "Series", "One row a series, variable and interval start.", schemas.SERIES_SCHEMA
+    yield (
+        "Covariates",
+        "Daily values beside a series, with the moment each became available.",
+        schemas.COVARIATE_SCHEMA,
+    )
+    yield (
+        "Published forecasts",
+        "Forecasts that others published, with the moment they were issued.",
+        schemas.PUBLISHED_SCHEMA,
+    )
+    yield "Benchmark records", "Windows of a published benchmark.", schemas.BENCHMARK_SCHEMA
+    yield "Articles", "News, with the moment each article became available.", schemas.ARTICLE_SCHEMA
+
+
+def decisions_page() -> str:
+    """The index of decisions, from the pages."""
+    rows = []
+    for path in sorted((DOCS / "decisions").glob("[0-9]*.md")):
+        heading, status = re.findall(r"^# (.+)$|^Status: (.+)$", path.read_text("utf-8"), re.M)[:2]
+        number, _, title = heading[0].partition(". ")
+        state, _, day = status[1].partition(" · ")
+        rows.append([number, f"[{title}]({path.name})", state, day])
+    return page(
+        [
+            "# Decisions",
+            NOTE,
+            "What the paper leaves open and what is done here, and how the project is built. Code "
+            'and pages cite a decision by its number: "decision 12".',
+            table(("no.", "decision", "status", "date"), rows),
+        ]
+    )
+
+
+def changelog_page() -> str:
+    """The changelog at the root of the repository."""
+    return "\n".join([NOTE, "", (REPO / "CHANGELOG.md").read_text(encoding="utf-8")])
+
+
+def contribute_page() -> str:
+    """CONTRIBUTING.md at the root of the repository."""
+    return "\n".join([NOTE, "", (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")])
+
+
+def page(parts: Sequence[str]) -> str:
+    """Join the parts of a page."""
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {
+    "reference/configuration.md": settings_page,
+    "reference/cli.md": cli_page,
+    "reference/environment.md": environment_page,
+    "reference/run-folder.md": run_folder_page,
+    "reference/round-record.md": round_record_page,
+    "reference/result-rows.md": result_rows_page,
+    "reference/data-contracts.md": data_contracts_page,
+    "decisions/index.md": decisions_page,
+    "changelog.md": changelog_page,
+    "how-to/contribute.md": contribute_page,
+}
+
+
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Compare, and write nothing.")] = False,
+) -> None:
+    """Write every page, or with --check fail where one is out of date."""
+    stale = []
+    for name, make in PAGES.items():
+        path, text = DOCS / name, make()
+        if check:
+            is_current = path.is_file() and path.read_text(encoding="utf-8") == text
+            stale += [] if is_current else [name]
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    if stale:
+        typer.echo(f"out of date: {', '.join(stale)}; run: make docs", err=True)
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

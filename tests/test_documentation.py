@@ -1,0 +1,87 @@
+"""The documentation keeps what it promises: current pages, links and names that exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_pipeline.settings import VARIABLES
+
+REPO = Path(__file__).resolve().parents[1]
+PAGES = sorted([REPO / "README.md", REPO / "CONTRIBUTING.md", *(REPO / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+DANGLING = re.compile(
+    r"\bdesign (?:decision )?\d|style(?:\.md)?,? rules? \d|PROVENANCE(?:\.md| \d)|house\.md"
+)
+SOURCES = sorted(
+    path
+    for folder in ("compevo_core", "compevo_pipeline", "benchmarks", "docs", "tests")
+    for path in (REPO / folder).rglob("*.py")
+    if path != Path(__file__).resolve()
+)
+
+
+def test_the_reference_pages_are_what_the_code_says():
+    done = subprocess.run(
+        [sys.executable, str(REPO / "docs" / "generate.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPO).as_posix())
+def test_every_relative_link_leads_to_a_file(page):
+    if page.name in ("contribute.md", "changelog.md"):
+        pytest.skip("a copy of a page at the root, whose links are checked there")
+    missing = [
+        link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()
+    ]
+    assert missing == []
+
+
+def test_the_readme_is_short():
+    assert len((REPO / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_every_column_of_a_result_row_is_described():
+    page = (REPO / "docs" / "reference" / "result-rows.md").read_text("utf-8")
+    assert [name for name in RESULT_SCHEMA if f"| `{name}` |" not in page] == []
+
+
+def test_every_variable_that_the_code_reads_is_described():
+    text = "\n".join(path.read_text("utf-8") for path in (REPO / "compevo_pipeline").rglob("*.py"))
+    read = set(re.findall(r"\bCOMPEVO_[A-Z]+(?:_[A-Z]+)*\b", text))
+    assert read == set(VARIABLES)
+
+
+def test_decisions_are_numbered_without_gaps_and_have_status_and_date():
+    pages = sorted((REPO / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        heading, _, status = page.read_text("utf-8").splitlines()[:3]
+        assert heading.startswith(f"# {int(page.name[:4])}. ")
+        assert re.fullmatch(r"Status: \w[\w ]* · \d{4}-\d\d-\d\d", status)
+
+
+def test_no_file_cites_a_page_that_is_not_in_the_repository():
+    citing = [
+        f"{path.relative_to(REPO)}: {found[0]}"
+        for path in [*SOURCES, *PAGES]
+        if (found := DANGLING.search(path.read_text("utf-8")))
+    ]
+    assert citing == []
+
+
+def test_every_decision_that_is_cited_exists():
+    last = len(list((REPO / "docs" / "decisions").glob("[0-9]*.md")))
+    cited = {
+        int(number)
+        for path in SOURCES
+        for number in re.findall(r"\bdecisions? (\d+)", path.read_text("utf-8"))
+    }
+    assert {number for number in cited if not 1 <= number <= last} == set()
