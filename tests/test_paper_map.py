@@ -153,7 +153,7 @@ def test_every_step_template_and_theorem_names_code_and_a_test():
             assert TEST.search(" ".join(row)), row[0]
 
 
-def test_the_values_of_the_hyperparameter_table_are_the_defaults_and_none_of_the_papers_is_left_out():
+def test_the_hyperparameter_table_holds_every_value_of_the_paper_and_equals_the_defaults():
     defaults, seen = RunConfig().to_dict(), set()
     for name, value, setting, _, _ in rows("Hyperparameters"):
         section, key = setting.strip("`").split(".")
