@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from compevo_core import WindowSet
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_pipeline.settings import VARIABLES
+from tests.support.population import news_pool
+from tests.support.population import windows as make_windows
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([REPO / "README.md", REPO / "CONTRIBUTING.md", *(REPO / "docs").rglob("*.md")])
@@ -85,3 +88,29 @@ def test_every_decision_that_is_cited_exists():
         for number in re.findall(r"\bdecisions? (\d+)", path.read_text("utf-8"))
     }
     assert {number for number in cited if not 1 <= number <= last} == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/train-and-predict.md"])
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    windows = [
+        *make_windows("train", 8),
+        *make_windows("val", 2, first_day=20),
+        *make_windows("test", 2, first_day=40),
+    ]
+    WindowSet(windows, dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+
+    blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text("utf-8"), flags=re.DOTALL)
+    code = "\n".join(blocks)
+    for shown, here in (
+        (".compevo/sample/windows/electricity", str(tmp_path / "windows")),
+        (".compevo/sample/news", str(tmp_path / "news")),
+        ('preset("demo")', 'preset("tiny")'),
+    ):
+        assert shown in code
+        code = code.replace(shown, here)
+
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(code, page, "exec"), names)  # noqa: S102 - the page's own code
+    assert names["forecast_NH"].shape == (4, 48)

@@ -7,6 +7,7 @@ Shapes: N articles, D embedding size.
 """
 
 import json
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -88,8 +89,9 @@ class NewsPool:
         row = int(self.find_rows([article_id])[0])
         return cast(datetime, self.articles["available_at"][row])
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: str | os.PathLike[str]) -> None:
         """Write ``news.parquet``, ``embeddings.safetensors`` and ``manifest.json``."""
+        folder = Path(folder)
         write_atomically(folder / ARTICLES_FILE, self.articles.write_parquet)
         tensors = {"embeddings_ND": self.embeddings}
         write_atomically(folder / EMBEDDINGS_FILE, lambda part: save_file(tensors, part))
@@ -104,12 +106,13 @@ class NewsPool:
         write_json(folder / MANIFEST_FILE, manifest)
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a folder that :meth:`write` wrote.
 
         Raises:
             DataError: the folder has no manifest, or a file differs from it.
         """
+        folder = Path(folder)
         if not (folder / MANIFEST_FILE).exists():
             raise DataError(
                 f"no complete news pool in {folder} ({MANIFEST_FILE} is missing); "

@@ -12,6 +12,7 @@ Shapes: N windows, H horizon.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -237,8 +238,9 @@ class WindowSet(Sequence[Window]):
             replace(window, y=row) for window, row in zip(self._windows, y_NH, strict=True)
         )
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: str | os.PathLike[str]) -> None:
         """Write ``windows.parquet`` and ``manifest.json``."""
+        folder = Path(folder)
         frame = pl.DataFrame([_to_row(window) for window in self._windows], schema=_FRAME_SCHEMA)
         write_atomically(folder / WINDOWS_FILE, frame.write_parquet)
 
@@ -247,12 +249,13 @@ class WindowSet(Sequence[Window]):
         write_text(folder / MANIFEST_FILE, text)
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a folder that :meth:`write` wrote and check its hash.
 
         Raises:
             DataError: the folder has no manifest, or its windows are others than it describes.
         """
+        folder = Path(folder)
         if not (folder / MANIFEST_FILE).exists():
             raise DataError(
                 f"no complete windows in {folder} ({MANIFEST_FILE} is missing); "
