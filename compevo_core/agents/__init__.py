@@ -1,1 +1,1 @@
-"""Agents: prompts, answers, logics, selection and the policy terms of the method (paper 4)."""
+"""Agents of the method (paper 4): prompts, forecasts, logics, selection, and the loss terms."""

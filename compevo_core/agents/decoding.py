@@ -1,9 +1,10 @@
 """From a model's answer to 48 numbers and back: one parser, one formatter, one numeric head.
 
-What belongs here: the text form of a forecast, its strict parser, the head that reads a hidden state.
-What does not: generation (``population``) or what to do with an unparsable answer (``strategy``).
-Paper: section D.3 (output template, comma-separated values); design decision 1.
-Legend: A agents, R rows of an agent, D hidden, H horizon.
+What belongs here: the text form of a forecast (paper D.3, comma-separated values), its strict
+parser, the head that reads a hidden state (decision 1). What does not: generation
+(``lm.population``), what happens with an answer that cannot be parsed (``agents.decoders``).
+
+Shapes: A agents, R prompts of an agent, D hidden, H horizon.
 """
 
 import math
@@ -20,52 +21,67 @@ from compevo_core.errors import ForecastParseError
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")
-_LARGEST = 1e15
+_LARGEST = 1e15  # in the unit of the series; far above any of them, far below float32's limit
 
 
 def format_answer(values: Sequence[float] | npt.NDArray[np.float64], decimals: int) -> str:
-    """Writes numbers as the template does: fixed decimals, separated by comma and space."""
-    return ", ".join(f"{float(v):.{decimals}f}" for v in values)
+    """Write numbers as the paper's template does: fixed decimals, separated by comma and space."""
+    return ", ".join(f"{float(value):.{decimals}f}" for value in values)
 
 
 def parse_answer(text: str, horizon: int = HORIZON) -> npt.NDArray[np.float64]:
-    """Reads exactly ``horizon`` finite numbers; text after the last number's line is ignored.
+    """Read exactly ``horizon`` finite numbers from the first line of an answer.
+
+    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or
+    shortened forecast would score a guess of ours as the model's.
+
+    Returns:
+        (H,), in the unit of the answer.
 
     Raises:
-        ForecastParseError: too few or too many numbers, a word between them, or a value out of range.
+        ForecastParseError: too few or too many numbers, a word between them, or a value out of
+            range.
     """
-    parts = [p for p in _SEPARATOR.split(text.strip().split("\n")[0].rstrip(". ")) if p]
+    first_line = text.strip().split("\n")[0].rstrip(". ")
+    parts = [part for part in _SEPARATOR.split(first_line) if part]
     if len(parts) != horizon:
         raise ForecastParseError(
             f"the answer has {len(parts)} values, expected {horizon}: {text[:60]!r}"
         )
-    out = np.empty(horizon)
+
+    values = np.empty(horizon)
     for position, part in enumerate(parts):
+        # float() alone would also accept "nan", "infinity" and "1_000".
         if not _NUMBER.fullmatch(part):
             raise ForecastParseError(
                 f"value {position + 1} of the answer is not a number: {part[:40]!r}"
             )
+
         value = float(part)
         if not math.isfinite(value) or abs(value) > _LARGEST:
             raise ForecastParseError(
                 f"value {position + 1} of the answer is out of range: {part[:40]!r}"
             )
-        out[position] = value
-    return out
+        values[position] = value
+    return values
 
 
 class NumericHead(nn.Module):
-    """One linear read-out per agent, from the last hidden state to 48 scaled numbers; starts at zero."""
+    """One linear read-out per agent, from the last hidden state to 48 scaled numbers.
+
+    It starts at zero, so that before training the forecast is the prior's (decision 2).
+    """
 
     def __init__(self, agents: int, hidden: int, horizon: int = HORIZON) -> None:
         super().__init__()
         self.weight_AHD = nn.Parameter(torch.zeros(agents, horizon, hidden))
         self.bias_AH = nn.Parameter(torch.zeros(agents, horizon))
+
+        # Hidden states grow to very different norms from backbone to backbone; without parameters
+        # of its own the norm only puts them on one scale.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
     def forward(self, state_ARD: Tensor) -> Tensor:
-        """(A, R, D) to (A, R, H)."""
-        return (
-            torch.einsum("ard,ahd->arh", self.norm(state_ARD), self.weight_AHD)
-            + self.bias_AH[:, None]
-        )
+        """Map states (A, R, D) to forecasts (A, R, H), each agent by its own head."""
+        product_ARH = torch.einsum("ard,ahd->arh", self.norm(state_ARD), self.weight_AHD)
+        return product_ARH + self.bias_AH[:, None]

@@ -1,22 +1,32 @@
-"""Competition-induced strategy evolution: opponent context, two gates, soft prompt (paper 4.3, Eq. 9 to 13).
+"""The competition-induced update of logic states: opponent context, two gates, soft prompt (4.3).
 
-What belongs here: the trainable fusion that turns candidate states into a soft prompt.
-What does not: producing candidates and decoding text (``logics``), the policy loss (``grpo``).
-Legend: A agents, D hidden.
+What belongs here: the trainable fusion that turns candidate states into a soft prompt (Eq. 9 to 13,
+"Textual logic interface"). What does not: making candidates and decoding text
+(``agents.logic_writer``), the policy loss (``agents.grpo``).
+
+Shapes: A agents, D hidden.
 """
 
 import torch
 from torch import Tensor, nn
 
-#: Size of the soft prompt's first departure from its neutral start, relative to a token embedding.
+#: Scale of the projection at the start: its weights are drawn uniformly within 1/sqrt(D), then
+#: multiplied by this and by the root mean square of the neutral embedding. The soft prompt of a
+#: fused state so starts a little off the neutral one, in a direction of its own.
 _START_SCALE = 0.1
 
 
 class StrategyFusion(nn.Module):
-    """Row-normalised interaction alpha, gates g2 and g3, and the projection to one soft-prompt embedding.
+    """Interaction weights alpha, gates g2 and g3, and the projection to one soft-prompt embedding.
 
-    Parameters: two D x 2D gates with bias, one D x D projection with bias, A x A interaction scores;
-    all shared by the agents, as the paper's parameter counts imply (design decision 3).
+    Parameters: two D x 2D gates with bias, one D x D projection with bias, A x A interaction
+    scores. All are shared by the agents, as the paper's parameter counts imply (decision 3).
+
+    Args:
+        agents: number of agents A.
+        neutral_D: embedding that every soft prompt starts near, and that stands for the soft prompt
+            in the frozen reference policy (decision 21).
+        generator: draws the initial weights.
     """
 
     neutral_D: Tensor
@@ -24,44 +34,71 @@ class StrategyFusion(nn.Module):
     def __init__(self, agents: int, neutral_D: Tensor, generator: torch.Generator) -> None:
         super().__init__()
         hidden = neutral_D.numel()
-        self.scores_AA = nn.Parameter(torch.zeros(agents, agents))
-        self.gate2 = _seeded_linear(2 * hidden, hidden, generator)
-        self.gate3 = _seeded_linear(2 * hidden, hidden, generator)
-        self.projection = _seeded_linear(hidden, hidden, generator)
+        self.scores_AA = nn.Parameter(torch.zeros(agents, agents))  # equal weights to all peers
+        self.gate2 = _draw_linear(2 * hidden, hidden, generator)
+        self.gate3 = _draw_linear(2 * hidden, hidden, generator)
+        self.projection = _draw_linear(hidden, hidden, generator)
+
+        # Near the neutral embedding the first logics read like the backbone's own, yet the weights
+        # are not zero, so that candidates and gates get a gradient from the first round on.
         with torch.no_grad():
             self.projection.bias.copy_(neutral_D)
             self.projection.weight.mul_(_START_SCALE * float(neutral_D.norm()) / hidden**0.5)
+
+        # A buffer: the reference must stay where it was when the projection moves.
         self.register_buffer("neutral_D", neutral_D.clone())
 
-    def interaction(self) -> Tensor:
-        """Alpha (A, A): rows sum to one, the diagonal is zero; a lone agent has an all-zero row."""
+    def interaction_weights(self) -> Tensor:
+        """Return alpha (A, A) of Eq. 9: rows sum to one and the diagonal is zero.
+
+        The row of a lone agent, which has no opponents, is all zero.
+        """
         agents = self.scores_AA.shape[0]
         if agents == 1:
+            # A softmax over a row that is masked whole would be NaN.
             return torch.zeros_like(self.scores_AA)
-        own = torch.eye(agents, dtype=torch.bool, device=self.scores_AA.device)
-        return torch.softmax(self.scores_AA.masked_fill(own, -torch.inf), dim=1)
+
+        is_self_AA = torch.eye(agents, dtype=torch.bool, device=self.scores_AA.device)
+        return torch.softmax(self.scores_AA.masked_fill(is_self_AA, -torch.inf), dim=1)
 
     def forward(self, candidate_AD: Tensor, previous_AD: Tensor) -> Tensor:
-        """Fuses this round's candidates with last round's: both (A, D) to the final state h (A, D).
+        """Fuse this round's candidates with those of the round before (Eq. 9 to 13).
 
-        ``previous_AD`` carries no gradient (design decision 6).
+        Args:
+            candidate_AD: states of this round's candidates, h-bar(e).
+            previous_AD: states of the previous round's candidates, h-bar(e-1).
+
+        Returns:
+            the final states h(e), (A, D).
         """
-        previous = previous_AD.detach()
-        context = self.interaction() @ previous
-        gate2 = torch.sigmoid(self.gate2(torch.cat([previous, context], -1)))
-        informed = (1.0 - gate2) * previous + gate2 * context
-        gate3 = torch.sigmoid(self.gate3(torch.cat([informed, candidate_AD], -1)))
-        return (1.0 - gate3) * informed + gate3 * candidate_AD
+        # The graph behind last round's states is gone, and the adapters that made them have moved:
+        # they are observations of the opponents, not something to train (decision 6).
+        previous_AD = previous_AD.detach()
+        context_AD = self.interaction_weights() @ previous_AD
+
+        # Stage 2: how far an agent moves towards its opponents.
+        gate2_AD = torch.sigmoid(self.gate2(torch.cat([previous_AD, context_AD], -1)))
+        informed_AD = (1.0 - gate2_AD) * previous_AD + gate2_AD * context_AD
+
+        # Stage 3: how much of its new candidate it takes up.
+        gate3_AD = torch.sigmoid(self.gate3(torch.cat([informed_AD, candidate_AD], -1)))
+        return (1.0 - gate3_AD) * informed_AD + gate3_AD * candidate_AD
 
     def soft_prompt(self, fused_AD: Tensor) -> Tensor:
-        """One embedding per agent, (A, D) to (A, D), to stand before the instruction."""
-        scaled: Tensor = self.projection(torch.nn.functional.normalize(fused_AD, dim=-1))
-        return scaled
+        """Project each final state to the embedding before the instruction, (A, D) to (A, D).
+
+        States are scaled to length one first: their norm differs between backbones by orders of
+        magnitude, and the soft prompt must stay in the range of token embeddings.
+        """
+        prompt_AD: Tensor = self.projection(torch.nn.functional.normalize(fused_AD, dim=-1))
+        return prompt_AD
 
 
-def _seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+def _draw_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer drawn from the generator; a zero bias leaves the gates half open."""
     layer = nn.Linear(inputs, outputs)
+    bound = inputs**-0.5
     with torch.no_grad():
-        layer.weight.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+        layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.zero_()
     return layer

@@ -1,10 +1,13 @@
-"""Group relative policy optimisation of logic texts (paper 4.3 and D.2; DeepSeekMath 2024).
+"""Group relative policy optimisation of logic texts (paper 4.3 and D.2; DeepSeekMath, 2024).
 
-Credit rule: a logic is credited with how much better than its own agent's group it forecast,
-in standard deviations of that group; every token of the logic carries that one advantage.
-What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities.
-What does not: sampling, rewards or optimisation.
-Legend: A agents, G samples of an agent, T tokens.
+Credit rule: a logic is credited with how much better it forecast than its own agent's group, in
+standard deviations of that group. Every token of the logic carries that one advantage.
+
+What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities. What
+does not: sampling and scoring (``agents.logic_writer``, ``agents.strategy``), the backward pass and
+the optimiser (``training.policy_step``).
+
+Shapes: A agents, G samples of an agent, T tokens.
 """
 
 import dataclasses
@@ -12,12 +15,18 @@ import dataclasses
 import torch
 from torch import Tensor
 
-_STD_FLOOR = 1e-4
+_STD_FLOOR = 1e-4  # as TRL adds it; keeps a group of nearly equal rewards from exploding
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
-    """The policy term and what to watch while it trains."""
+    """The policy term of the objective, and what to watch while it trains.
+
+    Attributes:
+        loss: scalar; with gradient as returned by :func:`policy_loss`.
+        kl: mean KL estimate per token.
+        clip_fraction: share of tokens whose ratio was clipped.
+    """
 
     loss: Tensor
     kl: float
@@ -25,14 +34,26 @@ class PolicyLoss:
 
 
 def group_advantages(reward_AG: Tensor) -> tuple[Tensor, int]:
-    """(R - mean) / (std + 1e-4) within each agent's group, and how many groups were all equal.
+    """Standardise rewards within each agent's group: (R - mean) / (std + 1e-4).
 
-    The deviation is the sample one (G - 1), as in TRL. Equal rewards give exactly zero.
+    The group is one agent's own samples on the same windows. Its mean is the baseline, so that an
+    agent learns from its better logics even where all of them are worse than its peers'. Dividing
+    by the deviation gives every agent the same size of step, however large its errors are.
+
+    Args:
+        reward_AG: rewards of the sampled logics.
+
+    Returns:
+        advantages (A, G), and the number of groups without any difference in reward.
     """
-    centred = reward_AG - reward_AG.mean(1, keepdim=True)
-    equal = (reward_AG == reward_AG[:, :1]).all(1)
-    advantage = centred / (reward_AG.std(1, keepdim=True) + _STD_FLOOR)
-    return torch.where(equal[:, None], 0.0, advantage), int(equal.sum())
+    centred_AG = reward_AG - reward_AG.mean(1, keepdim=True)
+    deviation_A1 = reward_AG.std(1, keepdim=True)  # of the sample (G - 1), as in TRL
+    advantage_AG = centred_AG / (deviation_A1 + _STD_FLOOR)
+
+    # The mean of equal numbers may differ from them in the last bit, and the floor would turn that
+    # into a gradient of noise: such a group says nothing and gets exactly zero.
+    is_equal_A = (reward_AG == reward_AG[:, :1]).all(1)
+    return torch.where(is_equal_A[:, None], 0.0, advantage_AG), int(is_equal_A.sum())
 
 
 def policy_loss(
@@ -42,10 +63,14 @@ def policy_loss(
     advantage_AG: Tensor,
     mask_AGT: Tensor,
     *,
-    clip: float,
-    kl: float,
+    clip_range: float,
+    kl_coefficient: float,
 ) -> PolicyLoss:
-    """Clipped surrogate minus KL to the frozen reference, mean over tokens, then samples, then agents.
+    """Return L_pg (Eq. 14) as a loss: minus the clipped surrogate, plus KL to the reference.
+
+    The paper prints the plain ratio and lists the clipping range of PPO; the ratio is clipped
+    (decision 20). The mean is taken over tokens, then samples, then agents, so that a long logic
+    counts no more than a short one.
 
     Args:
         logp_AGT: log-probabilities under the current policy.
@@ -53,21 +78,29 @@ def policy_loss(
         reference_AGT: under the frozen reference; no gradient.
         advantage_AG: from :func:`group_advantages`.
         mask_AGT: 1 where a token was sampled.
-        clip: half-width of the ratio's clip range.
-        kl: weight of the estimator exp(d) - d - 1 with d = reference - current.
+        clip_range: half-width of the range of the ratio around 1.
+        kl_coefficient: weight of the KL term.
     """
-    ratio = torch.exp(logp_AGT - old_AGT)
-    gain = advantage_AG[..., None]
-    surrogate = torch.minimum(ratio * gain, ratio.clamp(1.0 - clip, 1.0 + clip) * gain)
-    drift = reference_AGT - logp_AGT
-    divergence = torch.exp(drift) - drift - 1.0
-    tokens = mask_AGT.sum(-1).clamp(min=1)
-    per_sample = ((kl * divergence - surrogate) * mask_AGT).sum(-1) / tokens
+    ratio_AGT = torch.exp(logp_AGT - old_AGT)
+    gain_AG1 = advantage_AG[..., None]
+
+    # The minimum clips only what would overshoot; a ratio on the wrong side keeps its gradient.
+    clipped_AGT = ratio_AGT.clamp(1.0 - clip_range, 1.0 + clip_range)
+    surrogate_AGT = torch.minimum(ratio_AGT * gain_AG1, clipped_AGT * gain_AG1)
+
+    # exp(d) - d - 1 estimates the KL without bias, and is never negative as the plain -d can be.
+    drift_AGT = reference_AGT - logp_AGT
+    kl_AGT = torch.exp(drift_AGT) - drift_AGT - 1.0
+
+    n_tokens_AG = mask_AGT.sum(-1).clamp(min=1)
+    token_loss_AGT = (kl_coefficient * kl_AGT - surrogate_AGT) * mask_AGT
+    sample_loss_AG = token_loss_AGT.sum(-1) / n_tokens_AG
+
     with torch.no_grad():
-        total = mask_AGT.sum().clamp(min=1)
-        clipped = ((ratio - 1.0).abs() > clip) & (torch.sign(ratio - 1.0) == torch.sign(gain))
-        watched = (
-            float((divergence * mask_AGT).sum() / total),
-            float((clipped * mask_AGT).sum() / total),
-        )
-    return PolicyLoss(per_sample.mean(), *watched)
+        overshoots_AGT = torch.sign(ratio_AGT - 1.0) == torch.sign(gain_AG1)
+        is_clipped_AGT = ((ratio_AGT - 1.0).abs() > clip_range) & overshoots_AGT
+        n_tokens = mask_AGT.sum().clamp(min=1)
+        kl = float((kl_AGT * mask_AGT).sum() / n_tokens)
+        clip_fraction = float((is_clipped_AGT * mask_AGT).sum() / n_tokens)
+
+    return PolicyLoss(sample_loss_AG.mean(), kl, clip_fraction)

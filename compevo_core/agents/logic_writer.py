@@ -1,228 +1,329 @@
-"""Writing the agents' next logics: candidate, fusion, soft prompt, sampling, log-probabilities (paper 4.3).
+"""Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
 
-What belongs here: everything between what an agent observes and the G logic texts it samples.
-What does not: scoring them (``strategy``), the policy loss (``grpo``), the fusion's algebra (``evolution``).
-Where processes share the agents, each writes for its own and tells the others their candidates' states.
-Legend: A agents, G samples of an agent, T tokens, L packed length, D hidden.
+What belongs here: everything between what an agent observes and the G logic texts it samples, and
+the log-probabilities of those texts. What does not: scoring them (``agents.strategy``), the policy
+loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), wording (``agents.prompts``).
+
+Each process writes for its local agents. Only the candidates' states are gathered, because the
+opponent context of an agent needs those of all others.
+
+Shapes: A agents (all or the local ones, see each docstring), G samples of an agent, T tokens,
+L packed length, D hidden, N sampled tokens of all agents.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import stop_tokens
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.prompts import PeerReport, clean_logic, logic_prompt
+from compevo_core.agents.prompts import PeerReport, clean_logic, render_logic_prompt
+from compevo_core.agents.tokens import stop_token_ids, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
+from compevo_core.lm.adapter_routing import LOGIC
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
-from compevo_core.lm.population import LOGIC, Population
+from compevo_core.lm.population import Population
 
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """o_i: what every agent knows when it writes its next logic (Eq. 2)."""
+    """What the agents know when they write their next logics, o_i of Eq. 2.
+
+    Attributes:
+        logics: the logic each of A agents used in this round.
+        rewards: the reward of each agent in this round (Eq. 3).
+        peers: for each agent, the agents whose logic and reward it sees (decision 5).
+    """
 
     logics: list[str]
     rewards: list[float]
     peers: list[list[int]]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Proposal:
-    """One round's candidates and sampled logics, with the gradient paths the losses need.
+    """One round's candidates and sampled logics, with the gradient paths that the losses need.
 
-    ``candidate_AD`` and ``soft_AD`` are of all agents, everything else of this process's own.
+    Attributes:
+        candidates: the candidate logic of each local agent, before any exchange with the others.
+        candidate_AD: their representations for all agents (Eq. 8); local rows carry gradient.
+        group_logics: the G sampled logics of each local agent, cleaned.
+        ids_AGT: sampled token ids of the local agents.
+        mask_AGT: 1 where a token was sampled, the stop token included.
+        prompt_ids: the logic-update prompt of each local agent, in tokens.
+        soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
+        n_empty: drafts and samples that held no logic and were replaced (decision 23).
     """
 
     candidates: list[str]
     candidate_AD: Tensor
-    texts: list[list[str]]
+    group_logics: list[list[str]]
     ids_AGT: Tensor
     mask_AGT: Tensor
-    prompts: list[list[int]]
-    soft_AD: Tensor | None
-    empty: int
+    prompt_ids: list[list[int]]
+    soft_prompt_AD: Tensor | None
+    n_empty: int
 
 
 class LogicWriter:
-    """Generates logics for all of a process's agents at once."""
+    """Write logics for all local agents at once.
+
+    No method uses dropout: the policy ratio compares log-probabilities of one text under two
+    policies, and dropout would add noise to it that no policy made.
+    """
 
     def __init__(
         self, config: RunConfig, population: Population, fusion: StrategyFusion, shards: AgentShards
     ) -> None:
-        self.config, self.population, self.fusion, self.shards = config, population, fusion, shards
-        self._stop = stop_tokens(population.backbone.tokenizer)
+        self.config = config
+        self.population = population
+        self.fusion = fusion
+        self.shards = shards
+        self._stop_ids = stop_token_ids(population.backbone.tokenizer)
 
     def propose(
-        self, seen: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+        self,
+        observation: Observation,
+        previous_AD: Tensor,
+        generators: Sequence[torch.Generator],
     ) -> Proposal:
-        """Stage one to three and G samples per agent; texts are cleaned, empty ones fall back to the old logic.
+        """Run the three-stage update and sample G logics an agent.
 
-        ``generators`` are one for each own agent.
+        Args:
+            observation: what all agents know.
+            previous_AD: candidate states of all agents in the previous round.
+            generators: one for each local agent.
         """
-        prompts, own_logics = self._prompts(seen), self.shards.local(seen.logics)
-        first_AT, kept_AT = (x[:, 0] for x in self._sample(prompts, None, 1, generators))
-        drafts = [self._text(first_AT[i], kept_AT[i], logic) for i, logic in enumerate(own_logics)]
-        candidates, empty = [text for text, _ in drafts], sum(was_empty for _, was_empty in drafts)
+        prompt_ids = self._write_prompts(observation)
+        fallbacks: list[str] = self.shards.local(observation.logics)
+
+        # Stage 1: each agent's own idea, drawn before it sees the others' states (Eq. 8).
+        draft_AGT, draft_mask_AGT = self._sample(prompt_ids, None, 1, generators)
+        drafts, n_empty_drafts = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
+        candidates = [group[0] for group in drafts]
         candidate_AD = self.shards.all_gather(
-            self.encode([self._tokens(text) for text in candidates]), "states"
+            self.encode([self._tokenize(text) for text in candidates]), "states"
         )
-        soft = None
+
+        # Stages 2 and 3: opponent context and gates, then one soft-prompt embedding (Eq. 9 to 13).
+        soft_prompt_AD = None
         if self.config.evolution.update == "three-stage":
-            soft = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
-        own_soft = None if soft is None else self.shards.local(soft)
-        ids_AGT, mask_AGT = self._sample(prompts, own_soft, self.config.grpo.group_size, generators)
-        texts: list[list[str]] = []
-        for i, fallback in enumerate(own_logics):
-            group = [
-                self._text(ids, mask, fallback)
-                for ids, mask in zip(ids_AGT[i], mask_AGT[i], strict=True)
-            ]
-            texts.append([text for text, _ in group])
-            empty += sum(was_empty for _, was_empty in group)
-        return Proposal(candidates, candidate_AD, texts, ids_AGT, mask_AGT, prompts, soft, empty)
+            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
 
-    def routing(self, agents: slice) -> AbstractContextManager[None]:
-        """Logic adapters of some of the own agents."""
-        return self.population.using(LOGIC, agents=agents)
-
-    def logp(self, proposal: Proposal, agents: slice, soft_AD: Tensor | None) -> Tensor:
-        """Log-probabilities of some agents' sampled tokens under the current policy, (A, G, T), with gradient.
-
-        Call it inside :meth:`routing` of the same agents; ``soft_AD`` holds all own agents' soft prompts. What is
-        masked is zero.
-        """
-        soft = None if soft_AD is None else soft_AD[agents]
-        return self._score(
-            proposal.prompts[agents], proposal.ids_AGT[agents], proposal.mask_AGT[agents], soft
+        local_soft_AD = None if soft_prompt_AD is None else self.shards.local(soft_prompt_AD)
+        ids_AGT, mask_AGT = self._sample(
+            prompt_ids, local_soft_AD, self.config.grpo.group_size, generators
         )
+        group_logics, n_empty = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
+
+        return Proposal(
+            candidates=candidates,
+            candidate_AD=candidate_AD,
+            group_logics=group_logics,
+            ids_AGT=ids_AGT,
+            mask_AGT=mask_AGT,
+            prompt_ids=prompt_ids,
+            soft_prompt_AD=soft_prompt_AD,
+            n_empty=n_empty_drafts + n_empty,
+        )
+
+    def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
+        """Return log-probabilities of sampled tokens under the current policy, with gradient.
+
+        Some agents at a time, because the activations of all groups at once may not fit in memory.
+
+        Args:
+            proposal: what was sampled.
+            agents: which of the local agents.
+            soft_prompt_AD: soft prompts of all local agents.
+
+        Returns:
+            (A, G, T) of the chosen agents, zero where masked.
+        """
+        with self.population.use_adapters(LOGIC, agents=agents):
+            return self._score(
+                proposal.prompt_ids[agents],
+                proposal.ids_AGT[agents],
+                proposal.mask_AGT[agents],
+                None if soft_prompt_AD is None else soft_prompt_AD[agents],
+            )
 
     @torch.no_grad()
     def reference_logp(self, proposal: Proposal) -> Tensor:
-        """The same for all own agents under the frozen reference: no adapters, the neutral soft prompt; (A, G, T)."""
-        soft = (
-            None
-            if proposal.soft_AD is None
-            else self.fusion.neutral_D.expand(len(self.shards.local_agents), -1)
-        )
-        with self.population.using(None):
-            return self._score(proposal.prompts, proposal.ids_AGT, proposal.mask_AGT, soft)
+        """Return log-probabilities under the frozen reference policy of the KL term (decision 21).
+
+        The reference is the backbone without adapters behind the neutral soft prompt: the point
+        that every agent's policy starts near.
+
+        Returns:
+            (A, G, T) of all local agents, zero where masked.
+        """
+        neutral_AD = None
+        if proposal.soft_prompt_AD is not None:
+            neutral_AD = self.fusion.neutral_D.expand(len(self.shards.local_agents), -1)
+
+        with self.population.use_adapters(None):
+            return self._score(proposal.prompt_ids, proposal.ids_AGT, proposal.mask_AGT, neutral_AD)
 
     def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Logic representation: last-layer state at the final token under the agent's logic adapter, (A, D)."""
+        """Return logic representations: the last-layer state at the final token, (A, D).
+
+        Each local agent reads its row under its own logic adapter (paper 4.3, "Textual logic
+        interface").
+        """
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
-        with self.population.using(LOGIC):
-            return self.population.leaf_states(packed)[:, 0]
+        with self.population.use_adapters(LOGIC):
+            return self.population.last_token_states(packed)[:, 0]
 
     @torch.no_grad()
-    def encode_texts(self, logics: Sequence[str]) -> Tensor:
-        """Representations (A, D) of all agents' given logics without gradient; the start of h-bar before round 1."""
-        own = self.encode([self._tokens(text) for text in self.shards.local(logics)])
-        return self.shards.all_gather(own, "states")
+    def encode_logics(self, logics: Sequence[str]) -> Tensor:
+        """Return representations (A, D) of all agents' logics; the previous states of round 0."""
+        local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
+        return self.shards.all_gather(local_AD, "states")
 
-    def _prompts(self, seen: Observation) -> list[list[int]]:
-        backbone, rows = self.population.backbone, []
+    def _write_prompts(self, observation: Observation) -> list[list[int]]:
+        """Return the tokens of the logic-update prompt of each local agent."""
+        rows = []
         for agent in self.shards.local_agents:
-            logic = seen.logics[agent]
-            peers = [PeerReport(p, seen.rewards[p], seen.logics[p]) for p in seen.peers[agent]]
-            text = logic_prompt(
+            peers = [
+                PeerReport(peer, observation.rewards[peer], observation.logics[peer])
+                for peer in observation.peers[agent]
+            ]
+            text = render_logic_prompt(
                 agent,
-                logic,
-                seen.rewards[agent],
+                observation.logics[agent],
+                observation.rewards[agent],
                 peers,
-                tokenizer=backbone.tokenizer,
+                tokenizer=self.population.backbone.tokenizer,
                 paraphrased=self.config.evolution.instruction == "paraphrased",
             )
-            rows.append(self._tokens(text)[-self.config.backbone.context_tokens :])
+
+            # Too long a prompt loses its beginning: the task and the cue stand at the end.
+            rows.append(self._tokenize(text)[-self.config.backbone.context_length :])
         return rows
 
-    def _tokens(self, text: str) -> list[int]:
-        tokenizer = self.population.backbone.tokenizer
-        ids = list(tokenizer(text, add_special_tokens=True)["input_ids"])
-        return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1 else ids
+    def _tokenize(self, text: str) -> list[int]:
+        return tokenize_prompt(self.population.backbone.tokenizer, text)
 
     @torch.no_grad()
     def _sample(
         self,
-        prompts: Sequence[Sequence[int]],
-        soft_AD: Tensor | None,
+        prompt_ids: Sequence[Sequence[int]],
+        soft_prompt_AD: Tensor | None,
         samples: int,
         generators: Sequence[torch.Generator],
     ) -> tuple[Tensor, Tensor]:
+        """Sample logics of every local agent: ids and mask, (A, G, T)."""
         evolution = self.config.evolution
-        packed, embeds = self._behind([PromptGroup(prompt) for prompt in prompts], soft_AD)
-        with self.population.using(LOGIC):
+        packed, embeds_ALD = self._prepend_soft_prompt(
+            [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
+        )
+        with self.population.use_adapters(LOGIC):
             return self.population.sample(
-                self.population.read(packed, embeds),
+                self.population.prefill(packed, embeds_ALD),
                 samples=samples,
-                tokens=evolution.logic_tokens,
+                max_new_tokens=evolution.max_new_tokens,
                 temperature=evolution.temperature,
-                stop=self._stop,
+                stop_tokens=self._stop_ids,
                 generators=generators,
             )
 
-    def _text(self, ids: Tensor, mask: Tensor, fallback: str) -> tuple[str, bool]:
-        text = self.population.backbone.tokenizer.decode(
-            ids[mask.bool()].tolist(), skip_special_tokens=True
-        )
-        return clean_logic(text, fallback)
+    def _decode_groups(
+        self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
+    ) -> tuple[list[list[str]], int]:
+        """Return the cleaned texts of each agent's samples, and how many held no logic.
 
-    def _behind(
-        self, trees: Sequence[PromptGroup], soft_AD: Tensor | None
+        An agent's fallback, its present logic, stands in for a sample without one.
+        """
+        decode = self.population.backbone.tokenizer.decode
+        groups = []
+        n_empty = 0
+        for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
+            group = []
+            for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
+                text = decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
+                logic, was_empty = clean_logic(text, fallback)
+                group.append(logic)
+                n_empty += was_empty
+            groups.append(group)
+        return groups, n_empty
+
+    def _prepend_soft_prompt(
+        self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
     ) -> tuple[PackedPrompts, Tensor]:
-        """One tree an agent behind its soft prompt, and the embeddings of all that (A, L, D)."""
-        if soft_AD is None:
-            packed = self.population.pack([[tree] for tree in trees])
+        """Pack one prompt group an agent after its soft prompt.
+
+        Returns:
+            the packed prompts, and the embeddings (A, L, D) to read in place of their ids.
+        """
+        if soft_prompt_AD is None:
+            packed = self.population.pack([[group] for group in groups])
             return packed, self.population.embed(packed.ids_AL)
-        slot = self.population.backbone.tokenizer.pad_token_id
+
+        # A soft prompt has no token id: a placeholder holds its position, so that the packing, the
+        # positions and the attention count it, and its embedding is put in the place afterwards.
+        placeholder = self.population.backbone.tokenizer.pad_token_id
         packed = self.population.pack(
-            [[PromptGroup([slot, *tree.stem], tree.branches)] for tree in trees]
+            [[PromptGroup([placeholder, *group.prefix], group.suffixes)] for group in groups]
         )
         embeds_ALD = self.population.embed(packed.ids_AL)
-        return packed, torch.cat([soft_AD[:, None].to(embeds_ALD.dtype), embeds_ALD[:, 1:]], 1)
+        soft_A1D = soft_prompt_AD[:, None].to(embeds_ALD.dtype)
+        return packed, torch.cat([soft_A1D, embeds_ALD[:, 1:]], 1)
 
     def _score(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompt_ids: Sequence[Sequence[int]],
         ids_AGT: Tensor,
         mask_AGT: Tensor,
-        soft_AD: Tensor | None,
+        soft_prompt_AD: Tensor | None,
     ) -> Tensor:
+        """Return the log-probability of every sampled token, (A, G, T).
+
+        The temperature is that of sampling: the ratio compares the policies that wrote the text.
+        """
         sampled = [
-            [ids[mask.bool()].tolist() for ids, mask in zip(*group, strict=True)]
+            [ids_T[mask_T.bool()].tolist() for ids_T, mask_T in zip(*group, strict=True)]
             for group in zip(ids_AGT, mask_AGT, strict=True)
         ]
-        trees = [
-            PromptGroup(prompt, [ids[:-1] for ids in group])
-            for prompt, group in zip(prompts, sampled, strict=True)
+
+        # The last token of a sample is predicted but never read.
+        groups = [
+            PromptGroup(prompt, [ids[:-1] for ids in samples])
+            for prompt, samples in zip(prompt_ids, sampled, strict=True)
         ]
-        packed, embeds_ALD = self._behind(trees, soft_AD)
-        states_ALD = self.population.states(packed, embeds_ALD)
-        before = [
-            agent * packed.ids_AL.shape[1] + place
-            for agent, group in enumerate(sampled)
-            for leaf, ids in enumerate(group)
-            for place in packed.path(agent, leaf)[-len(ids) :]
+        packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+        states_ALD = self.population.hidden_states(packed, embeds_ALD)
+
+        # The state at a token scores the token after it: the last len(ids) states of each path.
+        length = packed.ids_AL.shape[1]
+        positions = [
+            agent * length + position
+            for agent, samples in enumerate(sampled)
+            for leaf, ids in enumerate(samples)
+            for position in packed.token_indices(agent, leaf)[-len(ids) :]
         ]
         states_ND = states_ALD.flatten(0, 1).index_select(
-            0, torch.tensor(before, device=states_ALD.device)
+            0, torch.tensor(positions, device=states_ALD.device)
         )
-        real_AGT = mask_AGT.bool()
-        found = self.population.token_logp(
-            states_ND, ids_AGT[real_AGT], self.config.evolution.temperature
+
+        is_sampled_AGT = mask_AGT.bool()
+        logp_N = self.population.token_logp(
+            states_ND, ids_AGT[is_sampled_AGT], self.config.evolution.temperature
         )
-        return torch.zeros_like(mask_AGT, dtype=found.dtype).masked_scatter(real_AGT, found)
+        return torch.zeros_like(mask_AGT, dtype=logp_N.dtype).masked_scatter(is_sampled_AGT, logp_N)
 
 
-def agent_generators(
+def seed_agent_generators(
     seed: int, agents: Sequence[int], device: torch.device
 ) -> list[torch.Generator]:
-    """The sampling generator of each agent: its noise is its own, whoever shares its batch or its process."""
+    """Return one sampling generator an agent.
+
+    The noise of an agent depends on its number alone, so that it samples the same logics whichever
+    agents share its batch or its process.
+    """
     return [
         torch.Generator(device=device).manual_seed(
             int(np.random.default_rng([seed, 1, agent]).integers(2**63))

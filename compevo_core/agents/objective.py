@@ -1,7 +1,10 @@
-"""The joint objective L = L_pred + l_PG L_pg + l_div L_div + l_prune L_prune (paper 4.4, Eq. 15 to 17).
+"""The joint objective L = L_pred + l_PG L_pg + l_div L_div + l_prune L_prune (paper 4.4, Eq. 15).
 
-What belongs here: the regularising terms and the weighted sum. What does not: L_pred and L_pg themselves.
-Legend: A agents, D hidden.
+What belongs here: the regularising terms, the weighted sum, the check before an update. What does
+not: L_pred (``agents.selection``), L_pg (``agents.grpo``), the order of the backward passes
+(``training.update``).
+
+Shapes: A agents, D hidden.
 """
 
 import dataclasses
@@ -14,19 +17,34 @@ from compevo_core.errors import NonFiniteLoss
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
-    """Sum of cosine similarities over all pairs of candidate logics (Eq. 16, appendix C.2): (A, D) to a scalar."""
-    unit = torch.nn.functional.normalize(candidate_AD, dim=-1)
-    return (unit @ unit.T).triu(diagonal=1).sum()
+    """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16).
+
+    The paper prints it on the final states, and in appendix C.2 on the candidates before mixing.
+    The candidates are used (decision 12): agents shall have distinct ideas before they exchange
+    them, and a penalty after the fusion would work against the exchange itself.
+    """
+    unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)
+    return (unit_AD @ unit_AD.T).triu(diagonal=1).sum()
 
 
 def pruning_loss(gates_A: Tensor) -> Tensor:
-    """Sum of absolute gates (Eq. 17)."""
+    """Return L_prune, the sum of absolute gates (Eq. 17, appendix C.1).
+
+    It prunes softly: no agent is removed, so a weak one can come back.
+    """
     return gates_A.abs().sum()
 
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """The four terms of one round, unweighted."""
+    """The four terms of one round, unweighted.
+
+    Attributes:
+        pred: L_pred (Eq. 7).
+        pg: L_pg (Eq. 14).
+        div: L_div (Eq. 16).
+        prune: L_prune (Eq. 17).
+    """
 
     pred: float
     pg: float
@@ -34,7 +52,7 @@ class LossTerms:
     prune: float
 
     def total(self, config: ObjectiveConfig) -> float:
-        """The weighted sum that the round minimised."""
+        """Return the weighted sum that the round minimised (Eq. 15)."""
         return (
             self.pred
             + config.lambda_pg * self.pg
@@ -44,7 +62,9 @@ class LossTerms:
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
-    """Stops before the update when a term is NaN or infinite, naming the term, the round and the agents.
+    """Stop before the update when a term is NaN or infinite.
+
+    One such step would spoil every parameter it reaches, and the optimiser's averages for good.
 
     Args:
         name: the term, as the message calls it.
@@ -52,14 +72,16 @@ def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
         round_number: the round it was computed in.
 
     Raises:
-        NonFiniteLoss: at least one entry is not finite.
+        NonFiniteLoss: at least one entry is not finite; the message names the agents.
     """
-    wrong = ~torch.isfinite(per_agent.detach())
-    if not wrong.any():
+    is_bad = ~torch.isfinite(per_agent.detach())
+    if not is_bad.any():
         return
-    bad = wrong.reshape(-1).nonzero().flatten().tolist()
-    where = f"agent(s) {bad}" if per_agent.dim() else "the population"
+
+    agents = is_bad.reshape(-1).nonzero().flatten().tolist()
+    where = f"agent(s) {agents}" if per_agent.dim() else "the population"
     raise NonFiniteLoss(
         f"{name} is not finite in round {round_number} for {where}; nothing was updated. "
-        "Lower optim.forecast_lr or optim.policy_lr, or resume from the last checkpoint with another seed"
+        "Lower optim.forecast_lr or optim.policy_lr, or resume from the last checkpoint with "
+        "another seed"
     )

@@ -1,29 +1,39 @@
-"""The texts a backbone reads: the forecast template and the logic-update template.
+"""The texts a backbone reads: the forecast template and the logic-update template (paper D.3, G).
 
-What belongs here: wording, layout, and the cleaning of untrusted news text. What does not: tokens, sampling,
-parsing. The judge's template stands in ``judge``. Paper: D.3 (forecast), G (logic update).
-News is data: control characters and a tokenizer's special tokens are removed before it enters a prompt.
+What belongs here: wording, layout, and the cleaning of untrusted text. What does not: token ids
+(``agents.tokens``), sampling (``agents.logic_writer``), parsing of answers (``agents.decoding``),
+the judge's template (``lud.judge``).
 
-A forecast prompt is laid out so that what all logics of a window share comes first (history, calendar,
-weather) and what differs last (logic, news), so that the shared part is read once (design 5).
+News is data, never an instruction: control characters and the special tokens of tokenizers are
+removed before it enters a prompt. The same holds for logics, which a model wrote.
+
+A forecast prompt begins with what all logics of a window share (history, calendar, weather) and
+ends with what differs (logic, news), so that the shared part is read once for a group of logics.
 """
 
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from jinja2 import TemplateError
 
+from compevo_core.agents.tokens import Tokenizer
 from compevo_core.data.window import WindowView
 
+# Chat marks and special tokens of the Llama, Qwen, Mistral and Gemma families.
 _SPECIAL = re.compile(
     r"<\|[^|<>]{0,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:pad|bos|eos|unk)>"
 )
 _SPACE = re.compile(r"\s+")
 _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
+
+_LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
+_SHORTEST_LOGIC = 12  # characters; less is no sentence
+_HOLIDAY_CHARACTERS = 60
+_HISTORY_LEVEL = 1000.0  # what the usual level of a series is shown as
+
 _SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
 
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
@@ -33,10 +43,12 @@ _TASKS = {
     "bitcoin": "Predict the next 48 daily {entity} prices",
     "traffic": "Predict the next 48 hourly road occupancies of sensor {entity}",
 }
+_DEFAULT_TASK = "Predict the next 48 values of {entity}"
 
-#: Where agents start: one evidence-seeking logic each, in the paper's style and topics (section 5.6).
+#: Where agents start: one evidence-seeking logic each, in the paper's style and topics (5.6).
 SEED_LOGICS = (
-    "Prioritize news about extreme weather such as heatwaves, cold snaps or storms that change demand directly.",
+    "Prioritize news about extreme weather such as heatwaves, cold snaps or storms that change "
+    "demand directly.",
     "Focus on government policy, regulation and stimulus that shift economic activity.",
     "Track public holidays, school terms, travel plans and large events.",
     "Look for outages, accidents and infrastructure failures that interrupt normal operation.",
@@ -48,149 +60,188 @@ SEED_LOGICS = (
     "Look for international conflict, trade and diplomacy that move markets.",
 )
 
+# The paper's own words (G), to the letter.
 _SYSTEM_LOGIC = (
-    "You are a strategy analyst for a time-series forecasting agent. Your goal is to refine the agent's "
-    "evidence-seeking strategy, realized as textual logic, to improve its prediction accuracy."
+    "You are a strategy analyst for a time-series forecasting agent. Your goal is to refine the "
+    "agent's evidence-seeking strategy, realized as textual logic, to improve its prediction "
+    "accuracy."
 )
 _TASK_LOGIC = (
-    "Based on all this information, generate a new, refined logic for the agent. The new logic should be a single, "
-    "concise sentence. It should be an evolution of the current logic, either by specializing, generalizing, or "
-    "correcting it based on the performance feedback. Do not just copy a peer's logic; synthesize a new one."
+    "Based on all this information, generate a new, refined logic for the agent. The new logic "
+    "should be a single, concise sentence. It should be an evolution of the current logic, either "
+    "by specializing, generalizing, or correcting it based on the performance feedback. Do not "
+    "just copy a peer's logic; synthesize a new one."
 )
 #: The same task in other words, for the paper's robustness test (E.9).
 _TASK_LOGIC_PARAPHRASED = (
-    "Using everything above, write one improved logic for this agent. Keep it to one short sentence that develops the "
-    "current logic: make it narrower, make it broader, or fix it in the light of its reward. Write your own; do not "
-    "repeat what a peer uses."
+    "Using everything above, write one improved logic for this agent. Keep it to one short "
+    "sentence that develops the current logic: make it narrower, make it broader, or fix it in the "
+    "light of its reward. Write your own; do not repeat what a peer uses."
 )
-ANSWER_CUE = "New Refined Logic:"
-_PLACEHOLDER = "your logic here"
-_SHORTEST_LOGIC = 12
+_LOGIC_CUE = "New Refined Logic:"
+_PLACEHOLDER = "your logic here"  # of the template's output format, in lower case
 
 
 @dataclasses.dataclass(frozen=True)
 class PeerReport:
-    """What an agent sees of another: number, reward and logic of the previous round."""
+    """What an agent sees of another: its number, and its reward and logic of this round."""
 
     agent: int
     reward: float
     logic: str
 
 
-def clean(text: str, limit: int) -> str:
-    """One line of untrusted text without control characters or special tokens, at most ``limit`` characters."""
+def clean_text(text: str, limit: int) -> str:
+    """Return untrusted text as one line without control characters or special tokens.
+
+    Args:
+        text: anything.
+        limit: longest result in characters.
+    """
     text = "".join(c if c.isprintable() and c != _CUT else " " for c in text)
+
+    # Removing one token can join the pieces of another, as in "<|im<|im_end|>_end|>": repeat.
     while (shorter := _SPECIAL.sub(" ", text)) != text:
         text = shorter
+
     return _SPACE.sub(" ", text).strip()[:limit].rstrip()
 
 
-def forecast_prompt(
+def render_forecast_prompt(
     view: WindowView,
     history: Sequence[str],
     logic: str | None,
     news: Sequence[tuple[str, str]],
     *,
     title_characters: int,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
 ) -> tuple[str, str]:
-    """The forecast prompt in two parts: shared by all logics of the window, and the rest.
+    """Render the forecast prompt (paper D.3) in two parts.
 
     Args:
         view: the window; only its calendar, covariates and names are used.
         history: history values as they shall stand in the text.
-        logic: the agent's logic, or ``None`` to leave it out.
-        news: (date, headline) of the chosen articles.
+        logic: the agent's logic, or None to leave it out.
+        news: (date, headline) of the retrieved articles.
         title_characters: longest headline.
         tokenizer: gives the chat layout of the backbone, if it has one.
+
+    Returns:
+        the part that all logics of the window share, and the rest.
     """
     days = view.calendar
-    task = _TASKS.get(view.dataset, "Predict the next 48 values of {entity}").format(
-        entity=view.entity
-    )
-    target = (
+    target_day = (
         f"{days.target_date.isoformat()}, {days.target_weekday_name}{_holiday(days.target_holiday)}"
     )
-    before = f"{days.previous_weekday_name}{_holiday(days.previous_holiday)}"
-    lines = [
+    previous_day = f"{days.previous_weekday_name}{_holiday(days.previous_holiday)}"
+    task = _TASKS.get(view.dataset, _DEFAULT_TASK).format(entity=view.entity)
+
+    shared_lines = [
         f"Historical data: {' '.join(history)}",
-        f"{task}. Target day {target}; the day before was {before}.",
+        f"{task}. Target day {target_day}; the day before was {previous_day}.",
     ]
     if view.covariates:
         known = ", ".join(
             f"{name.replace('_', ' ')} {value:.4g}" for name, value in view.covariates.items()
         )
-        lines.append(f"Known before: {known}.")
-    rest = [f"Logic: {clean(logic, 400)}"] if logic is not None else []
-    rest += [f"News {date}: {clean(title, title_characters)}" for date, title in news] or [
-        "News: none."
-    ]
-    shared = "\n".join(lines) + "\n"
-    return _split(_SYSTEM_FORECAST, shared + _CUT + "\n".join(rest), "Forecast:", tokenizer)
+        shared_lines.append(f"Known before: {known}.")
+
+    logic_lines = []
+    if logic is not None:
+        logic_lines.append(f"Logic: {clean_text(logic, _LOGIC_CHARACTERS)}")
+    for date, title in news:
+        logic_lines.append(f"News {date}: {clean_text(title, title_characters)}")
+    if not news:
+        logic_lines.append("News: none.")
+
+    user = "\n".join(shared_lines) + "\n" + _CUT + "\n".join(logic_lines)
+    return _apply_chat_layout(_SYSTEM_FORECAST, user, "Forecast:", tokenizer)
 
 
-def logic_prompt(
+def render_logic_prompt(
     agent: int,
     logic: str,
     reward: float,
     peers: Sequence[PeerReport],
     *,
     paraphrased: bool,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
 ) -> str:
-    """The agent-side logic-update prompt, ending where the new logic begins."""
-    seen = (
-        "\n".join(
-            f'Agent_{p.agent} (Reward: {p.reward:.4f}): "{clean(p.logic, 400)}"' for p in peers
-        )
-        or "None."
-    )
+    """Render the logic-update prompt of an agent (paper G), ending where the new logic begins.
+
+    Args:
+        agent: its number.
+        logic: its present logic.
+        reward: its reward under that logic.
+        peers: what it sees of others (decision 5).
+        paraphrased: whether the task stands in other words (E.9).
+        tokenizer: gives the chat layout of the backbone, if it has one.
+    """
+    peer_lines = [
+        f"Agent_{peer.agent} (Reward: {peer.reward:.4f}): "
+        f'"{clean_text(peer.logic, _LOGIC_CHARACTERS)}"'
+        for peer in peers
+    ]
+    peer_text = "\n".join(peer_lines) or "None."
     user = (
         f"Agent ID: Agent_{agent}.\n"
-        f'Agent\'s Current Logic: "{clean(logic, 400)}"\n'
+        f'Agent\'s Current Logic: "{clean_text(logic, _LOGIC_CHARACTERS)}"\n'
+        # The paper writes "Negative MSE"; the metric is a setting here.
         f"Agent's Recent Performance: {reward:.4f} (Negative error, higher is better).\n"
-        f"Peer Information:\n{seen}\n"
+        f"Peer Information:\n{peer_text}\n"
         f"Task: {_TASK_LOGIC_PARAPHRASED if paraphrased else _TASK_LOGIC}\n"
-        f"Output Format: {ANSWER_CUE} [Your logic here]{_CUT}"
+        f"Output Format: {_LOGIC_CUE} [Your logic here]{_CUT}"
     )
-    return "".join(_split(_SYSTEM_LOGIC, user, ANSWER_CUE, tokenizer))
+    return "".join(_apply_chat_layout(_SYSTEM_LOGIC, user, _LOGIC_CUE, tokenizer))
 
 
 def clean_logic(text: str, fallback: str) -> tuple[str, bool]:
-    """The first line of a generated logic, and whether it was empty (the fallback is used then).
+    """Return the first line of a generated logic, or the fallback if it holds none (decision 23).
 
-    The template's own placeholder, repeated as if it were a logic, counts as empty.
+    The template's own placeholder, repeated as if it were a logic, counts as none.
+
+    Returns:
+        the logic, and whether it is the fallback.
     """
-    line = clean(text.strip().split("\n")[0], 400).removeprefix(ANSWER_CUE).strip("\"'[] ")
-    empty = len(line) < _SHORTEST_LOGIC or line.lower().startswith(_PLACEHOLDER)
-    return (fallback, True) if empty else (line, False)
+    first_line = clean_text(text.strip().split("\n")[0], _LOGIC_CHARACTERS)
+    logic = first_line.removeprefix(_LOGIC_CUE).strip("\"'[] ")
+
+    is_empty = len(logic) < _SHORTEST_LOGIC or logic.lower().startswith(_PLACEHOLDER)
+    return (fallback, True) if is_empty else (logic, False)
 
 
-def history_index(x: npt.NDArray[np.float64], level: float, points: int) -> list[str]:
-    """History as whole numbers, 1000 = the usual level, averaged down to ``points`` values."""
+def format_history(x: npt.NDArray[np.float64], level: float, points: int) -> list[str]:
+    """Format history as whole numbers, 1000 = the usual level, averaged down to ``points`` values.
+
+    Whole numbers of like size are read in few tokens, whatever the unit of the series.
+    """
     means = [float(part.mean()) for part in np.array_split(x, points)]
-    return [str(round(1000.0 * v / level)) for v in means]
+    return [str(round(_HISTORY_LEVEL * mean / level)) for mean in means]
 
 
 def _holiday(name: str) -> str:
-    return f", a public holiday ({clean(name, 60)})" if name else ""
+    return f", a public holiday ({clean_text(name, _HOLIDAY_CHARACTERS)})" if name else ""
 
 
-def _split(system: str, user: str, cue: str, tokenizer: Any) -> tuple[str, str]:
+def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the text before and after the cut, in the layout that the backbone was trained on.
+
+    The cue opens the assistant's turn, so that the model continues it instead of greeting.
+    """
     if getattr(tokenizer, "chat_template", None):
         turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         try:
-            text = (
-                tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-                + cue
-            )
-        except TemplateError:  # some backbones (Gemma 2, Mistral 0.1) know no system turn
+            text = _render_turns(tokenizer, turns) + cue
+        except TemplateError:
+            # Some backbones (Gemma 2, Mistral 0.1) know no system turn.
             turns = [{"role": "user", "content": f"{system}\n{user}"}]
-            text = (
-                tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-                + cue
-            )
+            text = _render_turns(tokenizer, turns) + cue
     else:
         text = f"{system}\n{user}\n{cue}"
+
     shared, _, rest = text.partition(_CUT)
     return shared, rest
+
+
+def _render_turns(tokenizer: Tokenizer, turns: list[dict[str, str]]) -> str:
+    return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)

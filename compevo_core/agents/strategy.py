@@ -1,140 +1,199 @@
-"""Strategy execution: a logic chooses news, the agent reads them and forecasts (paper 4.1).
+"""Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
-What belongs here: choosing articles by a logic, laying out the prompts of all agents and windows,
-forecasts of the whole population with and without gradient. What does not: rewards, weights, logic updates.
-Legend: A agents, G logics of an agent, B windows, H horizon, T tokens, D hidden.
+What belongs here: retrieving articles by a logic, laying out the prompts of all agents and windows,
+forecasts of the whole population with and without gradient. What does not: rewards and weights
+(``agents.selection``), logic updates (``agents.logic_writer``), wording (``agents.prompts``).
+
+Shapes: A agents, G logics of an agent, B windows, H horizon, T tokens, D hidden.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
-from compevo_core.agents.prompts import forecast_prompt, history_index
+from compevo_core.agents.decoders import ForecastDecoder
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.prompts import format_history, render_forecast_prompt
+from compevo_core.agents.tokens import Tokenizer, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowView
+from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import FORECAST, Population
+from compevo_core.lm.population import Population
+
+_MIN_SUFFIX_TOKENS = 16  # of the part after the shared prefix, however long that prefix is
 
 
-class NewsChooser:
-    """Ranks a window's candidates by the similarity of their embedding to the logic's (design decision 10)."""
+class NewsRetriever:
+    """Rank a window's articles by their embedding's similarity to the logic's (decision 10)."""
 
     def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
-        self.pool, self.encoder, self.top_k = pool, encoder, top_k
-        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self.pool = pool
+        self.encoder = encoder
+        self.top_k = top_k
+        self._embeddings: dict[str, npt.NDArray[np.float32]] = {}
 
-    def choose(self, logic: str, view: WindowView) -> tuple[str, ...]:
-        """Ids of the chosen articles, best first; ties go to the newer article."""
+    def retrieve(self, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Return the ids of the top k articles, most similar first.
+
+        Only the window's candidates are ranked: articles that were available before its origin.
+        """
         if not view.candidate_ids or not self.top_k:
             return ()
-        rows = self.pool.rows(view.candidate_ids)
-        order = np.argsort(-(self.pool.embeddings[rows] @ self.vector(logic)), kind="stable")
+
+        rows = self.pool.find_rows(view.candidate_ids)
+        similarity = self.pool.embeddings[rows] @ self._embed(logic)
+
+        # Candidates come newest first, so a stable sort gives ties to the newer article.
+        order = np.argsort(-similarity, kind="stable")
         return tuple(view.candidate_ids[i] for i in order[: self.top_k])
 
-    def vector(self, logic: str) -> npt.NDArray[np.float32]:
-        """Embedding of a logic, computed once per text."""
-        if logic not in self._vectors:
-            self._vectors[logic] = self.encoder.encode([logic])[0]
-        return self._vectors[logic]
+    def format_headlines(self, ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return (date, title) of articles, as a prompt shows them."""
+        return [(f"{self.pool.get_date(i):%d %b}", self.pool.get_title(i)) for i in ids]
 
-    def headlines(self, ids: Sequence[str]) -> list[tuple[str, str]]:
-        """(date, title) of articles, as a prompt shows them."""
-        return [(f"{self.pool.date(i):%d %b}", self.pool.title(i)) for i in ids]
+    def _embed(self, logic: str) -> npt.NDArray[np.float32]:
+        # One logic ranks the articles of every window of a round: embed it once.
+        if logic not in self._embeddings:
+            self._embeddings[logic] = self.encoder.encode([logic])[0]
+        return self._embeddings[logic]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchForecasts:
+    """Forecasts of every agent under one logic each.
+
+    Attributes:
+        values_ABH: scaled forecasts, differentiable in training if the decoder is the head.
+        token_loss_A: each agent's token loss of the text decoder, zeros otherwise.
+        n_unparsed: answers that could not be read.
+    """
+
+    values_ABH: Tensor
+    token_loss_A: Tensor
+    n_unparsed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupForecasts:
+    """Forecasts of every agent under each logic of its group, without gradient.
+
+    Attributes:
+        values_AGBH: scaled forecasts.
+        n_unparsed: answers that could not be read.
+    """
+
+    values_AGBH: Tensor
+    n_unparsed: int
 
 
 class StrategyExecutor:
-    """Runs every agent's strategy on a batch of windows."""
+    """Execute every agent's strategy on a batch of windows."""
 
     def __init__(
         self,
         config: RunConfig,
         population: Population,
-        answers: ForecastDecoder,
-        chooser: NewsChooser,
+        decoder: ForecastDecoder,
+        news_retriever: NewsRetriever,
         scaler: Scaler,
     ) -> None:
-        self.config, self.population, self.answers = config, population, answers
-        self.chooser, self.scaler = chooser, scaler
+        self.config = config
+        self.population = population
+        self.decoder = decoder
+        self.news_retriever = news_retriever
+        self.scaler = scaler
 
-    @property
-    def _tokenizer(self) -> Any:
-        return self.population.backbone.tokenizer
-
-    def chosen(
+    def retrieve_news(
         self, logics: Sequence[str], views: Sequence[WindowView]
     ) -> list[list[tuple[str, ...]]]:
-        """News choices by agent, then by window."""
-        return [[self.chooser.choose(logic, view) for view in views] for logic in logics]
-
-    def _parts(
-        self, view: WindowView, logic: str, news: Sequence[str]
-    ) -> tuple[list[int], list[int]]:
-        forecast = self.config.forecast
-        level = abs(self.scaler.mean[view.entity]) or self.scaler.std[view.entity]
-        shared, rest = forecast_prompt(
-            view,
-            history_index(view.x, level, forecast.history_points),
-            logic if forecast.logic_in_prompt else None,
-            self.chooser.headlines(news),
-            title_characters=self.config.news.title_characters,
-            tokenizer=self._tokenizer,
-        )
-        head = self._tokenizer(shared, add_special_tokens=True)["input_ids"]
-        if head and head[-1] == self._tokenizer.eos_token_id:
-            head = head[:-1]
-        tail = self._tokenizer(rest, add_special_tokens=False)["input_ids"]
-        keep = self.config.backbone.context_tokens - len(head)
-        return head, tail[-max(keep, 16) :]
+        """Return the article ids each logic retrieves, by agent, then by window."""
+        return [[self.news_retriever.retrieve(logic, view) for view in views] for logic in logics]
 
     def forecast(
-        self, logics: Sequence[str], tasks: Sequence[ForecastExample], *, train: bool = False
-    ) -> tuple[Tensor, Tensor, int]:
-        """Every agent's forecast of every task under its one logic; keep the backward pass in the same routing.
+        self, logics: Sequence[str], examples: Sequence[ForecastExample], *, train: bool = False
+    ) -> BatchForecasts:
+        """Forecast every example by every agent under its one logic, on the forecast adapters.
 
-        Returns:
-            scaled forecasts (A, B, H), differentiable if ``train`` and the decoder is the head;
-            each agent's token loss of the text decoder (A,), zero otherwise; how many answers could not be read.
+        Args:
+            logics: one logic for each of A agents.
+            examples: B windows.
+            train: whether the result shall carry gradient; it also turns adapter dropout on.
         """
-        trees = [[self._tree(t.view, [logic]) for t in tasks] for logic in logics]
-        with self.routing(train=train), torch.set_grad_enabled(train):
-            return self.answers.answer(trees, tasks, train=train)
+        prompts = [
+            [self._build_prompts(example.view, [logic]) for example in examples] for logic in logics
+        ]
+        dropout = self.config.population.dropout if train else 0.0
+        with (
+            self.population.use_adapters(FORECAST, dropout=dropout),
+            torch.set_grad_enabled(train),
+        ):
+            decoded = self.decoder.decode(prompts, examples, train=train)
 
-    def routing(self, *, train: bool) -> AbstractContextManager[None]:
-        """Forecast adapters for all agents, with dropout while training."""
-        return self.population.using(
-            FORECAST, dropout=self.config.population.dropout if train else 0.0
-        )
+        # One prompt an example: the prompts of an agent are its windows.
+        return BatchForecasts(decoded.values_ARH, decoded.token_loss_A, decoded.n_unparsed)
 
     @torch.no_grad()
     def forecast_groups(
-        self, groups: Sequence[Sequence[str]], tasks: Sequence[ForecastExample]
-    ) -> tuple[Tensor, int]:
-        """Forecasts of every agent under each logic of its group, reading what the logics share once.
+        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
+    ) -> GroupForecasts:
+        """Forecast every example by every agent under each logic of its group.
+
+        What the logics of a window share in the prompt is read once. No dropout: logics of a group
+        are compared with each other, and noise between them would be credited to the logic.
 
         Args:
             groups: G logics for each of A agents.
-            tasks: B windows.
-
-        Returns:
-            scaled forecasts (A, G, B, H) and how many answers could not be read.
+            examples: B windows.
         """
         size = len(groups[0])
-        trees = [[self._tree(task.view, group) for task in tasks] for group in groups]
-        with self.population.using(FORECAST):
-            values, _, failures = self.answers.answer(
-                trees, [t for t in tasks for _ in range(size)], train=False
+        prompts = [
+            [self._build_prompts(example.view, group) for example in examples] for group in groups
+        ]
+        with self.population.use_adapters(FORECAST):
+            decoded = self.decoder.decode(
+                prompts, [example for example in examples for _ in range(size)], train=False
             )
-        return values.reshape(len(groups), len(tasks), size, -1).transpose(1, 2), failures
 
-    def _tree(self, view: WindowView, logics: Sequence[str]) -> PromptGroup:
-        parts = [self._parts(view, logic, self.chooser.choose(logic, view)) for logic in logics]
-        return PromptGroup(parts[0][0], [tail for _, tail in parts])
+        values_ABGH = decoded.values_ARH.reshape(len(groups), len(examples), size, -1)
+        return GroupForecasts(values_ABGH.transpose(1, 2), decoded.n_unparsed)
+
+    def _build_prompts(self, view: WindowView, logics: Sequence[str]) -> PromptGroup:
+        """Return the prompts of one window under several logics, their common beginning once."""
+        parts = [
+            self._tokenize_parts(view, logic, self.news_retriever.retrieve(logic, view))
+            for logic in logics
+        ]
+        return PromptGroup(parts[0][0], [suffix for _, suffix in parts])
+
+    def _tokenize_parts(
+        self, view: WindowView, logic: str, news: Sequence[str]
+    ) -> tuple[list[int], list[int]]:
+        """Return the tokens that all logics of a window share, and those of this logic."""
+        tokenizer: Tokenizer = self.population.backbone.tokenizer
+        forecast = self.config.forecast
+
+        # The history is shown relative to this level, so it must not be zero.
+        level = abs(self.scaler.mean[view.entity]) or self.scaler.std[view.entity]
+        shared_text, logic_text = render_forecast_prompt(
+            view,
+            format_history(view.x, level, forecast.history_points),
+            logic if forecast.logic_in_prompt else None,
+            self.news_retriever.format_headlines(news),
+            title_characters=self.config.news.title_characters,
+            tokenizer=tokenizer,
+        )
+
+        prefix = tokenize_prompt(tokenizer, shared_text)
+        suffix = tokenizer(logic_text, add_special_tokens=False)["input_ids"]
+
+        # The cue for the answer stands at the end, so a prompt that is too long is cut before it.
+        allowed = self.config.backbone.context_length - len(prefix)
+        return prefix, suffix[-max(allowed, _MIN_SUFFIX_TOKENS) :]

@@ -1,1 +1,1 @@
-"""Instruments that watch a training and change nothing in it (paper, appendix B)."""
+"""Measures that observe a training and change nothing in it (paper, appendix B)."""

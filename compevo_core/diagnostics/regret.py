@@ -1,32 +1,66 @@
-"""Regret of a run against fixed logics: who the comparators are, the running sums, the growth at the end.
+"""Track the regret of a run against fixed logics: the comparators and the running sums (B.3).
 
-What belongs here: bookkeeping between ``rounds`` (scores), ``trainer`` (checkpoints, summary) and ``theory`` (the
-mathematics). What does not: scoring a logic, drawing. Legend: A agents, G group, K fixed logics.
+What belongs here: which fixed logics an agent is compared with, and the bookkeeping over rounds.
+What does not: scoring a logic (``training.round``), the arithmetic (``diagnostics.theory``), the
+growth at the end of a run (``diagnostics.regret_growth``), plots (``report.theory_section``).
+
+Shapes: A agents, K fixed logics.
 """
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.diagnostics.theory import GrowthFit, fit_growth_exponent, regret_of_sums
+from compevo_core.diagnostics.theory import regret_of_sums
 
 
-def fixed_logics(agents: int, count: int) -> list[list[str]]:
-    """K fixed logics an agent: its own seed logic, then the seed logics that follow it, cyclically; (A, K)."""
+def assign_fixed_logics(agents: int, count: int) -> list[list[str]]:
+    """Return K fixed logics for each agent, (A, K).
+
+    They are the agent's own seed logic, what it would play without any evolution, then the seed
+    logics after it, cyclically.
+    """
     return [
         [SEED_LOGICS[(agent + k) % len(SEED_LOGICS)] for k in range(count)]
         for agent in range(agents)
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class RoundRegret:
+    """What the record of a round holds on regret.
+
+    Attributes:
+        regret: (A,) against the best fixed logic in hindsight up to this round.
+        fixed_rewards: (A, K) rewards of the fixed logics in this round.
+        played_rewards: (A,) rewards of the played logics, scored as the fixed ones were.
+        group_regret: (A,) against the best sampled logic of every round. This comparator may switch
+            each round, so its regret can grow linearly where the other does not.
+
+    The first three are None if no fixed logic is scored.
+    """
+
+    regret: list[float] | None
+    fixed_rewards: list[list[float]] | None
+    played_rewards: list[float] | None
+    group_regret: list[float]
+
+
 @dataclasses.dataclass
-class RegretBook:
-    """Running sums of rewards since round 0; plain lists, so that a checkpoint holds them exactly."""
+class RegretTracker:
+    """Running sums of rewards since round 0.
+
+    The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
+
+    Attributes:
+        played: (A,) rewards of the played logics.
+        fixed: (A, K) rewards of the fixed logics.
+        group: (A,) best-response gaps.
+    """
 
     played: list[float]
     fixed: list[list[float]]
@@ -34,64 +68,43 @@ class RegretBook:
 
     @classmethod
     def start(cls, agents: int, count: int) -> Self:
-        """Sums before the first round, for A agents with K fixed logics."""
+        """Start before the first round, for A agents with K fixed logics each."""
         return cls([0.0] * agents, [[0.0] * count for _ in range(agents)], [0.0] * agents)
 
     @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> Self:
-        """The sums as :meth:`saved` gave them."""
-        return cls(saved["played"], saved["fixed"], saved["group"])
+    def from_dict(cls, sums: Mapping[str, Any]) -> Self:
+        """Restore the sums that :meth:`to_dict` gave."""
+        return cls(sums["played"], sums["fixed"], sums["group"])
 
-    def saved(self) -> dict[str, Any]:
-        """The sums as plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums as plain values for a checkpoint."""
         return dataclasses.asdict(self)
 
-    def add(
-        self, rewards: npt.NDArray[np.floating[Any]], group_gap: npt.NDArray[np.floating[Any]]
-    ) -> dict[str, Any]:
-        """Adds one round and returns what its record says about regret.
+    def add_round(
+        self,
+        reward_AK: npt.NDArray[np.floating[Any]],
+        group_gap_A: npt.NDArray[np.floating[Any]],
+    ) -> RoundRegret:
+        """Add one round to the sums.
 
         Args:
-            rewards: (A, 1 + K) of the played logic and then the fixed ones, on the same windows; (A, 0) if unmeasured.
-            group_gap: (A,) reward by which the best sampled logic of the round beat the played one, at least 0.
-
-        Returns:
-            ``regret`` (A,) against the best fixed logic in hindsight up to this round, ``fixed_rewards`` (A, K),
-            ``played_rewards`` (A,), all three None where no fixed logic is scored; ``group_regret`` (A,).
+            reward_AK: (A, 1 + K), rewards of the played logic and then of the fixed ones, on the
+                same windows; (A, 0) if no fixed logic is scored.
+            group_gap_A: reward by which the best sampled logic of the round beat the played one, at
+                least 0.
         """
-        self.group = (np.asarray(self.group) + group_gap).tolist()
-        found: dict[str, Any] = {"regret": None, "fixed_rewards": None, "played_rewards": None}
-        if rewards.shape[1]:
-            scores = rewards.astype(np.float64)
-            self.played = (np.asarray(self.played) + scores[:, 0]).tolist()
-            self.fixed = (np.asarray(self.fixed) + scores[:, 1:]).tolist()
-            found = {
-                "regret": regret_of_sums(self.played, self.fixed).tolist(),
-                "fixed_rewards": scores[:, 1:].tolist(),
-                "played_rewards": scores[:, 0].tolist(),
-            }
-        return found | {"group_regret": list(self.group)}
+        self.group = (np.asarray(self.group) + group_gap_A).tolist()
+        if not reward_AK.shape[1]:
+            return RoundRegret(None, None, None, list(self.group))
 
+        # Rewards are float32; thousands of them are summed, so the sums are float64.
+        scores_AK = reward_AK.astype(np.float64)
+        self.played = (np.asarray(self.played) + scores_AK[:, 0]).tolist()
+        self.fixed = (np.asarray(self.fixed) + scores_AK[:, 1:]).tolist()
 
-def growth(regrets: Sequence[Sequence[float] | None], seed: int) -> dict[str, Any] | None:
-    """Growth exponent of each agent's regret and of the agents' mean, as plain values; None if regret is unmeasured.
-
-    ``regrets``: T rounds of (A,). A number that could not be fitted is null beside its ``reason``.
-    """
-    if not regrets or any(row is None for row in regrets):
-        return None
-    regret_ta = np.asarray(regrets, dtype=np.float64)
-    generator = np.random.default_rng([seed, 3])
-    return {
-        "agents": [
-            _plain(fit_growth_exponent(column, generator=generator)) for column in regret_ta.T
-        ],
-        "mean": _plain(fit_growth_exponent(regret_ta.mean(axis=1), generator=generator)),
-    }
-
-
-def _plain(fit: GrowthFit) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in dataclasses.asdict(fit).items()
-    }
+        return RoundRegret(
+            regret=regret_of_sums(self.played, self.fixed).tolist(),
+            fixed_rewards=scores_AK[:, 1:].tolist(),
+            played_rewards=scores_AK[:, 0].tolist(),
+            group_regret=list(self.group),
+        )

@@ -10,10 +10,11 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from compevo_core.agents.decoders import ForecastExample, TextDecoder
+from compevo_core.agents.decoders import TextDecoder
 from compevo_core.agents.decoding import parse_answer
-from compevo_core.agents.selection import aggregate
-from compevo_core.agents.strategy import NewsChooser
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.selection import aggregate_forecasts
+from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import gbm
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -21,10 +22,12 @@ from compevo_core.errors import ForecastParseError
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population, PrefillCache
+from compevo_core.lm.population import Population
+from compevo_core.lm.prefill import PrefillCache
 from compevo_core.training import trainer
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import make_tasks, make_view_tasks
+from compevo_core.training.prior import make_examples, make_view_examples
+from compevo_core.training.run_folder import RunFolder
 from tests.support.population import news_pool, tiny, windows
 
 DECODERS = ("head", "text")
@@ -59,13 +62,13 @@ def _numbers_of_the_state(
         if temperature > 0:
             return original(self, prefix, tokens=tokens, temperature=temperature, **options)
         rows = []
-        for number, state in enumerate(prefix.last_ARD.detach().flatten(0, 1)):
+        for number, state in enumerate(prefix.last_states_ARD.detach().flatten(0, 1)):
             values = (100.0 * state).repeat(2)[: 47 if number % 3 == 2 else 48]
             text = ", ".join(f"{v:.2f}" for v in values.tolist())
             rows.append(
                 self.backbone.tokenizer(text, add_special_tokens=False)["input_ids"][:tokens]
             )
-        return _padded(rows, agents=len(prefix.last_ARD))
+        return _padded(rows, agents=len(prefix.last_states_ARD))
 
     return sample
 
@@ -84,7 +87,9 @@ def _answered(
     """Forecasts of three agents on two tasks whose answers are these token rows, whatever the prompt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Population, "sample", lambda *_, **__: _padded(rows, agents=3))
-        return answers._generate([[PromptGroup([5]) for _ in tasks] for _ in range(3)], tasks)
+        return answers._generate_forecasts(
+            [[PromptGroup([5]) for _ in tasks] for _ in range(3)], tasks
+        )
 
 
 @pytest.mark.parametrize("prior", PRIORS)
@@ -92,20 +97,20 @@ def _answered(
 def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     decoder: str, prior: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gbm, "ROUNDS", 5)
+    monkeypatch.setattr(gbm, "BOOSTING_ROUNDS", 5)
     monkeypatch.setattr(Population, "sample", _numbers_of_the_state(Population.sample))
     sealed: list[Sealed] = []
     write = trainer.write_model
 
     def keep(
-        run: Path,
+        folder: RunFolder,
         learner: PopulationModel,
         logics: list[str],
         fitted: object,
         facts: dict[str, object],
     ) -> str:
         sealed.append((learner, logics, fitted))
-        return write(run, learner, logics, fitted, facts)
+        return write(folder, learner, logics, fitted, facts)
 
     monkeypatch.setattr(trainer, "write_model", keep)
     config = tiny(
@@ -125,7 +130,7 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     ((learner, logics, fitted),) = sealed
     expected = _predicted_in_memory(learner, logics, fitted, test)
 
-    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_detailed(test.views())
+    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(test.views())
     assert np.allclose(found.aggregate, expected, rtol=1e-6)
     assert found.unread == (4 if decoder == "text" else 0)  # every third of 3 agents x 4 windows
     assert (found.prior is None) == (prior == "none")
@@ -142,17 +147,21 @@ def _predicted_in_memory(
 ) -> np.ndarray:
     """The trained objects themselves, without any file, all windows in one batch of two."""
     views = test.views()
-    tasks = make_view_tasks(
+    tasks = make_view_examples(
         views, None if fitted is None else fitted.predict(views), learner.scaler
     )
-    chooser = NewsChooser(
+    news_retriever = NewsRetriever(
         news_pool(), trainer.load_encoder(learner.config.news.encoder), learner.config.news.top_k
     )
-    executor, weights, rows = learner.executor(chooser), learner.selection.weights().detach(), []
+    executor, weights, rows = (
+        learner.executor(news_retriever),
+        learner.selection.weights().detach(),
+        [],
+    )
     for start in range(0, len(tasks), 2):
         part = tasks[start : start + 2]
         values = executor.forecast(logics, part)[0].detach()
-        mean = aggregate(values, weights).numpy().astype(np.float64)
+        mean = aggregate_forecasts(values, weights).numpy().astype(np.float64)
         rows += [
             learner.scaler.unscale(one, task.view.entity)
             for one, task in zip(mean, part, strict=True)
@@ -165,14 +174,14 @@ def _text_answers(prior: str) -> tuple[TextDecoder, list[ForecastExample]]:
     config = tiny(forecast__decoder="text", forecast__prior=prior)
     learner = PopulationModel(config, load_backbone(config.backbone, device="cpu"), scaler)
     base = None if prior == "none" else np.stack([view.x for view in drawn.views()])
-    return learner.answers, make_tasks(drawn, base, scaler)
+    return learner.decoder, make_examples(drawn, base, scaler)
 
 
 @pytest.mark.parametrize("prior", ["none", "persistence"])
 def test_the_text_an_agent_is_taught_reads_back_as_the_truth(prior: str) -> None:
     answers, tasks = _text_answers(prior)
     tokenizer = answers.population.backbone.tokenizer
-    taught = [answers._answer_ids(task) for task in tasks] * 3
+    taught = [answers._encode_answer(task) for task in tasks] * 3
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in taught]
     first = tasks[0].view.entity
     unit = answers.scaler.std[first], answers.scaler.mean[first]

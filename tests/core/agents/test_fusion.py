@@ -23,13 +23,13 @@ def _states(agents: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 def test_interaction_rows_sum_to_one_without_a_self_term() -> None:
     fusion = _fusion(4)
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(2))
-    alpha = fusion.interaction()
+    alpha = fusion.interaction_weights()
     assert torch.allclose(alpha.sum(1), torch.ones(4))
     assert alpha.diagonal().abs().max() == 0
 
 
 def test_a_lone_agent_has_no_opponent_context() -> None:
-    assert _fusion(1).interaction().tolist() == [[0.0]]
+    assert _fusion(1).interaction_weights().tolist() == [[0.0]]
 
 
 def _force(layer: torch.nn.Linear, value: float) -> None:

@@ -53,8 +53,8 @@ def _loss(
         torch.full(shape, ref),
         torch.full((1, 1), advantage),
         torch.ones(shape),
-        clip=clip,
-        kl=kl,
+        clip_range=clip,
+        kl_coefficient=kl,
     ).loss.item()
 
 
@@ -77,10 +77,12 @@ def test_masked_tokens_change_nothing() -> None:
     logp, old, ref = (torch.randn(2, 3, 5, generator=generator) for _ in range(3))
     advantage, mask = torch.randn(2, 3, generator=generator), torch.ones(2, 3, 5)
     mask[:, :, 3:] = 0
-    full = policy_loss(logp, old, ref, advantage, mask, clip=0.2, kl=0.04).loss
+    full = policy_loss(logp, old, ref, advantage, mask, clip_range=0.2, kl_coefficient=0.04).loss
     logp = logp.clone()
     logp[:, :, 3:] += 7.0
-    assert torch.equal(full, policy_loss(logp, old, ref, advantage, mask, clip=0.2, kl=0.04).loss)
+    assert torch.equal(
+        full, policy_loss(logp, old, ref, advantage, mask, clip_range=0.2, kl_coefficient=0.04).loss
+    )
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.7])
@@ -92,7 +94,7 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     from compevo_core.config import BackboneConfig
     from compevo_core.lm.backbone import load_backbone
 
-    backbone = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
     args = GRPOConfig(
         output_dir=str(tmp_path_factory.mktemp("trl")),
         loss_type="grpo",
@@ -164,7 +166,13 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
     their_gradient = torch.autograd.grad(theirs, parameters)
     logp = _logp(model, ids, completion, temperature)
     ours = policy_loss(
-        logp[None], old[None], ref[None], advantage, mask[None].float(), clip=0.2, kl=0.04
+        logp[None],
+        old[None],
+        ref[None],
+        advantage,
+        mask[None].float(),
+        clip_range=0.2,
+        kl_coefficient=0.04,
     )
     assert ours.clip_fraction > 0
     our_gradient = torch.autograd.grad(ours.loss, parameters)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
     PeerReport,
-    clean,
     clean_logic,
-    forecast_prompt,
-    history_index,
-    logic_prompt,
+    clean_text,
+    format_history,
+    render_forecast_prompt,
+    render_logic_prompt,
 )
 from compevo_core.config import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
@@ -46,7 +46,7 @@ VIEW = windows("train", 1).views()[0]
 def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(
     attack: str,
 ) -> None:
-    shared, rest = forecast_prompt(
+    shared, rest = render_forecast_prompt(
         VIEW, ["1"], "logic", [("01 Jan", attack)], title_characters=80, tokenizer=_Chat()
     )
     text = shared + rest
@@ -62,7 +62,7 @@ def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prom
 def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(
     text: str, limit: int
 ) -> None:
-    cleaned = clean(text, limit)
+    cleaned = clean_text(text, limit)
     assert len(cleaned) <= limit
     assert "\n" not in cleaned
     assert cleaned.isprintable()
@@ -71,10 +71,12 @@ def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(
 def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
     for tokenizer in (
         _Chat(),
-        load_backbone(BackboneConfig(spec="tiny-random"), device="cpu").tokenizer,
+        load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer,
     ):
         parts = {
-            forecast_prompt(VIEW, ["990"], logic, news, title_characters=40, tokenizer=tokenizer)[0]
+            render_forecast_prompt(
+                VIEW, ["990"], logic, news, title_characters=40, tokenizer=tokenizer
+            )[0]
             for logic in SEED_LOGICS[:3]
             for news in ([], [("01 Jan", "Heatwave")])
         }
@@ -84,7 +86,7 @@ def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
 
 def test_the_forecast_prompt_shows_history_calendar_logic_and_news() -> None:
     text = "".join(
-        forecast_prompt(
+        render_forecast_prompt(
             VIEW,
             ["990", "1010"],
             "Watch storms closely.",
@@ -102,12 +104,12 @@ def test_the_forecast_prompt_shows_history_calendar_logic_and_news() -> None:
     ):
         assert piece in text
     assert "News: none." in "".join(
-        forecast_prompt(VIEW, ["1"], None, [], title_characters=9, tokenizer=_Chat())
+        render_forecast_prompt(VIEW, ["1"], None, [], title_characters=9, tokenizer=_Chat())
     )
 
 
 def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins() -> None:
-    text = logic_prompt(
+    text = render_logic_prompt(
         3,
         "Prioritize heatwaves.",
         -0.045,
@@ -124,7 +126,7 @@ def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begin
     ):
         assert piece in text
     assert text.endswith("New Refined Logic:")
-    other = logic_prompt(
+    other = render_logic_prompt(
         3, "Prioritize heatwaves.", -0.045, [], paraphrased=True, tokenizer=_Chat()
     )
     assert "synthesize a new one." not in other
@@ -146,5 +148,5 @@ def test_a_generated_logic_is_its_first_line_or_the_fallback(
 
 
 def test_history_is_an_index_of_the_usual_level_averaged_down() -> None:
-    assert history_index(np.array([100.0, 300.0, 200.0, 200.0]), 200.0, 2) == ["1000", "1000"]
-    assert history_index(np.arange(48.0), 10.0, 48)[:3] == ["0", "100", "200"]
+    assert format_history(np.array([100.0, 300.0, 200.0, 200.0]), 200.0, 2) == ["1000", "1000"]
+    assert format_history(np.arange(48.0), 10.0, 48)[:3] == ["0", "100", "200"]

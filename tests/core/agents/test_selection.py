@@ -7,7 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compevo_core.agents.selection import FitnessSelection, aggregate, forecast_error, reward
+from compevo_core.agents.selection import (
+    FitnessSelection,
+    aggregate_forecasts,
+    forecast_error,
+    reward,
+)
 from compevo_core.config import SelectionConfig
 from compevo_core.errors import DataError
 
@@ -44,9 +49,9 @@ def test_a_window_without_any_target_is_refused() -> None:
 
 def test_fitness_is_the_exponential_average_of_rewards() -> None:
     selection = _selection([0.0, -1.0], ema=0.75)
-    selection.update(torch.tensor([-4.0, -1.0]))
+    selection.update_fitness(torch.tensor([-4.0, -1.0]))
     assert selection.fitness_A.tolist() == [-1.0, -1.0]
-    selection.update(torch.tensor([0.0, -5.0]))
+    selection.update_fitness(torch.tensor([0.0, -5.0]))
     assert selection.fitness_A.tolist() == [-0.75, -2.0]
 
 
@@ -128,8 +133,10 @@ def test_uniform_weights_ignore_fitness() -> None:
 
 def test_aggregation_is_the_weighted_sum_and_reaches_gates_with_gradient() -> None:
     selection = _selection([-1.0, -2.0])
-    total = aggregate(torch.tensor([[[0.0, 2.0]], [[4.0, 6.0]]]), torch.tensor([0.75, 0.25]))
+    total = aggregate_forecasts(
+        torch.tensor([[[0.0, 2.0]], [[4.0, 6.0]]]), torch.tensor([0.75, 0.25])
+    )
     assert total.tolist() == [[1.0, 3.0]]
-    aggregate(torch.tensor([[[0.0]], [[4.0]]]), selection.weights()).sum().backward()
+    aggregate_forecasts(torch.tensor([[[0.0]], [[4.0]]]), selection.weights()).sum().backward()
     assert selection.gates_A.grad is not None
     assert selection.gates_A.grad.abs().min() > 0

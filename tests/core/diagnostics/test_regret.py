@@ -1,4 +1,4 @@
-"""Regret against fixed logics: the sums by hand, the comparators, and a run that they only watch."""
+"""Regret against fixed logics: the sums by hand, the comparators, and a run that is not changed."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config import RunConfig
-from compevo_core.diagnostics.regret import RegretBook, fixed_logics, growth
-from compevo_core.diagnostics.theory import MIN_FIT_POINTS, cumulative_regret, regret_of_sums
+from compevo_core.diagnostics.regret import RegretTracker, RoundRegret, assign_fixed_logics
+from compevo_core.diagnostics.theory import regret_of_sums
 from compevo_core.errors import DataError
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
@@ -24,28 +24,32 @@ def _train(out: Path, config: RunConfig, **options: object) -> dict[str, object]
     )
 
 
-def _rounds(run: Path) -> list[dict[str, object]]:
+def _read_rounds(run: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
-def test_an_agent_is_held_against_its_own_seed_logic_and_the_ones_after_it() -> None:
-    assert fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
-    assert fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
-    assert fixed_logics(2, 0) == [[], []]
+def _regret_of_history(played_T: np.ndarray, fixed_TK: np.ndarray) -> np.ndarray:
+    """Regret after each round, from the definition: best fixed logic in hindsight minus played."""
+    return np.cumsum(fixed_TK, axis=0).max(axis=1) - np.cumsum(played_T)
+
+
+def test_an_agent_is_compared_with_its_own_seed_logic_and_the_ones_after_it() -> None:
+    assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
+    assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
+    assert assign_fixed_logics(2, 0) == [[], []]
 
 
 def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight() -> None:
-    book = RegretBook.start(1, 2)
-    first = book.add(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
-    assert first == {
-        "regret": [0.5],
-        "fixed_rewards": [[-0.5, -2.0]],
-        "played_rewards": [-1.0],
-        "group_regret": [0.25],
-    }
-    second = book.add(np.array([[-1.0, -3.0, -0.25]]), np.array([0.5]))
-    assert second["regret"] == [-0.25]  # -2.25 of the second logic against -2.0 played
-    assert second["group_regret"] == [0.75]
+    tracker = RegretTracker.start(1, 2)
+
+    first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
+    assert first == RoundRegret(
+        regret=[0.5], fixed_rewards=[[-0.5, -2.0]], played_rewards=[-1.0], group_regret=[0.25]
+    )
+
+    second = tracker.add_round(np.array([[-1.0, -3.0, -0.25]]), np.array([0.5]))
+    assert second.regret == [-0.25]  # -2.25 of the second logic against -2.0 played
+    assert second.group_regret == [0.75]
 
 
 @settings(deadline=None)
@@ -56,21 +60,23 @@ def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight() -> None:
         elements=st.floats(-9, 9),
     )
 )
-def test_the_running_sums_give_the_regret_of_the_whole_history(scores_tak: np.ndarray) -> None:
-    book = RegretBook.start(2, scores_tak.shape[2] - 1)
-    found = [
-        RegretBook.restore(json.loads(json.dumps(book.saved())))
-        and book.add(one, np.zeros(2))["regret"]
-        for one in scores_tak
-    ]
-    expected = [cumulative_regret(scores_tak[:, a, 0], scores_tak[:, a, 1:]) for a in range(2)]
-    np.testing.assert_allclose(np.array(found).T, expected, atol=1e-9)
+def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(
+    scores_TAK: np.ndarray,
+) -> None:
+    tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
+    measured = []
+    for scores_AK in scores_TAK:
+        tracker = RegretTracker.from_dict(json.loads(json.dumps(tracker.to_dict())))
+        measured.append(tracker.add_round(scores_AK, np.zeros(2)).regret)
+
+    expected = [_regret_of_history(scores_TAK[:, a, 0], scores_TAK[:, a, 1:]) for a in range(2)]
+    np.testing.assert_allclose(np.array(measured).T, expected, atol=1e-9)
 
 
 def test_a_fixed_logic_equal_to_the_played_one_gives_no_regret() -> None:
-    book = RegretBook.start(3, 1)
+    tracker = RegretTracker.start(3, 1)
     for reward in (-1.0, -0.1, -7.5):
-        assert book.add(np.full((3, 2), reward), np.zeros(3))["regret"] == [0.0, 0.0, 0.0]
+        assert tracker.add_round(np.full((3, 2), reward), np.zeros(3)).regret == [0.0, 0.0, 0.0]
 
 
 def test_sums_of_different_agents_are_refused() -> None:
@@ -78,62 +84,48 @@ def test_sums_of_different_agents_are_refused() -> None:
         regret_of_sums([1.0, 2.0], [[1.0]])
 
 
-def test_without_fixed_logics_regret_is_absent_and_the_groups_is_kept() -> None:
-    found = RegretBook.start(2, 0).add(np.zeros((2, 0)), np.array([0.5, 0.0]))
-    assert found == {
-        "regret": None,
-        "fixed_rewards": None,
-        "played_rewards": None,
-        "group_regret": [0.5, 0.0],
-    }
-    assert growth([None, None], seed=0) is None
+def test_without_fixed_logics_regret_is_absent_and_the_groups_is_measured() -> None:
+    measured = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
+    assert measured == RoundRegret(
+        regret=None, fixed_rewards=None, played_rewards=None, group_regret=[0.5, 0.0]
+    )
 
 
-def test_growth_of_a_square_root_is_found_for_agents_and_mean_and_a_lack_of_rounds_is_said() -> (
-    None
-):
-    root = np.sqrt(np.arange(1, 41))
-    found = growth(np.stack([root, 3 * root], axis=1).tolist(), seed=1)
-    assert [one["exponent"] for one in found["agents"]] == pytest.approx([0.5, 0.5])
-    assert found["mean"]["exponent"] == pytest.approx(0.5)
-    assert found["mean"]["low"] <= 0.5 <= found["mean"]["high"]
-    assert growth(np.stack([root, 3 * root], axis=1).tolist(), seed=1) == found
-    short = growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
-    assert short["mean"]["exponent"] is None
-    assert "positive regret" in short["mean"]["reason"]
-    json.dumps(short, allow_nan=False)
-
-
-def test_the_fixed_logics_are_scored_on_the_rounds_windows_and_watch_without_touching(
+def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the_run(
     tmp_path: Path,
 ) -> None:
     _train(tmp_path / "with", tiny(run__fixed_logics=2))
     summary = _train(tmp_path / "without", tiny(run__fixed_logics=0))
-    seen, unseen = _rounds(tmp_path / "with"), _rounds(tmp_path / "without")
+    scored, unscored = _read_rounds(tmp_path / "with"), _read_rounds(tmp_path / "without")
+
+    # All that the two runs may differ in: what is measured, and time.
     added = {"regret", "fixed_rewards", "played_rewards", "seconds", "eta_seconds", "train_seconds"}
-    strip = [
-        [{k: v for k, v in one.items() if k not in added} for one in rounds]
-        for rounds in (seen, unseen)
+    shared = [
+        [{k: v for k, v in record.items() if k not in added} for record in rounds]
+        for rounds in (scored, unscored)
     ]
-    assert strip[0] == strip[1]
-    sealed = [
+    assert shared[0] == shared[1]
+
+    hashes = [
         json.loads((tmp_path / name / "model" / "manifest.json").read_text())["files"]
         for name in ("with", "without")
     ]
-    assert {k: v for k, v in sealed[0].items() if k != "config.json"} == {
-        k: v for k, v in sealed[1].items() if k != "config.json"
+    assert {k: v for k, v in hashes[0].items() if k != "config.json"} == {
+        k: v for k, v in hashes[1].items() if k != "config.json"
     }
+
     assert summary["regret_exponent"] is None
-    assert all(one["regret"] is None for one in unseen)
-    assert np.shape([one["fixed_rewards"] for one in seen]) == (4, 3, 2)
-    assert [row[0] for row in seen[0]["fixed_rewards"]] == seen[0][
-        "played_rewards"
-    ]  # round 0 plays the seed logics
+    assert all(record["regret"] is None for record in unscored)
+    assert np.shape([record["fixed_rewards"] for record in scored]) == (4, 3, 2)
+
+    # Round 0 plays the seed logics, which are the first fixed ones.
+    assert [row[0] for row in scored[0]["fixed_rewards"]] == scored[0]["played_rewards"]
+
     played, fixed = (
-        np.array([one[key] for one in seen]) for key in ("played_rewards", "fixed_rewards")
+        np.array([record[key] for record in scored]) for key in ("played_rewards", "fixed_rewards")
     )
-    expected = [cumulative_regret(played[:, a], fixed[:, a])[-1] for a in range(3)]
-    np.testing.assert_allclose(seen[-1]["regret"], expected, rtol=1e-12)
+    expected = [_regret_of_history(played[:, a], fixed[:, a])[-1] for a in range(3)]
+    np.testing.assert_allclose(scored[-1]["regret"], expected, rtol=1e-12)
     assert np.ptp(fixed, axis=2).max() > 0
 
 
@@ -148,19 +140,19 @@ def test_dropout_of_the_training_pass_does_not_enter_the_comparison(tmp_path: Pa
             evolution__temperature=5.0,
         ),
     )
-    rounds = _rounds(tmp_path)
+    rounds = _read_rounds(tmp_path)
     assert [row[0] for row in rounds[0]["fixed_rewards"]] == rounds[0]["played_rewards"]
     unchanged = [(r, a) for r in rounds for a in range(3) if r["logics"][a] == SEED_LOGICS[a]]
     assert all(r["fixed_rewards"][a][0] == r["played_rewards"][a] for r, a in unchanged)
 
 
 class _Stopped(BaseException):
-    """Stands for a kill between rounds."""
+    """Stand for a kill between rounds."""
 
 
-def test_a_resumed_run_goes_on_with_the_same_sums(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_same_sums(tmp_path: Path) -> None:
     def stop(record: dict[str, object]) -> None:
-        if record["round"] == 1:
+        if record.round == 1:
             raise _Stopped
 
     config = tiny(run__fixed_logics=2, run__validate_every=0)
@@ -168,9 +160,12 @@ def test_a_resumed_run_goes_on_with_the_same_sums(tmp_path: Path) -> None:
     with pytest.raises(_Stopped):
         _train(tmp_path / "parts", config, on_round=stop)
     parts = _train(tmp_path / "parts", config)
+
     keys = ("regret", "group_regret", "fixed_rewards", "played_rewards")
-    assert [[one[key] for key in keys] for one in _rounds(tmp_path / "parts")] == [
-        [one[key] for key in keys] for one in _rounds(tmp_path / "whole")
-    ]
+    resumed, uninterrupted = (
+        [[record[key] for key in keys] for record in _read_rounds(tmp_path / name)]
+        for name in ("parts", "whole")
+    )
+    assert resumed == uninterrupted
     assert parts["regret_exponent"] == whole["regret_exponent"] is not None
-    assert _rounds(tmp_path / "whole")[-1]["regret"] != _rounds(tmp_path / "whole")[1]["regret"]
+    assert uninterrupted[-1][0] != uninterrupted[1][0]

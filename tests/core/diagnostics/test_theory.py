@@ -1,4 +1,4 @@
-"""The theory instruments on cases done by hand, and their defining inequalities."""
+"""What the theory speaks about: cases computed by hand, and the defining inequalities."""
 
 import math
 
@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import ArrayLike
 
 from compevo_core.diagnostics.theory import (
+    GradientConflict,
     aggregate_best_response_gap,
     best_response_gap,
-    cumulative_group_regret,
-    cumulative_regret,
-    fit_growth_exponent,
     gradient_conflict,
-    gradient_conflict_from_products,
     gradient_norm,
+    regret_of_sums,
     weight_entropy,
 )
 from compevo_core.errors import DataError
@@ -34,7 +33,8 @@ def test_an_agent_that_carried_a_better_logic_than_its_group_has_no_gap() -> Non
 
 
 def test_the_aggregate_gap_by_hand_for_two_agents_and_one_point() -> None:
-    # Aggregate 0.5*2 + 0.5*6 = 4 against a truth of 1: loss 9. Agent 0 to 0 gives 3 (loss 4), agent 1 to 2 gives 2 (1).
+    # Aggregate 0.5*2 + 0.5*6 = 4 against a truth of 1: loss 9.
+    # Agent 0 switching to 0 gives 3 (loss 4), agent 1 switching to 2 gives 2 (loss 1).
     group = np.array([[[[2.0]], [[0.0]]], [[[6.0]], [[2.0]]]])
     gap = aggregate_best_response_gap(group, [[[2.0]], [[6.0]]], [0.5, 0.5], [[1.0]])
     assert gap.tolist() == [5.0, 8.0]
@@ -79,9 +79,14 @@ def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, r
     assert (gap >= 0).all()
 
 
+def _regret_by_round(played_T: list[float], fixed_TK: list[list[float]]) -> np.ndarray:
+    """Regret after each of T rounds of one agent, from the rewards of the rounds."""
+    return regret_of_sums(np.cumsum(played_T), np.cumsum(fixed_TK, axis=0))
+
+
 def test_regret_against_the_best_fixed_logic_by_hand() -> None:
     fixed = [[1.0, 0.0], [0.0, 3.0], [1.0, 0.0]]
-    assert cumulative_regret([0.0, 0.0, 2.0], fixed).tolist() == [1.0, 3.0, 1.0]
+    assert _regret_by_round([0.0, 0.0, 2.0], fixed).tolist() == [1.0, 3.0, 1.0]
 
 
 @settings(deadline=None)
@@ -89,8 +94,8 @@ def test_regret_against_the_best_fixed_logic_by_hand() -> None:
 def test_playing_one_fixed_logic_never_has_negative_regret_and_the_best_one_ends_at_zero(
     fixed, k
 ) -> None:
-    assert (cumulative_regret(fixed[:, k], fixed) >= 0).all()
-    assert cumulative_regret(fixed[:, fixed.sum(axis=0).argmax()], fixed)[-1] == pytest.approx(
+    assert (_regret_by_round(fixed[:, k], fixed) >= 0).all()
+    assert _regret_by_round(fixed[:, fixed.sum(axis=0).argmax()], fixed)[-1] == pytest.approx(
         0.0, abs=1e-9
     )
 
@@ -101,66 +106,34 @@ def test_group_regret_never_falls_and_bounds_the_fixed_regret_when_the_group_is_
     rewards,
 ) -> None:
     played = rewards[:, 0]
-    group = cumulative_group_regret(played, rewards)
+    group = np.cumsum(best_response_gap(rewards, played))
     assert (np.diff(group) >= 0).all()
-    assert (group >= cumulative_regret(played, rewards) - 1e-9).all()
+    assert (group >= _regret_by_round(played, rewards) - 1e-9).all()
 
 
-@pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
-def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(
-    power: float, expected: float
-) -> None:
-    fit = fit_growth_exponent(
-        3.0 * np.arange(1, 201) ** power, generator=np.random.default_rng(0), samples=50
+def _conflict_of(main: ArrayLike, strategy: ArrayLike) -> GradientConflict:
+    """The condition for two gradient vectors."""
+    main_P, strategy_P = np.asarray(main), np.asarray(strategy)
+    return gradient_conflict(
+        float(np.linalg.norm(main_P)),
+        float(np.linalg.norm(strategy_P)),
+        float(main_P @ strategy_P),
     )
-    assert fit.exponent == pytest.approx(expected, abs=1e-9)
-    assert fit.low == pytest.approx(expected, abs=1e-6)
-    assert fit.high == pytest.approx(expected, abs=1e-6)
-    assert (fit.n_used, fit.n_left_out) == (180, 20)
-
-
-def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one() -> (
-    None
-):
-    covered, excluded = 0, 0
-    rounds = np.arange(1, 301)
-    for seed in range(20):
-        generator = np.random.default_rng(seed)
-        steps = np.diff(5 * np.sqrt(rounds), prepend=0.0) + generator.normal(0, 0.3, 300)
-        fit = fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
-        covered += fit.low <= 0.5 <= fit.high
-        excluded += fit.high < 1
-    assert covered >= 16
-    assert excluded == 20
-
-
-def test_the_interval_is_the_same_for_the_same_generator() -> None:
-    regret = np.cumsum(np.random.default_rng(1).uniform(0, 1, 60))
-    fits = [
-        fit_growth_exponent(regret, generator=np.random.default_rng(2), samples=40)
-        for _ in range(2)
-    ]
-    assert fits[0] == fits[1]
-
-
-def test_negative_regret_has_no_exponent_and_says_why() -> None:
-    fit = fit_growth_exponent(-np.arange(1.0, 50.0), generator=np.random.default_rng(0))
-    assert math.isnan(fit.exponent)
-    assert fit.n_left_out == 49
-    assert "positive regret" in fit.reason
 
 
 def test_opposed_gradients_conflict_by_hand() -> None:
-    conflict = gradient_conflict([1.0, 0.0], [-2.0, 0.0])
+    conflict = _conflict_of([1.0, 0.0], [-2.0, 0.0])
     assert (conflict.cosine, conflict.margin, conflict.holds) == (-1.0, -1.0, False)
-    mild = gradient_conflict([3.0, 0.0], [-2.0, 0.0])
+
+    mild = _conflict_of([3.0, 0.0], [-2.0, 0.0])
     assert (mild.cosine, mild.margin, mild.holds) == (-1.0, 1.0, True)
-    assert gradient_conflict([1.0, 0.0], [0.0, 5.0]).holds
+
+    assert _conflict_of([1.0, 0.0], [0.0, 5.0]).holds
 
 
 def test_zero_gradients_have_no_direction() -> None:
-    assert gradient_conflict_from_products(2.0, 0.0, 0.0).holds
-    assert not gradient_conflict_from_products(0.0, 2.0, 0.0).holds
+    assert gradient_conflict(2.0, 0.0, 0.0).holds
+    assert not gradient_conflict(0.0, 2.0, 0.0).holds
 
 
 @settings(deadline=None)
@@ -170,7 +143,7 @@ def test_the_condition_holds_exactly_when_the_joint_step_still_descends_the_main
 ) -> None:
     progress = float(main @ (main + strategy))
     norm = float(np.linalg.norm(main))
-    conflict = gradient_conflict(main, strategy)
+    conflict = _conflict_of(main, strategy)
     if norm > 1e-3 and abs(progress) > 1e-6 * norm * (norm + float(np.linalg.norm(strategy))):
         assert conflict.holds == (progress > 0)
         assert conflict.margin * norm == pytest.approx(progress, rel=1e-5, abs=1e-6)
@@ -198,15 +171,15 @@ def test_entropy_lies_between_one_agent_and_a_plain_mean(raw) -> None:
     [
         lambda: best_response_gap([[1.0, np.nan]], [1.0]),
         lambda: best_response_gap([[1.0]], [1.0, 2.0]),
-        lambda: cumulative_regret([1.0, 2.0], [[1.0]]),
+        lambda: regret_of_sums([1.0, 2.0], [[1.0]]),
         lambda: aggregate_best_response_gap(
             np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1)), [1.0], [[np.nan]]
         ),
         lambda: aggregate_best_response_gap(
             np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1)), [1.0], [[1.0]], metric="rmse"
         ),
-        lambda: gradient_conflict([1.0], [1.0, 2.0]),
-        lambda: gradient_conflict_from_products(float("inf"), 1.0, 0.0),
+        lambda: gradient_conflict(float("inf"), 1.0, 0.0),
+        lambda: gradient_conflict(-1.0, 1.0, 0.0),
         lambda: weight_entropy([0.5, 0.6]),
     ],
 )
