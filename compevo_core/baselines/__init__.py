@@ -1,6 +1,7 @@
-"""Baselines: one file each, one contract (``fit``, ``predict``, ``save``, ``load``), by name.
+"""Baselines by name: one file each, one contract (``fit``, ``predict``, ``save``, ``load``).
 
-What belongs here: the table of names. What does not: any model, or scoring (``compevo_core.evaluation.result_rows``).
+What belongs here: the table of names and the functions that use it. What does not: any model, or
+scoring (``evaluation.result_rows``).
 """
 
 from pathlib import Path
@@ -15,13 +16,14 @@ from compevo_core.baselines.weekly import WeeklyPersistence, has_full_week
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
-__all__ = ["BASELINES", "Baseline", "Forecaster", "applicable", "fit_baseline", "load_baseline"]
+__all__ = ["BASELINES", "Baseline", "Forecaster", "fit_baseline", "is_applicable", "load_baseline"]
 
-BASELINES: dict[str, Any] = {
-    kind.name: kind
-    for kind in (Persistence, WeeklyPersistence, CalendarRidge, BoostedTrees, PublishedForecast)
+# Typed loosely: mypy has no type for "a class whose instances satisfy Baseline".
+BASELINES: dict[str, type[Any]] = {
+    baseline.name: baseline
+    for baseline in (Persistence, WeeklyPersistence, CalendarRidge, BoostedTrees, PublishedForecast)
 }
-"""Every baseline class by the name its rows carry."""
+"""Every baseline class by the name that its result rows carry."""
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
@@ -31,18 +33,27 @@ def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         ConfigError: the name is unknown.
         LeakageError: ``train`` holds a test or inference window.
     """
-    fitted: Baseline = _kind(name).fit(train, seed=seed)
+    fitted: Baseline = _find_class(name).fit(train, seed=seed)
     return fitted
 
 
 def load_baseline(folder: Path) -> Baseline:
-    """Load whichever baseline a folder holds."""
-    loaded: Baseline = _kind(read_baseline_file(folder)["baseline"]).load(folder)
+    """Load the baseline that a folder holds, whichever it is.
+
+    Raises:
+        CheckpointMismatch: the folder is incomplete.
+        ConfigError: it holds a baseline of an unknown name.
+    """
+    loaded: Baseline = _find_class(read_baseline_file(folder)["baseline"]).load(folder)
     return loaded
 
 
 def is_applicable(name: str, windows: WindowSet) -> bool:
-    """Whether a baseline can answer every window: a week of input for weekly, a forecast for published."""
+    """Return whether a baseline can forecast every window.
+
+    Weekly persistence needs a week of input and the published forecast a publication. A table
+    leaves them out rather than scoring them on other windows than the rest.
+    """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())
     if name == PublishedForecast.name:
@@ -50,7 +61,7 @@ def is_applicable(name: str, windows: WindowSet) -> bool:
     return True
 
 
-def _kind(name: str) -> Any:
+def _find_class(name: str) -> type[Any]:
     if name not in BASELINES:
         raise ConfigError(f"no baseline {name!r}; known: {', '.join(BASELINES)}")
     return BASELINES[name]

@@ -1,8 +1,13 @@
-"""What ridge and boosted trees see of a window: its day, the calendar, and yesterday's weather (design 4.2).
+"""What ridge and boosted trees see of a window: its day, the calendar, and yesterday's weather.
 
-What belongs here: turning a view into numbers, with the scales and covariate means of the train split. What does
-not: any model. Everything is in units of the entity's train spread, and forecasts are changes from the last season,
-so that a fit carries over to years with another level. A missing covariate is NaN here; each model says what it does.
+What belongs here: turning a view into numbers, with the scales and covariate names of the train
+split. What does not: any model.
+
+Everything is in units of the entity's train standard deviation, and forecasts are changes from the
+last season, so that a fit carries over to years with another level. A missing covariate is NaN
+here; each model says what it does with it.
+
+Shapes: N windows, H horizon, C covariates.
 """
 
 import json
@@ -13,22 +18,33 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.baselines.base import repeat_last_season, stack
+from compevo_core.baselines.base import repeat_last_season, stack_rows
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import HORIZON, Window, WindowView
 
-DAYS_OF_YEAR = 365.25
-MIN_COVERAGE = 0.5
-WARM_K, COOL_K = 293.0, 288.0
-"""Above the first air conditioning, below the second heating adds to demand; temperatures in kelvin."""
-KELVIN = "_temp_k_lag"
-"""How the key of a temperature covariate is told from others."""
+DAYS_OF_YEAR = 365.25  # the mean length, so that the yearly wave stays in phase over leap years
+MIN_COVERAGE = 0.5  # share of train windows that must have a covariate for it to be used
+
+# Temperatures in kelvin: above the first air conditioning adds to demand, below the second heating.
+COOLING_ABOVE_K = 293.0
+HEATING_BELOW_K = 288.0
+TEMPERATURE_KEY = "_temp_k_lag"  # part of the key of every temperature covariate
+
 CALENDAR_NAMES = (
-    *(f"weekday_{i}" for i in range(7)), "holiday", "holiday_before", "day_off", "day_off_before", "into_day_off",
-    "out_of_day_off", "sin_year", "cos_year", "sin_half_year", "cos_half_year",
-)  # fmt: skip
+    *(f"weekday_{i}" for i in range(7)),
+    "holiday",
+    "holiday_before",
+    "day_off",
+    "day_off_before",
+    "into_day_off",
+    "out_of_day_off",
+    "sin_year",
+    "cos_year",
+    "sin_half_year",
+    "cos_half_year",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +65,41 @@ class FeatureSpace:
         for window in train:
             for name in window.view.covariates:
                 counts[name] = counts.get(name, 0) + 1
+
+        fewest = MIN_COVERAGE * len(train)
         return cls(
             scaler=Scaler.fit(train),
-            entities=tuple(sorted({w.view.entity for w in train})),
-            covariates=tuple(
-                sorted(k for k, n in counts.items() if n >= MIN_COVERAGE * len(train))
-            ),
+            entities=tuple(sorted({window.view.entity for window in train})),
+            covariates=tuple(sorted(name for name, count in counts.items() if count >= fewest)),
         )
 
-    def weather(self, views: Sequence[WindowView]) -> FloatArray:
-        """Covariates (N, C), NaN where a view lacks one."""
+    def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the covariates (N, C), NaN where a view lacks one."""
+        # reshape() gives an empty list of views or covariates its two dimensions.
         rows = [[view.covariates.get(name, np.nan) for name in self.covariates] for view in views]
         return np.array(rows, dtype=np.float64).reshape(len(views), len(self.covariates))
 
     def has_weather(self, view: WindowView) -> bool:
-        """Whether a view has any covariate of the train split."""
+        """Return whether a view has any covariate of the train split."""
         return any(name in view.covariates for name in self.covariates)
 
-    def hinges(self, weather_NC: FloatArray) -> FloatArray:
-        """Kelvins above ``WARM_K`` and below ``COOL_K`` of every temperature, (N, 2 x temperatures)."""
-        columns = [i for i, name in enumerate(self.covariates) if KELVIN in name]
+    def route_by_weather(self, views: Sequence[WindowView]) -> dict[bool, list[int]]:
+        """Return the positions of the views with weather (True) and without any (False)."""
+        has_weather = [self.has_weather(view) for view in views]
+        return {
+            kind: [i for i, has in enumerate(has_weather) if has is kind] for kind in (True, False)
+        }
+
+    def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
+        """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
+
+        Demand rises with heat and with cold; a linear map needs one column for each side.
+        """
+        columns = [i for i, name in enumerate(self.covariates) if TEMPERATURE_KEY in name]
         kelvin = weather_NC[:, columns]
-        return np.concatenate(
-            [np.maximum(kelvin - WARM_K, 0), np.maximum(COOL_K - kelvin, 0)], axis=1
-        )
+        cooling = np.maximum(kelvin - COOLING_ABOVE_K, 0)
+        heating = np.maximum(HEATING_BELOW_K - kelvin, 0)
+        return np.concatenate([cooling, heating], axis=1)
 
     @property
     def change_names(self) -> tuple[str, ...]:
@@ -80,43 +107,50 @@ class FeatureSpace:
         stems = (name.removesuffix("_lag1") for name in self.covariates if name.endswith("_lag1"))
         return tuple(stem for stem in stems if f"{stem}_lag2" in self.covariates)
 
-    def changes(self, weather_NC: FloatArray) -> FloatArray:
-        """Change from the day before yesterday to yesterday of ``change_names``, (N, names)."""
-        at = self.covariates.index
-        last = [at(f"{stem}_lag1") for stem in self.change_names]
-        before = [at(f"{stem}_lag2") for stem in self.change_names]
-        return weather_NC[:, last] - weather_NC[:, before]
+    def compute_changes(self, weather_NC: FloatArray) -> FloatArray:
+        """Return the change of ``change_names`` over the last two days, (N, names)."""
+        # For the trees, which split on one column at a time and cannot subtract two of them.
+        yesterday = [self.covariates.index(f"{stem}_lag1") for stem in self.change_names]
+        day_before = [self.covariates.index(f"{stem}_lag2") for stem in self.change_names]
+        return weather_NC[:, yesterday] - weather_NC[:, day_before]
 
-    def scaled_inputs(self, views: Sequence[WindowView]) -> FloatArray:
-        """Inputs (N, 48) in units of each entity's train spread."""
-        return stack([self.scaler.scale(view.x, view.entity) for view in views])
+    def scale_inputs(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the inputs (N, 48), centred and in units of each entity's train deviation."""
+        return stack_rows([self.scaler.scale(view.x, view.entity) for view in views])
 
-    def targets(self, windows: Sequence[Window]) -> FloatArray:
-        """Scaled change of the truth from the last season (N, 48), NaN where masked."""
-        return stack(
-            [(w.y - repeat_last_season(w.view)) / self.scaler.std[w.view.entity] for w in windows]
-        )
-
-    def to_physical(self, views: Sequence[WindowView], change_NH: FloatArray) -> FloatArray:
-        """Forecasts (N, 48) in each view's unit from scaled changes."""
-        return stack(
+    def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
+        """Return the scaled change of the truth from the last season (N, 48), NaN where masked."""
+        return stack_rows(
             [
-                repeat_last_season(v) + self.scaler.std[v.entity] * row
-                for v, row in zip(views, change_NH, strict=True)
+                (window.y - repeat_last_season(window.view)) / self.scaler.std[window.view.entity]
+                for window in windows
             ]
         )
 
-    def entity_codes(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
-        """Position of each view's entity; the scaler refuses unknown ones before this is used."""
+    def unscale_changes(self, views: Sequence[WindowView], change_NH: FloatArray) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit from scaled changes."""
+        return stack_rows(
+            [
+                repeat_last_season(view) + self.scaler.std[view.entity] * row
+                for view, row in zip(views, change_NH, strict=True)
+            ]
+        )
+
+    def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
+        """Return the position of each view's entity.
+
+        The scaler refuses an unknown entity, with a message, before this is called.
+        """
         return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; :meth:`from_dict` reads it back."""
+        """Return JSON-ready values that :meth:`from_dict` reads back."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
+        # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
         return cls(
             scaler=Scaler.from_json(json.dumps(raw["scaler"])),
             entities=tuple(raw["entities"]),
@@ -124,37 +158,43 @@ class FeatureSpace:
         )
 
 
-def calendar_features(calendar: Calendar) -> list[float]:
-    """Numbers of ``CALENDAR_NAMES``."""
+def encode_calendar(calendar: Calendar) -> list[float]:
+    """Return the numbers of ``CALENDAR_NAMES``."""
     weekdays = [float(calendar.target_weekday == i) for i in range(7)]
-    off, before = calendar.target_is_day_off, calendar.previous_is_day_off
+
+    # The change into and out of days off matters by itself: the input is a day of the other kind.
+    is_off = calendar.target_is_day_off
+    was_off = calendar.previous_is_day_off
     flags = [
         bool(calendar.target_holiday),
         bool(calendar.previous_holiday),
-        off,
-        before,
-        off > before,
-        before > off,
+        is_off,
+        was_off,
+        is_off > was_off,
+        was_off > is_off,
     ]
+
     angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
-    return [
-        *weekdays,
-        *map(float, flags),
-        *(float(f(k * angle)) for k in (1, 2) for f in (np.sin, np.cos)),
-    ]
+    waves = [float(wave(k * angle)) for k in (1, 2) for wave in (np.sin, np.cos)]
+
+    return [*weekdays, *map(float, flags), *waves]
 
 
-def calendar_matrix(views: Sequence[WindowView]) -> FloatArray:
-    """Calendar features (N, len(CALENDAR_NAMES))."""
-    return np.array([calendar_features(v.calendar) for v in views]).reshape(
-        len(views), len(CALENDAR_NAMES)
-    )
+def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
+    """Return calendar features (N, len(CALENDAR_NAMES))."""
+    rows = [encode_calendar(view.calendar) for view in views]
+    return np.array(rows).reshape(len(views), len(CALENDAR_NAMES))
 
 
-def flat_inputs(z_NH: FloatArray) -> FloatArray:
-    """Shape of the input day (N, 8): mean, extremes, last value, change over the day, and means of three parts."""
+def summarize_inputs(z_NH: FloatArray) -> FloatArray:
+    """Return the shape of each input day (N, 8).
+
+    The columns are mean, extremes, last value, change over the day, and the means of three parts.
+    """
+    # On a half-hourly day the thirds are night, midday and evening.
     third = HORIZON // 3
     parts = [z_NH[:, i * third : (i + 1) * third].mean(axis=1) for i in range(3)]
+
     summary = [
         z_NH.mean(axis=1),
         z_NH.min(axis=1),

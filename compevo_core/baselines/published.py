@@ -1,6 +1,7 @@
-"""The forecast that was public before the origin: AEMO's day-ahead POE50, issued 17:00 the day before (design 4.2).
+"""The forecast that was public before the origin: AEMO's day-ahead POE50, issued at 17:00.
 
-What belongs here: handing on ``view.published``. What does not: reading it or checking when it was out (``context``).
+What belongs here: handing on ``view.published``. What does not: reading it, or checking when it was
+available (``data.context``).
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import ClassVar, Self
 from compevo_core.baselines.base import (
     read_baseline_file,
     refuse_held_out_splits,
-    stack,
+    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
@@ -19,29 +20,32 @@ from compevo_core.errors import DataError
 
 
 class PublishedForecast:
-    """Answers with the published median forecast."""
+    """Forecasts with the published median."""
 
     name: ClassVar[str] = "published"
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Check the split; there is nothing to fit and ``seed`` is not used."""
+        # Checked although nothing is learned: a caller that passes a later split has a mistake.
         refuse_held_out_splits(train, cls.name)
         return cls()
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Forecasts (N, 48) in each view's unit.
+        """Return forecasts (N, 48) in each view's unit.
 
         Raises:
             DataError: a view has no published forecast.
         """
+        # Leaving windows out would score this method on other windows than the rest of its table.
         without = [view for view in views if view.published is None]
         if without:
             raise DataError(
-                f"{len(without)} of {len(views)} windows have no published forecast, first {without[0].window_id}; "
-                "use it only where every window has one"
+                f"{len(without)} of {len(views)} windows have no published forecast, first "
+                f"{without[0].window_id}; use it only where every window has one"
             )
-        return stack([view.published for view in views if view.published is not None])
+
+        return stack_rows([view.published for view in views if view.published is not None])
 
     def save(self, folder: Path) -> None:
         """Write the name."""

@@ -1,7 +1,7 @@
-"""Weekly persistence: the value of the same weekday last week, where the lookback holds a week (style, rule 11).
+"""Weekly persistence: the value of the same weekday last week, where the lookback holds a week.
 
-What belongs here: this forecaster. What does not: reaching beyond the 48 inputs for an older week; every method has
-the same lookback.
+What belongs here: this forecaster. What does not: reaching beyond the 48 inputs for an older week;
+every method has the same lookback.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from compevo_core.baselines.base import (
     read_baseline_file,
     refuse_held_out_splits,
     repeat_last_values,
-    stack,
+    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
@@ -23,7 +23,8 @@ WEEK_MINUTES = 7 * 24 * 60
 
 
 def has_full_week(view: WindowView) -> bool:
-    """Whether 48 inputs cover seven days."""
+    """Return whether the 48 inputs cover seven days."""
+    # 48 half-hours are one day and 48 hours two, so only daily grids hold a week.
     return LOOKBACK * view.step_minutes >= WEEK_MINUTES
 
 
@@ -35,11 +36,12 @@ class WeeklyPersistence:
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Check the split; there is nothing to fit and ``seed`` is not used."""
+        # Checked although nothing is learned: a caller that passes a later split has a mistake.
         refuse_held_out_splits(train, cls.name)
         return cls()
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Forecasts (N, 48) in each view's unit.
+        """Return forecasts (N, 48) in each view's unit.
 
         Raises:
             DataError: the lookback of a view is shorter than a week.
@@ -50,7 +52,10 @@ class WeeklyPersistence:
                 f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
                 f"{short[0].step_minutes} min: leave this baseline out of its table"
             )
-        return stack([repeat_last_values(view.x, WEEK_MINUTES // view.step_minutes) for view in views])
+
+        return stack_rows(
+            [repeat_last_values(view.x, WEEK_MINUTES // view.step_minutes) for view in views]
+        )
 
     def save(self, folder: Path) -> None:
         """Write the name."""

@@ -27,7 +27,7 @@ FITTED = ("calendar-ridge", "gbm")
 
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch):
-    monkeypatch.setattr(gbm, "ROUNDS", 30)
+    monkeypatch.setattr(gbm, "BOOSTING_ROUNDS", 30)
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
 
 
@@ -105,15 +105,17 @@ def test_windows_without_weather_are_answered_and_counted(name, train, windows):
     bare = build_windows(spec(), series(daily_shape(N_DAYS), first=nem(2019, 1, 1)))
     answers = fitted.predict(bare[50:].views())
     assert np.abs(answers - bare[50:].truth()).mean() < 150
-    assert fitted.coverage(bare.views())["windows_without_covariates"] == len(bare)
-    assert fitted.coverage(windows[50:].views()) == dict.fromkeys(fitted.coverage([]), 0)
+    assert fitted.count_missing_covariates(bare.views())["windows_without_covariates"] == len(bare)
+    assert fitted.count_missing_covariates(windows[50:].views()) == dict.fromkeys(
+        fitted.count_missing_covariates([]), 0
+    )
 
 
 def test_one_missing_covariate_is_imputed_from_train_and_counted(train, windows):
     fitted = fit_baseline("calendar-ridge", train)
     keys = sorted(windows[52].view.covariates)
     thin = window(0, covariates={keys[0]: windows[52].view.covariates[keys[0]]})
-    assert fitted.coverage([thin.view]) == {
+    assert fitted.count_missing_covariates([thin.view]) == {
         "windows_without_covariates": 0,
         "covariates_imputed": len(keys) - 1,
     }
