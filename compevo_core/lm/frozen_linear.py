@@ -1,10 +1,13 @@
 """Products with frozen weights: the part of the work that all agents and adapters share.
 
-What belongs here: ``x W' + bias`` with a weight that never learns, its gradient for ``x``, which kernel does it, and
-log-probabilities under a frozen vocabulary. What does not: adapters (``stacked``), loading (``backbone``).
-torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its compiler's own code
-calls, is faster (``benchmarks/results/engine.csv``, rows ``products``).
-Legend: N tokens, D hidden, V vocabulary.
+What belongs here: ``x W' + bias`` with a weight that never learns, its gradient for ``x``, which
+kernel computes it, and log-probabilities under a frozen vocabulary. What does not: adapters
+(``lm.stacked_lora``), loading (``lm.backbone``).
+
+torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its
+compiler's own code calls, is faster (``benchmarks/results/engine.csv``, rows ``products``).
+
+Shapes: N tokens, D hidden, V vocabulary.
 """
 
 import platform
@@ -13,26 +16,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_ONEDNN = (
+# Only on x86: elsewhere torch's own product is the tuned one.
+_HAS_ONEDNN = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and platform.machine().lower() in ("x86_64", "amd64")
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-_ROWS = 64  # tokens whose vocabulary scores are held at a time
+_TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W' + bias`` for (..., in) and (out, in), in the weight's type and without gradient."""
+def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
     x = x.to(weight.dtype)
-    if _ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
+    if _HAS_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
+
     return nn.functional.linear(x, weight, None if bias is None else bias.to(weight.dtype))
 
 
 def frozen_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W' + bias`` in the input's type, with a gradient for ``x`` alone."""
-    out: Tensor = _Frozen.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    """Compute ``x W' + bias`` in the input's type, with a gradient for ``x`` alone."""
+    out: Tensor = _FrozenLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -45,35 +50,44 @@ def token_logp(
     temperature: float = 1.0,
     cap: float | None = None,
 ) -> Tensor:
-    """Log-probability (N,) of each id after its state, with a gradient for the states alone.
+    """Return the log-probability (N,) of each id, with a gradient for the states alone.
 
-    The scores ``s = W h`` (``cap tanh(s / cap)`` where there is a cap) go through ``softmax(s / temperature)``. They
-    are never held for more than a few tokens: the slope of each log-probability in its state, (N, D), is found on the
-    way, and the backward pass needs nothing else.
+    The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
+    ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of
+    each log-probability in its state, (N, D), is computed on the way, and the backward pass needs
+    nothing else.
+
+    Args:
+        states_ND: the hidden state before each id.
+        ids_N: token ids.
+        weight_VD: the frozen vocabulary projection.
+        bias_V: its bias.
+        temperature: of the softmax.
+        cap: bound of the scores, see :func:`compevo_core.lm.attention.apply_softcap`.
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Frozen(torch.autograd.Function):
+class _FrozenLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See :func:`frozen_linear`."""
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401
+        """Compute the output; see :func:`frozen_linear`."""
         ctx.save_for_backward(weight)
         ctx.dtype = x.dtype
-        return product(x, weight, bias).to(x.dtype)
+        return linear_without_grad(x, weight, bias).to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """See :func:`frozen_linear`."""
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
+        """Compute the gradient of ``x``; see :func:`frozen_linear`."""
         (weight,) = ctx.saved_tensors
-        return product(gradients[0], weight.t()).to(ctx.dtype), None, None
+        return linear_without_grad(gradients[0], weight.t()).to(ctx.dtype), None, None
 
 
 class _TokenLogp(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Any,  # noqa: ANN401 - autograd's context
         states_ND: Tensor,
         ids_N: Tensor,
         weight_VD: Tensor,
@@ -81,34 +95,44 @@ class _TokenLogp(torch.autograd.Function):
         temperature: float,
         cap: float | None,
     ) -> Tensor:
-        """See :func:`token_logp`."""
-        found, slopes = [], []
-        for states, ids in zip(
-            torch.split(states_ND, _ROWS), torch.split(ids_N[:, None], _ROWS), strict=True
-        ):
-            scores = product(states, weight_VD, bias_V).float()
-            slack = None
+        """Compute log-probabilities and their gradients block by block; see :func:`token_logp`."""
+        logp: list[Tensor] = []
+        grad_states: list[Tensor] = []
+        blocks = zip(
+            torch.split(states_ND, _TOKENS_PER_BLOCK),
+            torch.split(ids_N[:, None], _TOKENS_PER_BLOCK),
+            strict=True,
+        )
+        for states, ids in blocks:
+            # In place from here on: a block of scores has the width of the vocabulary.
+            scores = linear_without_grad(states, weight_VD, bias_V).float()
+            tanh_grad = None
             if cap is not None:
                 scores.div_(cap).tanh_()
-                slack = 1.0 - scores**2
+                tanh_grad = 1.0 - scores**2
                 scores.mul_(cap)
             scores.div_(temperature)
-            total = scores.logsumexp(-1, keepdim=True)
-            found.append((scores.gather(-1, ids) - total).squeeze(-1))
+
+            log_total = scores.logsumexp(-1, keepdim=True)
+            logp.append((scores.gather(-1, ids) - log_total).squeeze(-1))
+
             if ctx.needs_input_grad[0]:
-                excess = (
-                    scores.sub_(total)
-                    .exp_()
-                    .scatter_add_(-1, ids, scores.new_full(ids.shape, -1.0))
+                # d logp / d scores = onehot - softmax; the sign is in the division below.
+                minus_one = scores.new_full(ids.shape, -1.0)
+                softmax_minus_onehot = (
+                    scores.sub_(log_total).exp_().scatter_add_(-1, ids, minus_one)
                 )
-                excess = excess if slack is None else excess.mul_(slack)
-                slopes.append(product(excess, weight_VD.t()).float().div_(-temperature))
-        if slopes:
-            ctx.save_for_backward(torch.cat(slopes))
-        return torch.cat(found)
+                if tanh_grad is not None:
+                    softmax_minus_onehot.mul_(tanh_grad)
+                grad = linear_without_grad(softmax_minus_onehot, weight_VD.t()).float()
+                grad_states.append(grad.div_(-temperature))
+
+        if grad_states:
+            ctx.save_for_backward(torch.cat(grad_states))
+        return torch.cat(logp)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """See :func:`token_logp`."""
-        (slope_ND,) = ctx.saved_tensors
-        return gradients[0][:, None] * slope_ND, None, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
+        """Compute the gradient of the states; see :func:`token_logp`."""
+        (grad_states_ND,) = ctx.saved_tensors
+        return gradients[0][:, None] * grad_states_ND, None, None, None, None, None

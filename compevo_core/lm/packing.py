@@ -1,10 +1,13 @@
-"""Prompts of several agents packed without padding between them: what a group shares is read once.
+"""Prompts of several agents packed without padding between them, shared prefixes stored once.
 
-What belongs here: the layout of token rows in one batch and the indices into it. What does not: attention over the
-layout (``attention``), what the tokens mean.
-A tree is a prompt (the stem) and what continues it (the branches). All trees of an agent stand one after the other in
-one row; identical branches of a tree stand there once. Rows of different agents are padded to the longest.
-Legend: A agents, R leaves of an agent, L packed length, P longest path.
+What belongs here: the layout of token rows in one batch and the indices into it. What does not:
+attention over the layout (``lm.attention``), what the tokens mean (``agents.prompts``).
+
+A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
+groups of an agent stand one after the other in one row, in segments: the prefix, then each distinct
+suffix once. Rows of different agents are padded to the longest.
+
+Shapes: A agents, R prompts of an agent, L packed length, P tokens of the longest prompt.
 """
 
 import dataclasses
@@ -12,14 +15,21 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class PromptGroup:
-    """Token ids of a stem (at least one), and of what continues it; without branches the stem itself is the leaf."""
+    """Token ids of prompts that begin alike.
 
-    stem: Sequence[int]
-    branches: Sequence[Sequence[int]] = ()
+    Attributes:
+        prefix: at least one token.
+        suffixes: what continues the prefix, one entry a prompt; without any the prefix itself is
+            the one prompt.
+    """
+
+    prefix: Sequence[int]
+    suffixes: Sequence[Sequence[int]] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,89 +43,127 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class PackedPrompts:
-    """A batch of trees: token ids and positions (A, L); for each agent its segments and the segment of each leaf."""
+    """A batch of prompt groups.
+
+    Attributes:
+        ids_AL: token ids.
+        positions_AL: position of each token in its own prompt.
+        segments: the segments of each agent's row.
+        prompt_segments: for each agent, the index of the segment that ends each prompt.
+    """
 
     ids_AL: Tensor
     positions_AL: Tensor
     segments: list[list[Segment]]
-    leaves: list[list[int]]
+    prompt_segments: list[list[int]]
 
-    def lengths(self, agent: int) -> list[int]:
-        """Tokens of each segment of an agent, then the padding if there is any."""
-        sizes = [s.end - s.begin for s in self.segments[agent]]
-        rest = self.ids_AL.shape[1] - sum(sizes)
-        return [*sizes, rest] if rest else sizes
+    def segment_lengths(self, agent: int) -> list[int]:
+        """Return the tokens of each segment of an agent, then the padding if there is any."""
+        lengths = [segment.end - segment.begin for segment in self.segments[agent]]
+        padding = self.ids_AL.shape[1] - sum(lengths)
+        return [*lengths, padding] if padding else lengths
 
-    def last(self) -> Tensor:
-        """Packed index of the last token of every leaf, (A, R)."""
-        ends = [[self.segments[a][i].end - 1 for i in row] for a, row in enumerate(self.leaves)]
-        return torch.tensor(ends, device=self.ids_AL.device)
+    def last_token_indices(self) -> Tensor:
+        """Return the packed index of the last token of every prompt, (A, R)."""
+        last = [
+            [segments[number].end - 1 for number in numbers]
+            for segments, numbers in zip(self.segments, self.prompt_segments, strict=True)
+        ]
+        return torch.tensor(last, device=self.ids_AL.device)
 
-    def path(self, agent: int, leaf: int) -> list[int]:
-        """Packed indices of all tokens from the stem's first to the leaf's last."""
-        segment = self.segments[agent][self.leaves[agent][leaf]]
-        before = [] if segment.parent is None else _span(self.segments[agent][segment.parent])
-        return before + _span(segment)
+    def token_indices(self, agent: int, prompt: int) -> list[int]:
+        """Return the packed indices of all tokens of one prompt, prefix first."""
+        segments = self.segments[agent]
+        segment = segments[self.prompt_segments[agent][prompt]]
+        prefix = [] if segment.parent is None else _indices(segments[segment.parent])
+        return prefix + _indices(segment)
 
 
-def pack(trees: Sequence[Sequence[PromptGroup]], pad: int, device: torch.device) -> PackedPrompts:
-    """Packs each agent's trees; every agent must have the same number of leaves (a branch that is empty is its stem).
+def pack(
+    groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device
+) -> PackedPrompts:
+    """Pack each agent's prompt groups into one row an agent.
+
+    An empty suffix makes the prefix itself a prompt.
+
+    Args:
+        groups: the prompt groups of each of A agents, R prompts in all for every agent.
+        pad_id: token id of the padding behind shorter rows.
+        device: where the tensors are put.
 
     Raises:
-        ValueError: agents differ in their number of leaves, or a stem is empty.
+        ValueError: agents differ in their number of prompts, or a prefix is empty.
     """
-    rows, positions, segments, leaves = [], [], [], []
-    for own in (map(_straightened, agent) for agent in trees):
-        ids: list[int] = []
-        places: list[int] = []
-        spans: list[Segment] = []
-        ends: list[int] = []
-        for tree in own:
-            if not tree.stem:
-                raise ValueError("a tree has an empty stem; every prompt needs at least one token")
-            stem = len(spans)
-            known: dict[tuple[int, ...], int] = {(): stem}
-            spans.append(Segment(len(ids), len(ids) + len(tree.stem)))
-            ids += tree.stem
-            places += range(len(tree.stem))
-            for branch in map(tuple, tree.branches):
-                if branch not in known:
-                    known[branch] = len(spans)
-                    spans.append(Segment(len(ids), len(ids) + len(branch), stem))
-                    ids += branch
-                    places += range(len(tree.stem), len(tree.stem) + len(branch))
-                ends.append(known[branch])
-            if not tree.branches:
-                ends.append(stem)
-        rows.append(ids)
-        positions.append(places)
-        segments.append(spans)
-        leaves.append(ends)
-    if len({len(row) for row in leaves}) > 1:
-        raise ValueError(
-            f"agents have {sorted({len(row) for row in leaves})} leaves; give every agent the same number"
-        )
-    width = max(map(len, rows))
+    rows = [_PackedRow() for _ in groups]
+    for row, agent_groups in zip(rows, groups, strict=True):
+        for group in agent_groups:
+            row.append(_fold_single_suffix(group))
+
+    counts = sorted({len(row.prompt_segments) for row in rows})
+    if len(counts) > 1:
+        raise ValueError(f"agents have {counts} prompts; give every agent the same number")
+
     return PackedPrompts(
-        _padded(rows, pad, width, device), _padded(positions, 0, width, device), segments, leaves
+        _pad_rows([row.ids for row in rows], pad_id, device),
+        _pad_rows([row.positions for row in rows], 0, device),
+        [row.segments for row in rows],
+        [row.prompt_segments for row in rows],
     )
 
 
-def _straightened(tree: PromptGroup) -> PromptGroup:
-    """The same leaves; one branch alone is no branch but the rest of the stem."""
-    kinds = {tuple(branch) for branch in tree.branches}
-    return (
-        PromptGroup([*tree.stem, *kinds.pop()], [()] * len(tree.branches))
-        if len(kinds) == 1
-        else tree
-    )
+class _PackedRow:
+    """The row of one agent while it grows."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.positions: list[int] = []
+        self.segments: list[Segment] = []
+        self.prompt_segments: list[int] = []
+
+    def append(self, group: PromptGroup) -> None:
+        """Append a prefix and its distinct suffixes."""
+        if not group.prefix:
+            raise ValueError(
+                "a prompt group has an empty prefix; every prompt needs at least one token"
+            )
+
+        prefix = self._append_segment(group.prefix, first_position=0, parent=None)
+        segment_of: dict[tuple[int, ...], int] = {(): prefix}
+
+        for suffix in map(tuple, group.suffixes):
+            if suffix not in segment_of:
+                segment_of[suffix] = self._append_segment(
+                    suffix, first_position=len(group.prefix), parent=prefix
+                )
+            self.prompt_segments.append(segment_of[suffix])
+
+        if not group.suffixes:
+            self.prompt_segments.append(prefix)
+
+    def _append_segment(
+        self, ids: Sequence[int], *, first_position: int, parent: int | None
+    ) -> int:
+        begin = len(self.ids)
+        self.ids += ids
+        # Every suffix counts on from its prefix, wherever it stands in the row.
+        self.positions += range(first_position, first_position + len(ids))
+        self.segments.append(Segment(begin, len(self.ids), parent))
+        return len(self.segments) - 1
 
 
-def _padded(rows: Sequence[Sequence[int]], fill: int, width: int, device: torch.device) -> Tensor:
-    return torch.tensor(
-        [[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long, device=device
-    )
+def _fold_single_suffix(group: PromptGroup) -> PromptGroup:
+    """Fold a single distinct suffix into the prefix: nothing is shared, so one segment does."""
+    distinct = {tuple(suffix) for suffix in group.suffixes}
+    if len(distinct) != 1:
+        return group
+
+    return PromptGroup([*group.prefix, *distinct.pop()], [()] * len(group.suffixes))
 
 
-def _span(segment: Segment) -> list[int]:
+def _pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=fill).to(device)
+
+
+def _indices(segment: Segment) -> list[int]:
     return list(range(segment.begin, segment.end))

@@ -1,98 +1,37 @@
-"""Trainable parameters by part and method, from an architecture's published numbers (design 4.3).
+"""Trainable parameters by part and method, from an architecture's published sizes.
 
-What belongs here: the arithmetic behind the paper's table "Multi-agent baseline configurations", and its check
-against a model built on the meta device, which downloads nothing and allocates nothing.
-What does not: building or training a population.
-The paper prints totals only; which tensors make them up is our derivation, and the report says so.
+What belongs here: the arithmetic of the paper's table "Multi-agent baseline configurations" (D.4),
+and its check against a model built on the meta device, which downloads nothing and allocates
+nothing. What does not: the sizes (``lm.architectures``), building or training a population.
+
+The paper prints totals only. Which tensors make them up is derived here, and the report says so.
 """
 
 import dataclasses
-import json
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 from compevo_core.errors import ConfigError
+from compevo_core.lm.architectures import LORA_TARGETS, SIZES, Architecture, load_architecture
 
 METHODS = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
-TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PAPER_AGENTS = 10
 PAPER_RANK = 16
 DERIVATION = (
     "the paper prints totals; the parts are derived so that all five totals agree on Llama-3.1-8B"
 )
 
-_SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """The published sizes of a decoder-only language model; names are those of its ``config.json``."""
-
-    name: str
-    model_type: str
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
-    tie_word_embeddings: bool
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
-        """Reads a preset or a model's own ``config.json``; a missing or impossible size raises ``ConfigError``."""
-        filled: dict[str, Any] = {
-            "num_key_value_heads": values.get("num_attention_heads"),
-            **values,
-        }
-        bad = [key for key in _SIZES if type(filled.get(key)) is not int or filled[key] < 1]
-        if bad or not isinstance(filled.get("model_type"), str):
-            raise ConfigError(
-                f"architecture {name}: {', '.join(bad) or 'model_type'} missing or not a positive "
-                "integer; give the model's config.json as published"
-            )
-        head_dim = filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"]
-        return cls(
-            name=str(filled.get("name", name)),
-            model_type=filled["model_type"],
-            head_dim=int(head_dim),
-            tie_word_embeddings=bool(filled.get("tie_word_embeddings", False)),
-            **{key: filled[key] for key in _SIZES},
-        )
-
-    def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """(in, out) of the seven linear layers of one block."""
-        d, f = self.hidden_size, self.intermediate_size
-        q, kv = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
-        return {
-            "q_proj": (d, q),
-            "k_proj": (d, kv),
-            "v_proj": (d, kv),
-            "o_proj": (q, d),
-            "gate_proj": (d, f),
-            "up_proj": (d, f),
-            "down_proj": (f, d),
-        }
-
-    def adapter_parameters(self, rank: int) -> int:
-        """Parameters of one LoRA adapter on the seven linear layers of every block."""
-        return self.num_hidden_layers * rank * sum(a + b for a, b in self.linear_shapes().values())
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """One kind of trainable tensor: how many copies, and how many parameters each holds."""
+    """One kind of trainable tensor.
+
+    Attributes:
+        part: its name.
+        tensors: names and shapes of its tensors, in words.
+        copies: how many there are.
+        each: parameters of one copy.
+    """
 
     part: str
     tensors: str
@@ -105,88 +44,72 @@ class Part:
         return self.copies * self.each
 
 
-def _preset_folder() -> Traversable:
-    return resources.files("compevo_core") / "presets" / "architectures"
-
-
-def known_architectures() -> list[str]:
-    """Names of the architectures written down in ``presets/architectures``."""
-    return sorted(
-        p.name.removesuffix(".json") for p in _preset_folder().iterdir() if p.name.endswith(".json")
-    )
-
-
-def load_architecture(backbone: str) -> Architecture:
-    """Loads a preset by name (any case), a ``.json`` file, or a model folder with a ``config.json``."""
-    path = Path(backbone)
-    source: Traversable = path / "config.json" if path.is_dir() else path
-    if not backbone.endswith(".json") and not path.is_dir():
-        source = _preset_folder() / f"{backbone.lower()}.json"
-    if not source.is_file():
-        raise ConfigError(
-            f"no architecture {backbone!r}; known: {', '.join(known_architectures())}; "
-            "or give a config.json or a model folder"
-        )
-    try:
-        values = json.loads(source.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{source} is not JSON (line {error.lineno}): give the model's config.json"
-        ) from error
-    return Architecture.from_mapping(
-        values, name=path.stem if path.name != "config.json" else path.parent.name
-    )
-
-
-def trainable_parts(
+def list_trainable_parts(
     architecture: Architecture, method: str, *, agents: int = PAPER_AGENTS, rank: int = PAPER_RANK
 ) -> list[Part]:
-    """What a method trains (paper D.4): a list of parts whose sum is the method's count.
+    """List what a method trains (paper D.4); the parts sum to the method's count.
 
-    ``agents`` is the population of the multi-agent methods; SA always has one.
+    Args:
+        architecture: the backbone.
+        method: one of :data:`METHODS`.
+        agents: population of the multi-agent methods; the single agent "sa" always has one.
+        rank: rank of the adapters.
+
+    Raises:
+        ConfigError: an unknown method, or no agents or no rank.
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not one of {', '.join(METHODS)}")
     if agents < 1 or rank < 1:
         raise ConfigError(f"agents = {agents} and rank = {rank} must both be at least 1")
-    d, lora = architecture.hidden_size, architecture.adapter_parameters(rank)
-    square = d * d + d
 
-    def adapters(role: str, copies: int) -> Part:
+    def adapters(role: str, copies: int = agents) -> Part:
         return Part(
             part=f"{role} adapters",
             copies=copies,
-            each=lora,
-            tensors=f"lora_A (r, in) and lora_B (out, r) of {', '.join(TARGET_MODULES)} in every block",
+            each=architecture.adapter_parameters(rank),
+            tensors=f"lora_A (r, in) and lora_B (out, r) of {', '.join(LORA_TARGETS)} in every "
+            "block",
         )
 
     if method == "sa":
-        return [adapters("forecast", 1)]
+        return [adapters("forecast", copies=1)]
     if method in ("mael", "mae-gpt"):
-        return [adapters("forecast", agents)]
+        return [adapters("forecast")]
     if method == "mad-rl":
-        head = "weight (1, d) and bias (1)"
-        return [
-            adapters("policy", agents),
-            adapters("value", agents),
-            adapters("verifier", agents),
-            Part(part="value heads", tensors=head, copies=agents, each=d + 1),
-            Part(part="verifier heads", tensors=head, copies=agents, each=d + 1),
-        ]
+        roles = [adapters(role) for role in ("policy", "value", "verifier")]
+        return roles + _output_heads(architecture.hidden_size, agents)
+
     return [
-        adapters("forecast", agents),
-        adapters("logic", agents),
+        adapters("forecast"),
+        adapters("logic"),
+        *_evolution_parts(architecture.hidden_size, agents),
+    ]
+
+
+def _output_heads(hidden: int, agents: int) -> list[Part]:
+    """List the scalar heads of the debate baseline."""
+    return [
+        Part(part=part, tensors="weight (1, d) and bias (1)", copies=agents, each=hidden + 1)
+        for part in ("value heads", "verifier heads")
+    ]
+
+
+def _evolution_parts(hidden: int, agents: int) -> list[Part]:
+    """List what CompEvo trains beside its adapters (paper 4.2 and 4.3)."""
+    linear_with_bias = hidden * hidden + hidden
+    return [
         Part(
             part="fusion gates",
             tensors="W_g2, W_g3 (d, 2d), bias (d), shared",
             copies=2,
-            each=square + d * d,
+            each=linear_with_bias + hidden * hidden,
         ),
         Part(
             part="soft-prompt projection",
             tensors="weight (d, d), bias (d), shared",
             copies=1,
-            each=square,
+            each=linear_with_bias,
         ),
         Part(part="interaction scores", tensors="alpha (I, I)", copies=1, each=agents * agents),
         Part(part="selection gates", tensors="g (I)", copies=1, each=agents),
@@ -194,29 +117,32 @@ def trainable_parts(
 
 
 def count_on_meta(architecture: Architecture, *, rank: int = PAPER_RANK) -> dict[str, int]:
-    """Builds the model and one PEFT adapter on the meta device: ``{"backbone": ..., "adapter": ...}`` parameters."""
+    """Count parameters of the model and of one PEFT adapter, built on the meta device.
+
+    Returns:
+        parameters of the ``backbone`` and of one ``adapter``.
+    """
+    # Imported here, as the arithmetic alone needs no torch.
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    sizes = {
-        key: getattr(architecture, key) for key in (*_SIZES, "head_dim", "tie_word_embeddings")
-    }
+    sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
     config = AutoConfig.for_model(architecture.model_type, **sizes)
+
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
         model.tie_weights()
-        backbone = sum(p.numel() for p in model.parameters())
-        adapted = get_peft_model(
-            model, LoraConfig(r=rank, target_modules=list(TARGET_MODULES), task_type="CAUSAL_LM")
-        )
-    return {
-        "backbone": backbone,
-        "adapter": sum(p.numel() for p in adapted.parameters() if p.requires_grad),
-    }
+        # Before PEFT adds its own to the same model.
+        backbone = sum(parameter.numel() for parameter in model.parameters())
+        lora = LoraConfig(r=rank, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
+        adapted = get_peft_model(model, lora)
+
+    trainable = (parameter for parameter in adapted.parameters() if parameter.requires_grad)
+    return {"backbone": backbone, "adapter": sum(parameter.numel() for parameter in trainable)}
 
 
-def parameter_report(
+def build_parameter_report(
     backbone: str,
     *,
     methods: Sequence[str] = METHODS,
@@ -224,12 +150,19 @@ def parameter_report(
     rank: int = PAPER_RANK,
     verify: bool = True,
 ) -> dict[str, Any]:
-    """The JSON of ``compevo params``: counts by method and part, and the tensors of one adapter.
+    """Build the JSON of ``compevo params``: counts by method and part, tensors of one adapter.
 
-    With ``verify`` the adapter and the frozen backbone are counted on the meta device too; a difference raises.
+    Args:
+        backbone: see :func:`compevo_core.lm.architectures.load_architecture`.
+        methods: the methods to count.
+        agents: population of the multi-agent methods.
+        rank: rank of the adapters.
+        verify: count the adapter and the frozen backbone on the meta device too.
+
+    Raises:
+        ConfigError: an unknown backbone or method, or the two counts differ.
     """
     architecture = load_architecture(backbone)
-    lora = architecture.adapter_parameters(rank)
     report: dict[str, Any] = {
         "backbone": architecture.name,
         "hidden_size": architecture.hidden_size,
@@ -237,37 +170,53 @@ def parameter_report(
         "derivation": DERIVATION,
         "verified_on_meta_device": verify,
     }
+
     if verify:
-        counted = count_on_meta(architecture, rank=rank)
-        if counted["adapter"] != lora:
-            raise ConfigError(
-                f"{architecture.name}: {lora} adapter parameters by arithmetic, {counted['adapter']} on "
-                "the meta device; its blocks are not the seven linear layers counted here"
-            )
-        report["frozen_backbone_parameters"] = counted["backbone"]
-    report["adapter"] = {
-        "parameters": lora,
+        report["frozen_backbone_parameters"] = _verify_on_meta(architecture, rank)
+    report["adapter"] = _describe_adapter(architecture, rank)
+    report["methods"] = {
+        method: _describe_method(architecture, method, agents, rank) for method in methods
+    }
+    return report
+
+
+def _verify_on_meta(architecture: Architecture, rank: int) -> int:
+    """Check the adapter's count against PEFT; return the parameters of the frozen backbone."""
+    expected = architecture.adapter_parameters(rank)
+    counted = count_on_meta(architecture, rank=rank)
+    if counted["adapter"] != expected:
+        raise ConfigError(
+            f"{architecture.name}: {expected} adapter parameters by arithmetic, "
+            f"{counted['adapter']} on the meta device; its blocks are not the seven linear layers "
+            "counted here"
+        )
+    return counted["backbone"]
+
+
+def _describe_adapter(architecture: Architecture, rank: int) -> dict[str, Any]:
+    return {
+        "parameters": architecture.adapter_parameters(rank),
         "blocks": architecture.num_hidden_layers,
         "tensors_of_one_block": [
             {
                 "module": module,
-                "lora_A": [rank, a],
-                "lora_B": [b, rank],
-                "parameters": rank * (a + b),
+                "lora_A": [rank, inputs],
+                "lora_B": [outputs, rank],
+                "parameters": rank * (inputs + outputs),
             }
-            for module, (a, b) in architecture.linear_shapes().items()
+            for module, (inputs, outputs) in architecture.linear_shapes().items()
         ],
     }
-    report["methods"] = {}
-    for method in methods:
-        parts = trainable_parts(architecture, method, agents=agents, rank=rank)
-        total = sum(part.parameters for part in parts)
-        report["methods"][method] = {
-            "agents": 1 if method == "sa" else agents,
-            "trainable_parameters": total,
-            "millions": round(total / 1e6, 1),
-            "parts": [
-                {**dataclasses.asdict(part), "parameters": part.parameters} for part in parts
-            ],
-        }
-    return report
+
+
+def _describe_method(
+    architecture: Architecture, method: str, agents: int, rank: int
+) -> dict[str, Any]:
+    parts = list_trainable_parts(architecture, method, agents=agents, rank=rank)
+    total = sum(part.parameters for part in parts)
+    return {
+        "agents": 1 if method == "sa" else agents,
+        "trainable_parameters": total,
+        "millions": round(total / 1e6, 1),
+        "parts": [{**dataclasses.asdict(part), "parameters": part.parameters} for part in parts],
+    }

@@ -1,252 +1,251 @@
-"""I agents on one frozen backbone: stacked LoRA adapters, applied to all agents in one forward.
+"""All agents on one frozen backbone: stacked LoRA adapters, applied in one forward pass.
 
-What belongs here: putting the adapters into the backbone, routing rows to agents, hidden states of packed prompts,
-prompts read once, and batched sampling from them. What does not: prompts, losses, what the text means, the adapters'
-arithmetic (``stacked``), layouts (``packing``) and attention over them (``attention``).
-Legend: A agents, R leaves of an agent, N = A R, n samples of a leaf, M = R n, L packed length, P longest path,
+What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
+of packed prompts, prefilling, and batched sampling. What does not: prompts, losses, what the text
+means, the adapters' arithmetic (``lm.stacked_lora``), layouts (``lm.packing``), attention over them
+(``lm.prefill``, ``lm.decode``).
+Paper: section 5.1 and D.2.
+
+Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
 T tokens, D hidden, V vocabulary.
 """
 
 import contextlib
-import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.config import PopulationConfig
-from compevo_core.lm.attention import (
-    NAME,
-    AttentionBackend,
-    DecodeAttention,
-    PrefillAttention,
-    capped,
-)
+from compevo_core.lm.adapter_routing import AdapterRoute, AdapterRouter
+from compevo_core.lm.architectures import LORA_TARGETS
+from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
 from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.decode import DecodeAttention, choose_tokens
 from compevo_core.lm.frozen_linear import frozen_linear, token_logp
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
-from compevo_core.lm.stacked_lora import FORECAST, KINDS, LOGIC, Route, StackedLoraLinear
-
-__all__ = ["FORECAST", "KINDS", "LOGIC", "TARGETS", "Population", "PrefillCache", "StackedLoraLinear"]
-
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-@dataclasses.dataclass(frozen=True)
-class PrefillCache:
-    """Prompts already read: keys and values of every layer (N, K, P, d), which are real, and the last states."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    mask_NP: Tensor
-    last_ARD: Tensor
+from compevo_core.lm.prefill import PrefillAttention, PrefillCache
+from compevo_core.lm.stacked_lora import StackedLoraLinear
 
 
 class Population(nn.Module):
-    """The adapters of the agents ``own`` (all, unless processes share them) on one backbone."""
+    """The adapters of some or all agents on one backbone.
+
+    Attributes:
+        local_agents: the agents whose adapters this process holds.
+        layers: the layers with adapters, by their name in the backbone.
+    """
 
     def __init__(
         self,
         backbone: Backbone,
         config: PopulationConfig,
         generator: torch.Generator,
-        own: range | None = None,
+        local_agents: range | None = None,
     ) -> None:
         super().__init__()
-        self.backbone, self.config, self.route = backbone, config, Route()
-        self.own = range(config.agents) if own is None else own
-        self.layers: dict[str, StackedLoraLinear] = {}
-        for name, module in list(backbone.model.named_modules()):
-            if name.rsplit(".", 1)[-1] in TARGETS and isinstance(module, nn.Linear):
-                parent = backbone.model.get_submodule(name.rsplit(".", 1)[0])
-                module.weight.data = module.weight.data.to(backbone.products or module.weight.dtype)
-                stacked = StackedLoraLinear(module, config, self.own, self.route, generator).to(
-                    module.weight.device
-                )
-                setattr(parent, name.rsplit(".", 1)[-1], stacked)
-                self.layers[name] = stacked
-        self.adapters = nn.ModuleList(self.layers.values())
-        with (
-            warnings.catch_warnings()
-        ):  # the call reads a property that transformers itself deprecates
-            warnings.simplefilter("ignore", FutureWarning)
-            backbone.model.set_attn_implementation(NAME)
+        self.backbone = backbone
+        self.config = config
+        self.local_agents = range(config.agents) if local_agents is None else local_agents
 
-    def parameters_of(self, kind: str) -> list[nn.Parameter]:
-        """Every trainable tensor of one kind, in layer order."""
+        self._router = AdapterRouter()
+        self.layers = self._insert_adapters(generator)
+        self.adapters = nn.ModuleList(self.layers.values())
+
+        if backbone.gradient_checkpointing:
+            backbone.model.activation_checkpointing_enable(
+                {"use_reentrant": False, "context_fn": self._router.checkpoint_contexts}
+            )
+        with warnings.catch_warnings():
+            # The call reads a property that transformers itself deprecates.
+            warnings.simplefilter("ignore", FutureWarning)
+            backbone.model.set_attn_implementation(ATTENTION_NAME)
+
+    def adapter_parameters(self, kind: str) -> list[nn.Parameter]:
+        """Return every trainable tensor of one kind of adapter, in layer order."""
         return [
-            p for layer in self.layers.values() for p in (layer.lora_a[kind], layer.lora_b[kind])
+            parameter
+            for layer in self.layers.values()
+            for parameter in (layer.lora_a[kind], layer.lora_b[kind])
         ]
 
-    @contextlib.contextmanager
-    def using(
+    def use_adapters(
         self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0
-    ) -> Iterator[None]:
-        """Routes rows to adapters of ``kind`` within the block; ``None`` is the frozen backbone.
+    ) -> contextlib.AbstractContextManager[None]:
+        """Route rows to the adapters of one kind within the ``with`` block.
 
-        With gradient checkpointing the backward pass runs layers again: keep it inside the same block.
-        Dropout draws from torch's global generator, which checkpointing replays.
+        Only forward passes need the block. A backward pass uses the adapters of its forward pass
+        wherever it is called, with gradient checkpointing too.
+
+        Args:
+            kind: kind of the adapters, or ``None`` for the frozen backbone without any.
+            agents: the local agents that the rows of the batch belong to.
+            dropout: probability of dropping an adapter's input, drawn from torch's global generator
+                (checkpointing replays the same draws).
         """
-        before = dataclasses.replace(self.route)
-        self.route.kind, self.route.agents, self.route.dropout = kind, agents, dropout
-        try:
-            yield
-        finally:
-            vars(self.route).update(vars(before))
+        return self._router.use(AdapterRoute(kind=kind, agents=agents, dropout=dropout))
 
-    def pack(self, trees: Sequence[Sequence[PromptGroup]]) -> PackedPrompts:
-        """Packs each agent's trees for this backbone."""
-        return pack(trees, self.backbone.tokenizer.pad_token_id, self.backbone.device)
+    def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> PackedPrompts:
+        """Pack each agent's prompt groups for this backbone."""
+        return pack(groups, self.backbone.tokenizer.pad_token_id, self.backbone.device)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings, ids (..., T) to (..., T, D)."""
-        out: Tensor = self.backbone.model.get_input_embeddings()(ids)
-        return out
+        """Embed tokens, ids (..., T) to (..., T, D)."""
+        embeds: Tensor = self.backbone.model.get_input_embeddings()(ids)
+        return embeds
 
-    def states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
-        """Last hidden states (A, L, D) in float32, of the packed tokens or of given embeddings in their place."""
-        return self._forward(packed, embeds_ALD, PrefillAttention(packed))
+    def hidden_states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
+        """Return the final hidden states (A, L, D) in float32.
 
-    def leaf_states(self, packed: PackedPrompts) -> Tensor:
-        """State at the last token of every leaf, (A, R, D)."""
-        return _take(self.states(packed), packed.last())
+        Args:
+            packed: the prompts.
+            embeds_ALD: embeddings in place of those of the packed tokens, as for soft prompts.
+        """
+        return self._read_prompts(packed, embeds_ALD, PrefillAttention(packed))
+
+    def last_token_states(self, packed: PackedPrompts) -> Tensor:
+        """Return the final hidden state at the last token of every prompt, (A, R, D)."""
+        return _take_tokens(self.hidden_states(packed), packed.last_token_indices())
 
     @torch.no_grad()
-    def read(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> PrefillCache:
-        """Reads prompts once, so that all that follows a leaf can share its keys and values."""
-        reader = PrefillAttention(packed, keep=True)
-        states = self._forward(packed, embeds_ALD, reader)
-        paths = [
-            [packed.path(a, r) for r in range(len(row))] for a, row in enumerate(packed.leaves)
-        ]
-        width = max(len(path) for own in paths for path in own)
-        device = states.device
-        index = torch.tensor(
-            [[[*path, *[0] * (width - len(path))] for path in own] for own in paths], device=device
-        )
-        real = torch.tensor(
-            [[True] * len(path) + [False] * (width - len(path)) for own in paths for path in own],
-            device=device,
-        )
-        keys, values = (
-            [_gather(kept[i], index) for i in range(len(kept))]
-            for kept in (reader.keys, reader.values)
-        )
-        return PrefillCache(keys, values, real, _take(states, packed.last()))
+    def prefill(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> PrefillCache:
+        """Read prompts once, so that all that follows them can share their keys and values."""
+        attention = PrefillAttention(packed, keeps_cache=True)
+        states_ALD = self._read_prompts(packed, embeds_ALD, attention)
+        return attention.build_cache(_take_tokens(states_ALD, packed.last_token_indices()))
 
     def logits(self, states: Tensor) -> Tensor:
-        """Vocabulary logits of hidden states (..., D) in float32."""
+        """Return the vocabulary logits in float32, states (..., D) to (..., V)."""
         head = self.backbone.model.get_output_embeddings()
-        return capped(frozen_linear(states, head.weight, head.bias).float(), self._cap)
+        scores = frozen_linear(states, head.weight, head.bias).float()
+        return apply_softcap(scores, self._logit_softcap)
 
     def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
-        """Log-probability (N,) of each id after its hidden state, under ``softmax(logits / temperature)``."""
+        """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``.
+
+        Args:
+            states_ND: the hidden state before each id.
+            ids_N: token ids.
+            temperature: of the softmax.
+        """
         head = self.backbone.model.get_output_embeddings()
         return token_logp(
-            states_ND, ids_N, head.weight, head.bias, temperature=temperature, cap=self._cap
+            states_ND,
+            ids_N,
+            head.weight,
+            head.bias,
+            temperature=temperature,
+            cap=self._logit_softcap,
         )
-
-    @property
-    def _cap(self) -> float | None:
-        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
-        return cap
 
     @torch.no_grad()
     def sample(
         self,
-        prefix: PrefillCache,
+        cache: PrefillCache,
         *,
         samples: int = 1,
-        tokens: int,
+        max_new_tokens: int,
         temperature: float,
-        stop: Sequence[int],
+        stop_tokens: Sequence[int],
         generators: Sequence[torch.Generator] = (),
     ) -> tuple[Tensor, Tensor]:
-        """Samples up to ``tokens`` tokens ``samples`` times after every leaf, all at once; temperature 0 is greedy.
+        """Sample continuations of every prompt, all at once.
 
-        Each agent draws from its own of the ``generators``, and only while one of its rows goes on: what it samples
-        does not depend on which other agents are in the batch.
+        Args:
+            cache: the prompts, from :meth:`prefill` under the same adapters.
+            samples: continuations of each prompt.
+            max_new_tokens: longest continuation.
+            temperature: of the softmax; 0 is greedy.
+            stop_tokens: ids that end a continuation.
+            generators: one for each agent, unless greedy. An agent draws only while one of its rows
+                goes on, so its samples do not depend on which other agents are in the batch.
 
         Returns:
-            ids (A, M, T) and mask (A, M, T); the stop token is part of the sample, what follows is masked.
+            ids (A, M, T) and mask (A, M, T); the stop token is part of a continuation, what follows
+            it is masked.
         """
-        pad, device = self.backbone.tokenizer.pad_token_id, prefix.last_ARD.device
-        stops = torch.tensor(list(stop), device=device)
-        state_AMD = prefix.last_ARD.repeat_interleave(samples, 1)
-        agents = state_AMD.shape[0]
-        start_AM = prefix.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
-        decoder = DecodeAttention(prefix.keys, prefix.values, prefix.mask_NP, samples, tokens)
-        alive_AM = torch.ones(state_AMD.shape[:2], dtype=torch.bool, device=device)
-        ids, masks = [], []
-        for step in range(tokens):
-            logits_AMV = self.logits(state_AMD)
-            chosen = (
-                _draw(torch.softmax(logits_AMV / temperature, dim=-1), alive_AM, generators)
-                if temperature > 0
-                else logits_AMV.argmax(-1)
-            )
-            chosen = torch.where(alive_AM, chosen, pad)
-            ids.append(chosen)
-            masks.append(alive_AM)
-            alive_AM = alive_AM & ~torch.isin(chosen, stops)
-            if not alive_AM.any() or step == tokens - 1:
-                break
-            decoder.step = step
-            state_AMD = self._decode(self.embed(chosen), start_AM + step, decoder)
+        pad_id = self.backbone.tokenizer.pad_token_id
+        attention = DecodeAttention(cache, samples, max_new_tokens)
+        state_AMD = cache.last_states_ARD.repeat_interleave(samples, 1)
+        agents, rows, _ = state_AMD.shape
+        device = state_AMD.device
+
+        stop_ids = torch.tensor(list(stop_tokens), device=device)
+        position_AM = cache.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
+        is_alive_AM = torch.ones(agents, rows, dtype=torch.bool, device=device)
+
+        ids: list[Tensor] = []
+        masks: list[Tensor] = []
+        for step in range(max_new_tokens):
+            token_AM = choose_tokens(self.logits(state_AMD), is_alive_AM, temperature, generators)
+            token_AM = torch.where(is_alive_AM, token_AM, pad_id)
+            ids.append(token_AM)
+            masks.append(is_alive_AM)
+
+            is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
+            if not is_alive_AM.any() or step == max_new_tokens - 1:
+                break  # nobody reads the state after the last token
+
+            attention.step = step
+            state_AMD = self._run_layers(self.embed(token_AM), position_AM + step, attention)
+
         return torch.stack(ids, -1), torch.stack(masks, -1).long()
 
-    def _forward(
-        self, packed: PackedPrompts, embeds_ALD: Tensor | None, reader: PrefillAttention
-    ) -> Tensor:
-        # transformers recomputes layers only in train mode; these backbones have no dropout of their own
-        self.backbone.decoder.train(torch.is_grad_enabled() and not reader.keep)
-        embeds = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
-        return self._decode(embeds, packed.positions_AL, reader)
+    @property
+    def _logit_softcap(self) -> float | None:
+        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
+        return cap
 
-    def _decode(
-        self, embeds_ALD: Tensor, positions_AL: Tensor, attender: AttentionBackend
+    def _insert_adapters(self, generator: torch.Generator) -> dict[str, StackedLoraLinear]:
+        """Replace every layer of :data:`LORA_TARGETS` by one with adapters."""
+        model = self.backbone.model
+        inserted: dict[str, StackedLoraLinear] = {}
+        # The order of the layers is the order of the draws from the generator.
+        for name, module in list(model.named_modules()):
+            parent_name, _, target = name.rpartition(".")
+            if target not in LORA_TARGETS or not isinstance(module, nn.Linear):
+                continue
+
+            weight = module.weight
+            weight.data = weight.data.to(self.backbone.matmul_dtype or weight.dtype)
+            layer = StackedLoraLinear(
+                module, self.config, self.local_agents, self._router, generator
+            ).to(weight.device)
+
+            setattr(model.get_submodule(parent_name), target, layer)
+            inserted[name] = layer
+        return inserted
+
+    def _read_prompts(
+        self, packed: PackedPrompts, embeds_ALD: Tensor | None, attention: PrefillAttention
     ) -> Tensor:
-        # transformers makes masks of its own unless it is given one of four dimensions; the attender knows better
-        ready = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
+        # transformers recomputes layers in train mode only. Nothing else follows from the mode:
+        # these backbones have no dropout of their own.
+        self.backbone.decoder.train(torch.is_grad_enabled() and not attention.keeps_cache)
+
+        embeds = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
+        return self._run_layers(embeds, packed.positions_AL, attention)
+
+    def _run_layers(
+        self, embeds_ALD: Tensor, positions_AL: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
+        dummy_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
+
         out = self.backbone.decoder(
             inputs_embeds=embeds_ALD.to(self.backbone.model.dtype),
-            attention_mask=ready,
+            attention_mask=dummy_mask,
             position_ids=positions_AL,
             use_cache=False,
-            attender=attender,
+            attention_backend=attention,
         )
-        states: Tensor = out.last_hidden_state.float()
-        return states
+        states_ALD: Tensor = out.last_hidden_state.float()
+        return states_ALD
 
 
-def _draw(chances_AMV: Tensor, alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """One token a row, (A, M, V) to (A, M): where the chances, added up, pass a uniform number.
-
-    An agent whose rows have all ended draws nothing.
-    """
-    drawn_AM = torch.stack(
-        [
-            torch.rand(alive.shape, dtype=torch.float64, device=alive.device, generator=own)
-            if going
-            else torch.zeros(alive.shape, dtype=torch.float64, device=alive.device)
-            for alive, own, going in zip(alive_AM, generators, alive_AM.any(1), strict=True)
-        ]
-    )
-    reached_AMV = chances_AMV.cumsum(-1, dtype=torch.float64)
-    found_AM = torch.searchsorted(
-        reached_AMV, (drawn_AM * reached_AMV[..., -1])[..., None], right=True
-    ).squeeze(-1)
-    return found_AM.clamp(max=chances_AMV.shape[-1] - 1)
-
-
-def _take(states_ALD: Tensor, index_AR: Tensor) -> Tensor:
+def _take_tokens(states_ALD: Tensor, index_AR: Tensor) -> Tensor:
+    """Take the states at given packed indices, (A, R, D)."""
     return torch.stack(
         [states.index_select(0, index) for states, index in zip(states_ALD, index_AR, strict=True)]
     )
-
-
-def _gather(stored: Tensor, index_ARP: Tensor) -> Tensor:
-    """Keys or values (A, K, L, d) along each leaf's path, (N, K, P, d)."""
-    agents = torch.arange(stored.shape[0], device=stored.device)[:, None, None]
-    return stored.transpose(1, 2)[agents, index_ARP].flatten(0, 1).transpose(1, 2).contiguous()

@@ -1,83 +1,89 @@
-"""LoRA adapters of all agents beside one frozen linear layer, applied in one pass.
+"""LoRA adapters of all agents on one frozen linear layer, applied in one pass.
 
-What belongs here: the layer, its routing, its fused forward and backward. What does not: which layers get adapters
-(``population``). Paper: section 5.1 and D.2 (per agent one adapter for forecasting and one for logic, rank 16).
-Legend: A agents, M tokens of an agent, r rank.
+What belongs here: the layer and its fused forward and backward pass. What does not: which layers
+get adapters (``lm.population``), which adapters are active (``lm.adapter_routing``).
+Paper: sections 5.1 and D.2 (each agent has one adapter for forecasts and one for logics, rank 16).
+
+Shapes: A agents, M tokens of an agent, r rank.
 """
 
-import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.config import PopulationConfig
-from compevo_core.lm.frozen_linear import frozen_linear, product
-
-FORECAST, LOGIC = "forecast", "logic"
-KINDS = (FORECAST, LOGIC)
-
-
-@dataclasses.dataclass
-class Route:
-    """Which adapters the next forward uses; shared by all layers of one population."""
-
-    kind: str | None = None
-    agents: slice = dataclasses.field(default_factory=lambda: slice(None))
-    dropout: float = 0.0
+from compevo_core.lm.adapter_routing import KINDS, AdapterRouter
+from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad
 
 
 class StackedLoraLinear(nn.Module):
     """A frozen linear layer plus one low-rank update per agent and kind.
 
-    ``lora_a[kind]`` is (I, r, in), ``lora_b[kind]`` is (I, out, r); agent i's output is
-    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32 whatever the
-    frozen weight is; the frozen product runs in the weight's type, and the output has the input's.
-    A process that owns some of the agents keeps their slice of what is drawn for all.
+    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); agent i's output is
+    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
+    whatever the type of the frozen weight; the frozen product runs in the weight's type, and the
+    output has the type of the input.
     """
 
     def __init__(
         self,
         base: nn.Linear,
         config: PopulationConfig,
-        own: range,
-        route: Route,
+        local_agents: range,
+        router: AdapterRouter,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.base, self.route, self.scale = base, route, config.alpha / config.rank
-        self.lora_a, self.lora_b = nn.ParameterDict(), nn.ParameterDict()
+        self.base = base
+        self.router = router
+        self.scale = config.alpha / config.rank
+        self.lora_a = nn.ParameterDict()
+        self.lora_b = nn.ParameterDict()
+
+        bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
         for kind in KINDS:
-            start = torch.empty(config.agents, config.rank, base.in_features)
-            bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
-            start.uniform_(-bound, bound, generator=generator)
-            self.lora_a[kind] = nn.Parameter(start[own.start : own.stop].clone())
-            self.lora_b[kind] = nn.Parameter(torch.zeros(len(own), base.out_features, config.rank))
+            # Drawn for all agents, then sliced: a run gives the same adapters on 1 and n processes.
+            all_agents = torch.empty(config.agents, config.rank, base.in_features)
+            all_agents.uniform_(-bound, bound, generator=generator)
+            self.lora_a[kind] = nn.Parameter(
+                all_agents[local_agents.start : local_agents.stop].clone()
+            )
+
+            # Zero, so that every agent starts as the frozen backbone (Hu et al., LoRA, 2022).
+            self.lora_b[kind] = nn.Parameter(
+                torch.zeros(len(local_agents), base.out_features, config.rank)
+            )
 
     def forward(self, x_AMD: Tensor) -> Tensor:
-        """Maps (A, M, in) to (A, M, out); with no kind set it is the frozen layer alone."""
-        route, base = self.route, self.base
+        """Map (A, M, in) to (A, M, out) with the active adapters, or with none of them."""
+        route = self.router.active
         if route.kind is None:
-            return frozen_linear(x_AMD, base.weight, base.bias)
-        a, b = self.lora_a[route.kind], self.lora_b[route.kind]
-        if x_AMD.shape[0] != a.shape[0]:  # slicing all agents would copy their gradients
-            a, b = a[route.agents], b[route.agents]
+            return frozen_linear(x_AMD, self.base.weight, self.base.bias)
+
+        a = self.lora_a[route.kind]
+        b = self.lora_b[route.kind]
+        if x_AMD.shape[0] != a.shape[0]:  # a slice of all agents would copy their gradients
+            a = a[route.agents]
+            b = b[route.agents]
+
         dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
         out: Tensor = _FrozenPlusLora.apply(
-            x_AMD, dropped, base.weight, base.bias, a, b, self.scale
+            x_AMD, dropped, self.base.weight, self.base.bias, a, b, self.scale
         )  # type: ignore[no-untyped-call]
         return out
 
 
 class _FrozenPlusLora(torch.autograd.Function):
-    """``x W' + bias + scale (d A') B'`` with d = x or x after dropout; no gradient for the frozen weight.
+    """``x W' + bias + scale (d A') B'``, where d is x or x after dropout.
 
-    One pass over the output in place of three, and one over the input's gradient in place of two.
+    Fused by hand: one pass over the output in place of three and one over the input's gradient in
+    place of two. The frozen weight has no gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Any,  # noqa: ANN401 - autograd's context
         x: Tensor,
         dropped: Tensor | None,
         weight: Tensor,
@@ -86,37 +92,40 @@ class _FrozenPlusLora(torch.autograd.Function):
         b: Tensor,
         scale: float,
     ) -> Tensor:
-        """See the class."""
-        lora_x = (x if dropped is None else dropped).to(a.dtype)
-        low = torch.bmm(lora_x, a.transpose(1, 2))
-        out = product(x, weight, bias).to(a.dtype)
-        out.baddbmm_(low, b.transpose(1, 2), alpha=scale)
-        ctx.save_for_backward(x if dropped is None else dropped, low, weight, a, b)
-        ctx.scale, ctx.separate = scale, dropped is not None
+        """Compute the output; see the class."""
+        lora_input = x if dropped is None else dropped
+        low_rank = torch.bmm(lora_input.to(a.dtype), a.transpose(1, 2))
+
+        out = linear_without_grad(x, weight, bias).to(a.dtype)
+        out.baddbmm_(low_rank, b.transpose(1, 2), alpha=scale)
+
+        ctx.save_for_backward(lora_input, low_rank, weight, a, b)
+        ctx.scale = scale
+        ctx.has_dropout = dropped is not None
         return out.to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """See the class."""
-        source, low, weight, a, b = ctx.saved_tensors
-        gradient = gradients[0].to(a.dtype)
-        low_gradient = torch.bmm(gradient, b).mul_(ctx.scale)
-        a_gradient = (
-            torch.bmm(low_gradient.transpose(1, 2), source.to(a.dtype))
-            if ctx.needs_input_grad[4]
-            else None
-        )
-        b_gradient = (
-            torch.bmm(gradient.transpose(1, 2), low).mul_(ctx.scale)
-            if ctx.needs_input_grad[5]
-            else None
-        )
-        x_gradient = dropped_gradient = None
-        if ctx.needs_input_grad[0]:
-            x_gradient = product(gradients[0], weight.t()).to(a.dtype)
-            if ctx.separate:
-                dropped_gradient = torch.bmm(low_gradient, a).to(source.dtype)
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
+        """Compute the gradients of x, of x after dropout, of A and of B; see the class."""
+        lora_input, low_rank, weight, a, b = ctx.saved_tensors
+        needs_x, _, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
+        grad_out = gradients[0].to(a.dtype)
+        grad_low_rank = torch.bmm(grad_out, b).mul_(ctx.scale)
+
+        grad_a = grad_b = None
+        if needs_a:
+            grad_a = torch.bmm(grad_low_rank.transpose(1, 2), lora_input.to(a.dtype))
+        if needs_b:
+            grad_b = torch.bmm(grad_out.transpose(1, 2), low_rank).mul_(ctx.scale)
+
+        grad_x = grad_dropped = None
+        if needs_x:
+            grad_x = linear_without_grad(gradients[0], weight.t()).to(a.dtype)
+            if ctx.has_dropout:
+                # Autograd sends this part through the dropout mask before it reaches x.
+                grad_dropped = torch.bmm(grad_low_rank, a).to(lora_input.dtype)
             else:
-                x_gradient.baddbmm_(low_gradient, a)
-            x_gradient = x_gradient.to(source.dtype)
-        return x_gradient, dropped_gradient, None, None, a_gradient, b_gradient, None
+                grad_x.baddbmm_(grad_low_rank, a)
+            grad_x = grad_x.to(lora_input.dtype)
+
+        return grad_x, grad_dropped, None, None, grad_a, grad_b, None

@@ -1,9 +1,9 @@
-"""Products with frozen weights: equal to torch's own, with its gradients, in every type and shape."""
+"""Products with frozen weights: equal to torch's, with its gradients, in every type and shape."""
 
 import pytest
 import torch
 
-from compevo_core.lm.frozen_linear import frozen_linear, product, token_logp
+from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad, token_logp
 
 
 def _drawn(*shape: int) -> torch.Tensor:
@@ -29,7 +29,9 @@ def test_a_frozen_product_and_its_gradient_are_torchs_own(
 
 def test_rows_and_weights_that_do_not_lie_one_behind_the_other_give_the_same() -> None:
     x, weight = _drawn(6, 5, 48).transpose(0, 1), _drawn(48, 32).t()
-    assert torch.allclose(product(x, weight), x.contiguous() @ weight.t().contiguous(), atol=1e-5)
+    assert torch.allclose(
+        linear_without_grad(x, weight), x.contiguous() @ weight.t().contiguous(), atol=1e-5
+    )
 
 
 def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type() -> None:

@@ -1,57 +1,55 @@
-"""Products with the frozen layers in bfloat16 (``backbone.dtype = "mixed"``) do a round no harm, and this is how far.
+"""How far products with the frozen layers in bfloat16 (``backbone.dtype = "mixed"``) move a round.
 
-Held against float32 on the packaged backbone with adapters away from their start: forecasts, the order of the rewards,
-log-probabilities of sampled logics, and the direction of both gradients.
+Compared with float32 on the packaged backbone with adapters away from their start: forecasts, the
+order of the rewards, log-probabilities of sampled logics, and the direction of both gradients.
 """
 
 import pytest
 import torch
 
 from benchmarks.world import World, configuration
-from compevo_core.agents.logic_writer import Observation, Proposal, agent_generators
-from compevo_core.lm.population import FORECAST, LOGIC
+from compevo_core.agents.logic_writer import Observation, Proposal, seed_agent_generators
+from compevo_core.lm.adapter_routing import FORECAST, LOGIC
 
 AGENTS, SAMPLES, TOKENS = 2, 4, 8
 
 
 class Seen:
-    """A population's forecasts, group forecasts, log-probabilities of sampled logics and gradients, in one type."""
+    """A population's forecasts, log-probabilities of sampled logics and gradients, in one type."""
 
     def __init__(self, dtype: str, sampled: Proposal | None = None) -> None:
-        sizes = {"grpo.group_size": SAMPLES, "evolution.logic_tokens": TOKENS}
+        sizes = {"grpo.group_size": SAMPLES, "evolution.max_new_tokens": TOKENS}
         world = World(configuration(AGENTS, quick=False, dtype=dtype).with_overrides(sizes), 1)
         player, self.task = world.start_over(), world.tasks[0][0]
         population = world.learner.population
         self.weight_types = {layer.base.weight.dtype for layer in population.layers.values()}
-        value_ABH, *_ = player.executor.forecast(world.logics, [self.task], train=True)
-        with player.executor.routing(train=True):
-            (
-                value_ABH - torch.tensor(self.task.truth_H, dtype=torch.float32)
-            ).square().mean().backward()
+        value_ABH = player.executor.forecast(world.logics, [self.task], train=True).values_ABH
+        (
+            value_ABH - torch.tensor(self.task.truth_H, dtype=torch.float32)
+        ).square().mean().backward()
         self.forecasts = value_ABH.detach()[:, 0]
         groups = [
             [*world.logics, "Read about heat, storms and outages.", "Ignore the news."]
             for _ in range(AGENTS)
         ]
-        self.group_AGH = player.executor.forecast_groups(groups, [self.task])[0][:, :, 0]
+        self.group_AGH = player.executor.forecast_groups(groups, [self.task]).values_AGBH[:, :, 0]
         self.proposal = sampled or player.writer.propose(
             Observation(world.logics, [-0.5, -0.6], [[1], [0]]),
-            player.writer.encode_texts(world.logics),
-            agent_generators(0, range(AGENTS), torch.device("cpu")),
+            player.writer.encode_logics(world.logics),
+            seed_agent_generators(0, range(AGENTS), torch.device("cpu")),
         )
-        assert self.proposal.soft_AD is not None
-        with player.writer.routing(slice(None)):
-            logp_AGT = player.writer.logp(
-                self.proposal, slice(None), self.proposal.soft_AD.detach()
-            )
-            (logp_AGT.mean(2) * torch.tensor([1.2, -0.4, 0.3, -1.1])).sum().backward()
+        assert self.proposal.soft_prompt_AD is not None
+        logp_AGT = player.writer.logp(
+            self.proposal, slice(None), self.proposal.soft_prompt_AD.detach()
+        )
+        (logp_AGT.mean(2) * torch.tensor([1.2, -0.4, 0.3, -1.1])).sum().backward()
         self.logp = logp_AGT.detach()
         self.gradient = {
             kind: [
                 torch.cat(
                     [
                         p.grad[agent].flatten()
-                        for p in population.parameters_of(kind)
+                        for p in population.adapter_parameters(kind)
                         if p.grad is not None
                     ]
                 ).double()

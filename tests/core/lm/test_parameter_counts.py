@@ -6,14 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError
+from compevo_core.lm.architectures import Architecture, known_architectures, load_architecture
 from compevo_core.lm.parameter_counts import (
     METHODS,
-    Architecture,
+    build_parameter_report,
     count_on_meta,
-    known_architectures,
-    load_architecture,
-    parameter_report,
-    trainable_parts,
+    list_trainable_parts,
 )
 from compevo_pipeline.cli.main import app
 from tests.support.population import windows
@@ -25,7 +23,8 @@ PUBLISHED_MILLIONS = {
     "mad-rl": 1258.4,
     "compevo": 922.8,
 }
-#: By hand: blocks x rank 16 x the summed widths (in + out) of the seven linear layers; and the model's hidden size.
+#: By hand: blocks x rank 16 x the summed widths (in + out) of the seven linear layers; and the
+#: model's hidden size.
 ONE_ADAPTER = {
     "mistral-7b-v0.1": (32 * 16 * (8192 + 2 * 5120 + 8192 + 3 * 18432), 4096),
     "gemma-2-9b": (42 * 16 * (2 * 7680 + 2 * 5632 + 3 * 17920), 3584),
@@ -47,7 +46,7 @@ def published_total(stem: str) -> int:
 
 
 def test_llama_3_1_8b_gives_the_five_published_counts_verified_on_the_meta_device() -> None:
-    report = parameter_report("Llama-3.1-8B")
+    report = build_parameter_report("Llama-3.1-8B")
     assert {m: report["methods"][m]["millions"] for m in METHODS} == PUBLISHED_MILLIONS
     assert report["verified_on_meta_device"]
     assert report["frozen_backbone_parameters"] == 8_030_261_248
@@ -56,7 +55,8 @@ def test_llama_3_1_8b_gives_the_five_published_counts_verified_on_the_meta_devic
 
 def test_compevo_parts_are_twenty_adapters_two_gates_one_projection_scores_and_gates() -> None:
     parts = {
-        p.part: p.parameters for p in trainable_parts(load_architecture("llama-3.1-8b"), "compevo")
+        p.part: p.parameters
+        for p in list_trainable_parts(load_architecture("llama-3.1-8b"), "compevo")
     }
     assert parts == {
         "forecast adapters": 419_430_400,
@@ -70,13 +70,13 @@ def test_compevo_parts_are_twenty_adapters_two_gates_one_projection_scores_and_g
 
 
 def test_mad_rl_has_thirty_adapters_and_twenty_one_output_heads() -> None:
-    parts = trainable_parts(load_architecture("llama-3.1-8b"), "mad-rl")
+    parts = list_trainable_parts(load_architecture("llama-3.1-8b"), "mad-rl")
     assert sum(p.copies for p in parts if p.part.endswith("adapters")) == 30
     assert sum(p.parameters for p in parts) == 30 * 41_943_040 + 20 * 4_097
 
 
 def test_the_tensors_of_one_adapter_add_up_to_the_adapter() -> None:
-    adapter = parameter_report("gemma-2-9b", verify=False)["adapter"]
+    adapter = build_parameter_report("gemma-2-9b", verify=False)["adapter"]
     each = [
         t["lora_A"][0] * t["lora_A"][1] + t["lora_B"][0] * t["lora_B"][1]
         for t in adapter["tensors_of_one_block"]
@@ -152,7 +152,7 @@ def test_the_counts_are_those_of_the_population_that_trains() -> None:
         config, load_backbone(config.backbone, device="cpu"), Scaler.fit(windows("train", 2))
     )
     plain = load_backbone(config.backbone, device="cpu").model.config.to_dict()
-    parts = trainable_parts(
+    parts = list_trainable_parts(
         Architecture.from_mapping(plain, name="tiny"), "compevo", agents=3, rank=4
     )
     trained = [*learner.forecast_parameters(), *learner.policy_parameters()]
@@ -201,6 +201,6 @@ def test_broken_json_and_missing_sizes_are_refused_by_name(tmp_path) -> None:
 def test_an_unknown_method_or_empty_population_is_refused() -> None:
     architecture = load_architecture("smollm2-135m")
     with pytest.raises(ConfigError, match="not one of"):
-        trainable_parts(architecture, "gpt")
+        list_trainable_parts(architecture, "gpt")
     with pytest.raises(ConfigError, match="at least 1"):
-        trainable_parts(architecture, "compevo", agents=0)
+        list_trainable_parts(architecture, "compevo", agents=0)

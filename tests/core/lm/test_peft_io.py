@@ -10,17 +10,19 @@ from safetensors.torch import load_file
 
 from compevo_core.config import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.lm.adapter_routing import KINDS, LOGIC
+from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.lm.population import KINDS, LOGIC, TARGETS, Population
+from compevo_core.lm.population import Population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
 CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
 def _backbone() -> Backbone:
-    return load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    return load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
 
 
 def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
@@ -28,7 +30,7 @@ def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
     wanted = {
         "r": 4,
         "lora_alpha": 8,
-        "target_modules": list(TARGETS),
+        "target_modules": list(LORA_TARGETS),
         "task_type": "CAUSAL_LM",
     } | settings
     model = get_peft_model(_backbone().model, LoraConfig(**wanted))
@@ -57,8 +59,8 @@ def test_a_population_started_from_adapters_of_plain_peft_answers_as_they_do(
     packed = population.pack(
         [[PromptGroup(row) for row in ROWS[2 * agent : 2 * agent + 2]] for agent in range(2)]
     )
-    with population.using(kind), torch.no_grad():
-        ours = population.states(packed)
+    with population.use_adapters(kind), torch.no_grad():
+        ours = population.hidden_states(packed)
     for agent, model in enumerate(models):
         for segment, row in zip(
             packed.segments[agent], ROWS[2 * agent : 2 * agent + 2], strict=True

@@ -1,37 +1,22 @@
-"""The population engine is exact: against PEFT one adapter at a time, across prefixes, across agents."""
+"""The population is exact: against PEFT one adapter at a time, across prefixes and agents."""
 
 import pytest
 import torch
 from peft import PeftModel
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from compevo_core.config import BackboneConfig, PopulationConfig
+from compevo_core.config import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
-from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC, AdapterRoute, AdapterRouter
+from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.decode import draw_tokens
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.lm.population import FORECAST, KINDS, LOGIC, Population, _draw
-from compevo_core.lm.stacked_lora import Route, StackedLoraLinear
+from compevo_core.lm.population import Population
+from compevo_core.lm.stacked_lora import StackedLoraLinear
+from tests.support.tiny_backbone import CONFIG, build_backbone, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]
-CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
-
-
-def _backbone(*, checkpointing: bool = False) -> Backbone:
-    return load_backbone(
-        BackboneConfig(spec="tiny-random", gradient_checkpointing=checkpointing), device="cpu"
-    )
-
-
-def _population(config: PopulationConfig = CONFIG, *, checkpointing: bool = False) -> Population:
-    population = Population(
-        _backbone(checkpointing=checkpointing), config, torch.Generator().manual_seed(1)
-    )
-    generator = torch.Generator().manual_seed(2)
-    for kind in KINDS:
-        for parameter in population.parameters_of(kind):
-            parameter.data.normal_(0, 0.1, generator=generator)
-    return population
 
 
 def _packed(population: Population, rows: list[list[int]] = ROWS) -> PackedPrompts:
@@ -45,27 +30,27 @@ def _generators(count: int = 3) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(i) for i in range(count)]
 
 
-def _alone(decoder: torch.nn.Module, row: list[int]) -> torch.Tensor:
+def _states_alone(decoder: torch.nn.Module, row: list[int]) -> torch.Tensor:
     """All states of one prompt read by itself under transformers' own attention."""
     out: torch.Tensor = decoder(input_ids=torch.tensor([row])).last_hidden_state[0]
     return out
 
 
 def _segments(packed: PackedPrompts, states_ALD: torch.Tensor) -> list[torch.Tensor]:
-    return [states_ALD[a, s.begin : s.end] for a, own in enumerate(packed.segments) for s in own]
+    return [states_ALD[a, s.begin : s.end] for a, row in enumerate(packed.segments) for s in row]
 
 
 def test_without_adapters_it_is_the_frozen_backbone() -> None:
-    population, plain = _population(), _backbone()
+    population, plain = build_population(), build_backbone()
     packed = _packed(population)
-    with population.using(None):
-        ours = population.states(packed)
+    with population.use_adapters(None):
+        ours = population.hidden_states(packed)
     for row, found in zip(ROWS, _segments(packed, ours), strict=True):
-        assert torch.allclose(found, _alone(plain.decoder, row), atol=1e-6)
+        assert torch.allclose(found, _states_alone(plain.decoder, row), atol=1e-6)
 
 
 def test_the_backbone_of_a_population_can_still_be_called_as_usual() -> None:
-    population, plain = _population(), _backbone()
+    population, plain = build_population(), build_backbone()
     ids, mask = (
         torch.tensor([[0, 0, 9, 10], [5, 6, 7, 8]]),
         torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]),
@@ -79,31 +64,32 @@ def test_the_backbone_of_a_population_can_still_be_called_as_usual() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_agent_equals_its_saved_adapter_under_plain_peft(kind: str, tmp_path) -> None:
-    population = _population()
+    population = build_population()
     packed = _packed(population)
-    with population.using(kind):
-        ours = _segments(packed, population.states(packed))
+    with population.use_adapters(kind):
+        ours = _segments(packed, population.hidden_states(packed))
     for agent in range(3):
         save_adapter(population, agent, kind, tmp_path / str(agent))
-        model = PeftModel.from_pretrained(_backbone().model, tmp_path / str(agent)).eval()
+        model = PeftModel.from_pretrained(build_backbone().model, tmp_path / str(agent)).eval()
         for row in (2 * agent, 2 * agent + 1):
             assert torch.allclose(
-                ours[row], _alone(model.base_model.model.model, ROWS[row]), atol=1e-5
+                ours[row], _states_alone(model.base_model.model.model, ROWS[row]), atol=1e-5
             )
 
 
 def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path) -> None:
-    population = _population()
-    with population.using(FORECAST):
-        population.leaf_states(_packed(population)).square().sum().backward()
+    population = build_population()
+    with population.use_adapters(FORECAST):
+        population.last_token_states(_packed(population)).square().sum().backward()
     for agent in range(3):
         save_adapter(population, agent, FORECAST, tmp_path / str(agent))
         model = PeftModel.from_pretrained(
-            _backbone().model, tmp_path / str(agent), is_trainable=True
+            build_backbone().model, tmp_path / str(agent), is_trainable=True
         ).eval()
         decoder = model.base_model.model.model
         sum(
-            _alone(decoder, row)[-1].square().sum() for row in ROWS[2 * agent : 2 * agent + 2]
+            _states_alone(decoder, row)[-1].square().sum()
+            for row in ROWS[2 * agent : 2 * agent + 2]
         ).backward()
         for name, layer in population.layers.items():
             theirs = model.base_model.model.get_submodule(name)
@@ -116,85 +102,91 @@ def test_gradients_of_every_agent_equal_those_under_plain_peft(tmp_path) -> None
 
 
 def test_a_population_starts_from_given_peft_adapters_and_refuses_another_rank(tmp_path) -> None:
-    source, target = _population(), _population(CONFIG)
+    source, target = build_population(), build_population()
     save_adapter(source, 1, LOGIC, tmp_path)
     load_adapter(target, 2, LOGIC, tmp_path)
-    for theirs, ours in zip(source.parameters_of(LOGIC), target.parameters_of(LOGIC), strict=True):
+    for theirs, ours in zip(
+        source.adapter_parameters(LOGIC), target.adapter_parameters(LOGIC), strict=True
+    ):
         assert torch.equal(theirs[1], ours[2])
     with pytest.raises(CheckpointMismatch, match="rank 4"):
-        load_adapter(_population(PopulationConfig(agents=1, rank=8, alpha=8.0)), 0, LOGIC, tmp_path)
+        load_adapter(
+            build_population(PopulationConfig(agents=1, rank=8, alpha=8.0)), 0, LOGIC, tmp_path
+        )
 
 
 def test_an_update_of_one_agent_leaves_the_others_bit_equal() -> None:
-    population = _population()
+    population = build_population()
     packed = _packed(population)
-    with population.using(FORECAST):
-        before = population.leaf_states(packed).detach()
-        population.leaf_states(packed)[1].sum().backward()
-    torch.optim.AdamW(population.parameters_of(FORECAST), lr=0.1, weight_decay=0.0).step()
-    with population.using(FORECAST):
-        after = population.leaf_states(packed)
+    with population.use_adapters(FORECAST):
+        before = population.last_token_states(packed).detach()
+        population.last_token_states(packed)[1].sum().backward()
+    torch.optim.AdamW(population.adapter_parameters(FORECAST), lr=0.1, weight_decay=0.0).step()
+    with population.use_adapters(FORECAST):
+        after = population.last_token_states(packed)
     assert torch.equal(before[[0, 2]], after[[0, 2]])
     assert not torch.allclose(before[1], after[1])
 
 
-SHARED = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
-REST = [[3, 4], [8], [3], [5, 6, 7], [9, 9], [4]]
+PREFIXES = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
+SUFFIXES = [[3, 4], [8], [3], [5, 6, 7], [9, 9], [4]]
 
 
-def _forest(population: Population) -> PackedPrompts:
-    return population.pack([[PromptGroup(SHARED[i], REST[2 * i : 2 * i + 2])] for i in range(3)])
+def _packed_groups(population: Population) -> PackedPrompts:
+    return population.pack(
+        [[PromptGroup(PREFIXES[i], SUFFIXES[2 * i : 2 * i + 2])] for i in range(3)]
+    )
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_shared_stem_gives_the_states_and_gradients_of_the_full_prompts(
+def test_a_shared_prefix_gives_the_states_and_gradients_of_the_full_prompts(
     checkpointing: bool,
 ) -> None:
-    population = _population(checkpointing=checkpointing)
-    parameters = population.parameters_of(LOGIC)
-    full = [SHARED[i // 2] + REST[i] for i in range(6)]
-    with population.using(LOGIC):
-        whole = population.leaf_states(_packed(population, full))
+    population = build_population(checkpointing=checkpointing)
+    parameters = population.adapter_parameters(LOGIC)
+    full = [PREFIXES[i // 2] + SUFFIXES[i] for i in range(6)]
+    with population.use_adapters(LOGIC):
+        whole = population.last_token_states(_packed(population, full))
         expected = torch.autograd.grad(whole.square().sum(), parameters)
-        states = population.leaf_states(_forest(population))
+        states = population.last_token_states(_packed_groups(population))
         found = torch.autograd.grad(states.square().sum(), parameters)
     assert torch.allclose(whole, states, atol=1e-5)
     for one, other in zip(expected, found, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
 
 
-def test_identical_branches_are_computed_once_and_an_empty_branch_is_its_stem() -> None:
-    population = _population()
+def test_identical_suffixes_are_computed_once_and_an_empty_suffix_is_its_prefix() -> None:
+    population = build_population()
     packed = population.pack([[PromptGroup([5, 6, 7], [[8], [9], [8], []])]] * 3)
     assert packed.ids_AL.shape == (3, 5)
-    assert [packed.path(0, leaf) for leaf in range(4)] == [
+    assert [packed.token_indices(0, prompt) for prompt in range(4)] == [
         [0, 1, 2, 3],
         [0, 1, 2, 4],
         [0, 1, 2, 3],
         [0, 1, 2],
     ]
-    with population.using(LOGIC):
-        states = population.leaf_states(packed)
+    with population.use_adapters(LOGIC):
+        states = population.last_token_states(packed)
     assert torch.equal(states[:, 0], states[:, 2])
     assert not torch.allclose(states[:, 0], states[:, 1])
 
 
-def test_agents_with_different_numbers_of_leaves_and_empty_stems_are_refused() -> None:
-    population = _population()
+def test_agents_with_different_numbers_of_prompts_and_empty_prefixes_are_refused() -> None:
+    population = build_population()
     with pytest.raises(ValueError, match="same number"):
         population.pack([[PromptGroup([5])], [PromptGroup([5], [[6], [7]])], [PromptGroup([5])]])
-    with pytest.raises(ValueError, match="empty stem"):
+    with pytest.raises(ValueError, match="empty prefix"):
         population.pack([[PromptGroup([])]] * 3)
 
 
 def test_recomputed_layers_give_the_same_gradients_with_dropout() -> None:
     gradients = []
     for checkpointing in (False, True):
-        population = _population(checkpointing=checkpointing)
+        population = build_population(checkpointing=checkpointing)
         torch.manual_seed(7)
-        with population.using(FORECAST, dropout=0.3):
-            population.leaf_states(_packed(population)).square().sum().backward()
-        gradients.append([p.grad for p in population.parameters_of(FORECAST)])
+        with population.use_adapters(FORECAST, dropout=0.3):
+            population.last_token_states(_packed(population)).square().sum().backward()
+        gradients.append([p.grad for p in population.adapter_parameters(FORECAST)])
     for one, other in zip(*gradients, strict=True):
         assert one is not None
         assert torch.allclose(one, other, atol=1e-6)
@@ -203,9 +195,9 @@ def test_recomputed_layers_give_the_same_gradients_with_dropout() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_the_fused_layer_has_the_gradients_of_its_formula(dropout: float) -> None:
     config = PopulationConfig(agents=3, rank=2, alpha=6.0)
-    route = Route(kind=LOGIC, dropout=dropout)
+    router = AdapterRouter(AdapterRoute(kind=LOGIC, dropout=dropout))
     layer = StackedLoraLinear(
-        torch.nn.Linear(5, 4).requires_grad_(False), config, range(3), route, torch.Generator()
+        torch.nn.Linear(5, 4).requires_grad_(False), config, range(3), router, torch.Generator()
     )
     layer.lora_b[LOGIC].data.normal_()
     x = torch.randn(3, 7, 5, requires_grad=True)
@@ -222,104 +214,121 @@ def test_the_fused_layer_has_the_gradients_of_its_formula(dropout: float) -> Non
 
 
 def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_token() -> None:
-    population = _population()
-    with population.using(LOGIC), torch.no_grad():
-        ids, kept = population.sample(
-            population.read(_forest(population)), tokens=6, temperature=0.0, stop=[2]
+    population = build_population()
+    with population.use_adapters(LOGIC), torch.no_grad():
+        ids, mask = population.sample(
+            population.prefill(_packed_groups(population)),
+            max_new_tokens=6,
+            temperature=0.0,
+            stop_tokens=[2],
         )
         for row in range(6):
-            agent, path = row // 2, SHARED[row // 2] + REST[row]
-            mine = ids[agent, row % 2][kept[agent, row % 2].bool()].tolist()
-            for token in mine:
-                with population.using(LOGIC, agents=slice(agent, agent + 1)):
-                    state = population.leaf_states(population.pack([[PromptGroup(path)]]))
+            agent, path = row // 2, PREFIXES[row // 2] + SUFFIXES[row]
+            tokens = ids[agent, row % 2][mask[agent, row % 2].bool()].tolist()
+            for token in tokens:
+                with population.use_adapters(LOGIC, agents=slice(agent, agent + 1)):
+                    state = population.last_token_states(population.pack([[PromptGroup(path)]]))
                 assert int(population.logits(state)[0, 0].argmax()) == token
                 path = [*path, token]
 
 
 def test_samples_of_one_prompt_share_its_keys_and_are_the_same_for_the_same_generators() -> None:
-    population = _population()
-    prompts = population.pack([[PromptGroup(row)] for row in SHARED])
-    with population.using(LOGIC), torch.no_grad():
-        prefix = population.read(prompts)
+    population = build_population()
+    prompts = population.pack([[PromptGroup(row)] for row in PREFIXES])
+    with population.use_adapters(LOGIC), torch.no_grad():
+        cache = population.prefill(prompts)
         ids, _ = population.sample(
-            prefix, samples=4, tokens=5, temperature=0.7, stop=[], generators=_generators()
+            cache,
+            samples=4,
+            max_new_tokens=5,
+            temperature=0.7,
+            stop_tokens=[],
+            generators=_generators(),
         )
         again, _ = population.sample(
-            prefix, samples=4, tokens=5, temperature=0.7, stop=[], generators=_generators()
+            cache,
+            samples=4,
+            max_new_tokens=5,
+            temperature=0.7,
+            stop_tokens=[],
+            generators=_generators(),
         )
-        assert prefix.keys[0].shape[0] == 3
+        assert cache.keys[0].shape[0] == 3
     assert ids.shape == (3, 4, 5)
     assert torch.equal(ids, again)
     assert len({tuple(row) for row in ids[0].tolist()}) > 1
 
 
-def test_sampled_tokens_have_the_chances_of_the_whole_sequence_before_them() -> None:
-    population, temperature, samples = _population(), 0.05, 20_000
+def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them() -> None:
+    population, temperature, samples = build_population(), 0.05, 20_000
 
-    def differs(drawn: torch.Tensor, agent: int, path: list[int]) -> float:
-        """Largest difference of a token's share from its chance, in standard errors."""
-        with population.using(LOGIC, agents=slice(agent, agent + 1)), torch.no_grad():
-            state = population.leaf_states(population.pack([[PromptGroup(path)]]))
-            chance = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
-        assert 0.02 < float(chance.max()) < 0.98  # neither even nor settled: a share can be wrong
-        share = torch.bincount(drawn, minlength=len(chance)) / len(drawn)
-        common = chance > 0.005
+    def largest_deviation(drawn: torch.Tensor, agent: int, path: list[int]) -> float:
+        """Largest difference of a token's share from its probability, in standard errors."""
+        with population.use_adapters(LOGIC, agents=slice(agent, agent + 1)), torch.no_grad():
+            state = population.last_token_states(population.pack([[PromptGroup(path)]]))
+            probability = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
+        assert (
+            0.02 < float(probability.max()) < 0.98
+        )  # neither even nor settled: a share can be wrong
+        share = torch.bincount(drawn, minlength=len(probability)) / len(drawn)
+        common = probability > 0.005
         return float(
-            ((share - chance).abs() / (chance * (1 - chance) / len(drawn)).sqrt())[common].max()
+            ((share - probability).abs() / (probability * (1 - probability) / len(drawn)).sqrt())[
+                common
+            ].max()
         )
 
-    with population.using(LOGIC), torch.no_grad():
-        prefix = population.read(population.pack([[PromptGroup(row)] for row in SHARED]))
+    with population.use_adapters(LOGIC), torch.no_grad():
+        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PREFIXES]))
         ids, _ = population.sample(
-            prefix,
+            cache,
             samples=samples,
-            tokens=2,
+            max_new_tokens=2,
             temperature=temperature,
-            stop=[],
+            stop_tokens=[],
             generators=_generators(),
         )
-    for agent, path in enumerate(SHARED):
+    for agent, path in enumerate(PREFIXES):
         first = ids[agent, :, 0]
-        usual = int(first.mode().values)
-        assert differs(first, agent, path) < 5
-        assert differs(ids[agent, first == usual, 1], agent, [*path, usual]) < 5
+        mode = int(first.mode().values)
+        assert largest_deviation(first, agent, path) < 5
+        assert largest_deviation(ids[agent, first == mode, 1], agent, [*path, mode]) < 5
 
 
-def test_a_token_without_chance_is_never_drawn_and_an_ended_agent_draws_nothing() -> None:
-    chances = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2, 500, 1)
-    alive = torch.ones(2, 500, dtype=torch.bool)
-    alive[1] = False
+def test_a_token_of_probability_zero_is_never_drawn_and_an_ended_agent_draws_nothing() -> None:
+    probabilities = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2, 500, 1)
+    is_alive = torch.ones(2, 500, dtype=torch.bool)
+    is_alive[1] = False
     generators = _generators()[:2]
     before = generators[1].get_state()
-    drawn = _draw(chances, alive, generators)
+    drawn = draw_tokens(probabilities, is_alive, generators)
     assert set(drawn[0].tolist()) == {1, 3}
     assert torch.equal(generators[1].get_state(), before)
 
 
 def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
-    population = _population()
+    population = build_population()
 
     def twice(agents: slice, generators: list[torch.Generator]) -> list[list[list[int]]]:
         out: list[list[list[int]]] = []
-        with population.using(LOGIC, agents=agents), torch.no_grad():
+        with population.use_adapters(LOGIC, agents=agents), torch.no_grad():
             for _ in range(
                 2
             ):  # the second time tells whether the generators stood where they should
-                prefix = population.read(
-                    population.pack([[PromptGroup(row)] for row in SHARED[agents]])
+                cache = population.prefill(
+                    population.pack([[PromptGroup(row)] for row in PREFIXES[agents]])
                 )
-                ids, kept = population.sample(
-                    prefix,
+                ids, mask = population.sample(
+                    cache,
                     samples=2,
-                    tokens=12,
+                    max_new_tokens=12,
                     temperature=5.0,
-                    stop=list(range(3, 130)),
+                    stop_tokens=list(range(3, 130)),
                     generators=generators,
                 )
                 out += [
                     [one[k.bool()].tolist() for one, k in zip(*agent, strict=True)]
-                    for agent in zip(ids, kept, strict=True)
+                    for agent in zip(ids, mask, strict=True)
                 ]
         return out
 
@@ -333,22 +342,22 @@ def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch(
 
 
 def test_a_stop_token_ends_a_sample_and_what_follows_is_masked() -> None:
-    population = _population()
-    with population.using(LOGIC):
-        ids, kept = population.sample(
-            population.read(_packed(population)),
-            tokens=12,
+    population = build_population()
+    with population.use_adapters(LOGIC):
+        ids, mask = population.sample(
+            population.prefill(_packed(population)),
+            max_new_tokens=12,
             temperature=5.0,
-            stop=list(range(3, 130)),
+            stop_tokens=list(range(3, 130)),
             generators=_generators(),
         )
-    ids, kept = ids.flatten(0, 1), kept.flatten(0, 1)
-    ends = torch.isin(ids, torch.arange(3, 130)) & kept.bool()
+    ids, mask = ids.flatten(0, 1), mask.flatten(0, 1)
+    ends = torch.isin(ids, torch.arange(3, 130)) & mask.bool()
     assert ends.any()
     assert (ends.sum(1) <= 1).all()
     for row in range(len(ROWS)):
         if ends[row].any():
-            assert kept[row, int(ends[row].nonzero()) + 1 :].sum() == 0
+            assert mask[row, int(ends[row].nonzero()) + 1 :].sum() == 0
 
 
 def _gemma() -> Backbone:
@@ -366,22 +375,23 @@ def _gemma() -> Backbone:
     torch.manual_seed(0)
     model = Gemma2ForCausalLM(settings)
     model.set_attn_implementation("eager")
-    return Backbone(model.eval().requires_grad_(False), _backbone().tokenizer, "test", "none")
+    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
 
 
-def test_capped_scores_are_those_of_the_backbones_own_attention_when_reading_and_when_decoding() -> (
-    None
-):
+def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding() -> None:
     plain, population = _gemma(), Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
-    with population.using(None), torch.no_grad():
-        states = population.leaf_states(_forest(population))
+    with population.use_adapters(None), torch.no_grad():
+        states = population.last_token_states(_packed_groups(population))
         ids, _ = population.sample(
-            population.read(_forest(population)), tokens=2, temperature=0.0, stop=[]
+            population.prefill(_packed_groups(population)),
+            max_new_tokens=2,
+            temperature=0.0,
+            stop_tokens=[],
         )
     for row in range(6):
-        whole = SHARED[row // 2] + REST[row]
+        whole = PREFIXES[row // 2] + SUFFIXES[row]
         assert torch.allclose(
-            states[row // 2, row % 2], _alone(plain.decoder, whole)[-1], atol=1e-5
+            states[row // 2, row % 2], _states_alone(plain.decoder, whole)[-1], atol=1e-5
         )
         first, second = ids[row // 2, row % 2].tolist()
         logits = plain.model(input_ids=torch.tensor([[*whole, first]])).logits[0]
@@ -390,5 +400,5 @@ def test_capped_scores_are_those_of_the_backbones_own_attention_when_reading_and
 
 def test_a_prompt_longer_than_a_sliding_window_is_refused_with_the_remedy() -> None:
     population = Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
-    with pytest.raises(ConfigError, match="context_tokens"):
-        population.states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))
+    with pytest.raises(ConfigError, match="context_length"):
+        population.hidden_states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))

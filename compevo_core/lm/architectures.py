@@ -1,0 +1,139 @@
+"""Published sizes of the language models that are known by name.
+
+What belongs here: the sizes that an architecture's ``config.json`` states, where they are read
+from, and which of its layers get adapters. What does not: counts of trainable parameters
+(``lm.parameter_counts``), loading a model (``lm.backbone``). This module imports no torch.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Self
+
+from compevo_core.errors import ConfigError
+
+#: The linear layers of one block, all of which get adapters (paper D.2).
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """The published sizes of a decoder-only language model, named as in its ``config.json``."""
+
+    name: str
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
+        """Build an architecture from a preset or from a model's own ``config.json``.
+
+        Args:
+            values: the sizes.
+            name: used where the values hold no name.
+
+        Raises:
+            ConfigError: a size is missing or not a positive integer.
+        """
+        # Models from before grouped-query attention state no key/value heads: one for each head.
+        filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
+
+        bad = [key for key in SIZES if type(filled.get(key)) is not int or filled[key] < 1]
+        if bad or not isinstance(filled.get("model_type"), str):
+            raise ConfigError(
+                f"architecture {name}: {', '.join(bad) or 'model_type'} missing or not a positive "
+                "integer; give the model's config.json as published"
+            )
+
+        head_dim = filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"]
+        return cls(
+            name=str(filled.get("name", name)),
+            model_type=filled["model_type"],
+            head_dim=int(head_dim),
+            tie_word_embeddings=bool(filled.get("tie_word_embeddings", False)),
+            **{key: filled[key] for key in SIZES},
+        )
+
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """Return (in, out) of the seven linear layers of one block."""
+        hidden = self.hidden_size
+        inner = self.intermediate_size
+        query = self.num_attention_heads * self.head_dim
+        key_value = self.num_key_value_heads * self.head_dim
+        return {
+            "q_proj": (hidden, query),
+            "k_proj": (hidden, key_value),
+            "v_proj": (hidden, key_value),
+            "o_proj": (query, hidden),
+            "gate_proj": (hidden, inner),
+            "up_proj": (hidden, inner),
+            "down_proj": (inner, hidden),
+        }
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Return the parameters of one LoRA adapter on the seven linear layers of every block."""
+        widths = sum(inputs + outputs for inputs, outputs in self.linear_shapes().values())
+        return self.num_hidden_layers * rank * widths
+
+
+def known_architectures() -> list[str]:
+    """List the names of the architectures in ``presets/architectures``."""
+    return sorted(
+        path.name.removesuffix(".json")
+        for path in _preset_folder().iterdir()
+        if path.name.endswith(".json")
+    )
+
+
+def load_architecture(backbone: str) -> Architecture:
+    """Load an architecture.
+
+    Args:
+        backbone: a preset's name in any case, a ``.json`` file, or a model folder with a
+            ``config.json``.
+
+    Raises:
+        ConfigError: nothing is there, or it is not a model's ``config.json``.
+    """
+    path = Path(backbone)
+    source: Traversable = path / "config.json" if path.is_dir() else path
+    if not backbone.endswith(".json") and not path.is_dir():
+        source = _preset_folder() / f"{backbone.lower()}.json"
+    if not source.is_file():
+        raise ConfigError(
+            f"no architecture {backbone!r}; known: {', '.join(known_architectures())}; "
+            "or give a config.json or a model folder"
+        )
+
+    try:
+        values = json.loads(source.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{source} is not JSON (line {error.lineno}): give the model's config.json"
+        ) from error
+
+    name = path.parent.name if path.name == "config.json" else path.stem
+    return Architecture.from_mapping(values, name=name)
+
+
+def _preset_folder() -> Traversable:
+    return resources.files("compevo_core") / "presets" / "architectures"
