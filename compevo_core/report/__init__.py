@@ -1,5 +1,6 @@
-"""Rows and run folders to tables, plots and one static page.
+"""Result rows and run folders as tables, plots and one static page.
 
-What belongs here: reading what evaluation and training wrote, and showing it.
-What does not: any computation of a metric, a forecast or a weight. If a number is missing here, it is missing upstream.
+What belongs here: reading what evaluation and training wrote, and showing it. What does not:
+computing a metric, a forecast or a weight (``evaluation``, ``training``, ``lud``). A number that is
+missing on the page is missing in those files.
 """

@@ -1,152 +1,92 @@
-"""The look of every plot, and a plot as a self-contained piece of HTML.
+"""Axes in the project's look, and plots as images inside the page.
 
-What belongs here: colours, fonts, line styles, SVG encoding, the <figure> around a plot.
-What does not: what is plotted (``training_plots``, ``forecast_plots``, ``result_plots``).
+What belongs here: making an axis, its title and legend, encoding a plot as SVG. What does not:
+colours and fonts (``report.theme``), what is plotted (the modules ``report.*_plots`` and
+``report.forecast_pictures``), the markup around an image (``templates/macros.html``).
 """
 
 import base64
-import html
 import io
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-INK, MUTED, GRID, ACCENT = "#1c2430", "#5b6675", "#e3e7ec", "#0b5cad"
-AGENTS = (
-    "#0b5cad",
-    "#c8501e",
-    "#1a7f5a",
-    "#9a4bb0",
-    "#b8860b",
-    "#4a90c2",
-    "#a83250",
-    "#5f6b2d",
-    "#00808a",
-    "#6b6b6b",
-)
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
-METHODS = {
-    "truth": INK,
-    "history": "#8a94a3",
-    "compevo": "#0b5cad",
-    "persistence": "#b8860b",
-    "weekly": "#8c6d1f",
-    "calendar-ridge": "#c8501e",
-    "gbm": "#1a7f5a",
-    "published": "#9a4bb0",
-    "prior": "#c8501e",
-}
-THEME: Any = {
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "axes.edgecolor": GRID,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.linewidth": 1.7,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "figure.dpi": 100,
-    "svg.hashsalt": "compevo",
-    "svg.fonttype": "path",
-    "axes.formatter.useoffset": False,
-}
+from compevo_core.report.theme import THEME
 
 
-def axes(
-    rows: int, columns: int, *, width: float = 10.0, height: float = 3.1
-) -> tuple[Figure, list[Axes]]:
-    """A figure in the project's look and its axes, row by row; ``height`` is inches a row."""
+@dataclass(frozen=True)
+class Plot:
+    """A drawn plot and a text that says what it shows, for readers who do not see it."""
+
+    figure: Figure
+    alt: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the page holds it: a data URI and its alternative text."""
+
+    source: str
+    alt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Images under one caption, side by side in ``columns`` columns where the screen is wide."""
+
+    images: Sequence[Image]
+    caption: str
+    columns: int = 1
+
+
+def make_picture(plots: Sequence[Plot], *, caption: str, columns: int = 1) -> Picture:
+    """Encode plots for the page.
+
+    Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
+    """
+    images = [Image(source=_encode_svg(plot.figure), alt=plot.alt) for plot in plots]
+    return Picture(images=images, caption=caption, columns=columns)
+
+
+def make_axis(*, width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of one axis in the project's look; sizes are in inches."""
     with mpl.rc_context(THEME):
-        figure = Figure(figsize=(width, height * rows), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-    cells = [cell for line in grid for cell in line]
-    for cell in (
-        cells
-    ):  # a power of ten above the axis would push its title out of line with its neighbours'
-        cell.yaxis.set_major_formatter(lambda value, _: f"{value:.7g}")
-    return figure, cells
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axis = figure.subplots()
+
+    # matplotlib would write a shared power of ten above the axis, where the title stands.
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.7g}")
+    return figure, axis
 
 
-def agent_style(agent: int) -> dict[str, Any]:
-    """Colour and dash of an agent; both differ so that print and colour-blind readers can tell them apart."""
-    return {
-        "color": AGENTS[agent % len(AGENTS)],
-        "linestyle": DASHES[agent % len(DASHES)],
-        "label": f"agent {agent}",
-    }
-
-
-def method_colour(method: str) -> str:
-    """Colour of a method wherever it appears."""
-    return METHODS.get(method, "#6b7684")
-
-
-def svg_bytes(figure: Figure) -> bytes:
-    """The figure as SVG; the same figure gives the same bytes."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(THEME):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
-
-
-def png_bytes(figure: Figure, *, dpi: int = 110) -> bytes:
-    """The figure as PNG, for places that show no SVG (asset metadata)."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(THEME):
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def data_uri(content: bytes, media_type: str) -> str:
-    """Bytes as a data URI."""
-    return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
-
-
-def to_html(figure: Figure, *, alt: str, caption: str) -> str:
-    """A <figure> with the plot inlined; ``alt`` says in words what the picture shows."""
-    source = data_uri(svg_bytes(figure), "image/svg+xml")
-    return (
-        f'<figure><img src="{source}" alt="{html.escape(alt, quote=True)}">'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-
-
-def title(axis: Axes, text: str) -> None:
-    """A title in the project's place and weight."""
+def set_title(axis: Axes, text: str) -> None:
+    """Set a title in the project's place and weight."""
     with mpl.rc_context(THEME):
         axis.set_title(text)
 
 
-def legend(axis: Axes, **options: Any) -> None:
-    """A legend below the axis, where it hides no line, if there is something to name."""
-    handles, _ = axis.get_legend_handles_labels()
-    if handles:
-        place = {
-            "loc": "upper left",
-            "bbox_to_anchor": (0.0, -0.2),
-            "ncols": 5 if len(handles) > 6 else 3,
-        }
-        settings: Mapping[str, Any] = place | options
-        with mpl.rc_context(THEME):
-            axis.legend(**settings)
+def add_legend(axis: Axes, *, columns: int = 3) -> None:
+    """Add a legend below the axis, where it hides no line, if any line has a label."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure = axis.get_figure(root=True)
+    if not handles or figure is None:
+        return
+
+    # "outside" makes room for the legend, however many rows it has.
+    place = "outside lower left"
+    with mpl.rc_context(THEME):
+        figure.legend(handles, labels, loc=place, ncols=columns, borderaxespad=0.1)
+
+
+def _encode_svg(figure: Figure) -> str:
+    """Return a figure as a data URI; the same figure gives the same text."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(THEME):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+
+    # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.
+    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f"data:image/svg+xml;base64,{encoded}"

@@ -1,7 +1,8 @@
-"""Everything a report is made of, read from disk once.
+"""Everything a report shows, read from disk once.
 
-What belongs here: result rows, run folders, check tables, forecast panels, and what was found but is not shown.
-What does not: drawing and wording.
+What belongs here: result rows, run folders, check tables and forecast panels as plain objects, and
+the names of files that are not understood. What does not: drawing and wording; writing any of those
+files (``training.run_folder``, ``evaluation``, ``lud.measure``).
 """
 
 import json
@@ -9,32 +10,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from compevo_core.config import RENAMED_SETTINGS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
-from compevo_core.lud.measure import ROWS_FILE, SUMMARY_FILE
-from compevo_core.report.rows import header_of, is_result_file, is_synthetic, read_rows
+from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
-Round = Mapping[str, Any]
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+class LeakageCheck(NamedTuple):
+    """Outcome of one leakage check."""
+
+    name: str
+    passed: bool
+    detail: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """One training run: its name, configuration, summary, one object a round, and LUD if it was measured.
+class TrainingRun:
+    """One training run.
 
-    ``lud`` is the summary of ``lud.json``, ``lud_rows`` the rows of ``lud.csv``; both empty where LUD was not measured.
+    Attributes:
+        name: name of its folder.
+        config: its settings, by section.
+        summary: summary of the finished run; empty while it trains.
+        rounds: record of every finished round.
+        panels: forecast windows to draw; empty before evaluation.
+        lud: contents of ``lud.json``; empty where LUD was not measured.
+        lud_rows: rows of ``lud.csv``; empty where LUD was not measured.
     """
 
     name: str
-    config: Mapping[str, Any]
+    config: Settings
     summary: Mapping[str, Any]
-    rounds: Sequence[Round]
+    rounds: Sequence[RoundRecord]
     panels: Sequence[ForecastPanel] = ()
     lud: Mapping[str, Any] = field(default_factory=dict)
     lud_rows: Sequence[Mapping[str, Any]] = ()
@@ -42,106 +61,151 @@ class RunRecord:
     @property
     def agents(self) -> int:
         """Number of agents, from the first round."""
-        return len(self.rounds[0]["rewards"]) if self.rounds else 0
+        return len(self.rounds[0].rewards) if self.rounds else 0
 
-    def series(self, key: str) -> list[Any]:
-        """The values of ``key`` by round; None where a round has none."""
-        return [entry.get(key) for entry in self.rounds]
+    def values_of(self, key: str) -> list[Any]:
+        """Return the values of one key of the rounds; None where a round has none."""
+        return [getattr(record, key) for record in self.rounds]
+
+    def has_values(self, key: str) -> bool:
+        """Whether any round has a value of the key."""
+        return any(value is not None for value in self.values_of(key))
 
     def setting(self, section: str, name: str) -> str:
-        """One resolved setting as text; empty where the configuration has none."""
-        value = self.config.get(section, {})
-        return str(value.get(name, "")) if isinstance(value, Mapping) else ""
+        """Return one setting as text; empty where the configuration has none."""
+        return str(self.config.get(section, {}).get(name, ""))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
-    """What one report shows. ``checks`` and ``paired`` may be empty; ``unread`` names CSV files not understood.
+    """What one report shows.
 
-    ``configs`` are the resolved configurations that rows were made with, by the rows' ``config_hash``.
+    Attributes:
+        mode: kind of data: sample, archive or live.
+        generated_at: moment that the page names as its own, with zone.
+        rows: result rows, one for each identity.
+        runs: training runs to show.
+        checks: leakage checks; may be empty.
+        paired: paired tests, one mapping of ``PAIRED_COLUMNS`` each; may be empty.
+        unread: names of CSV files in the results folder that are of no known kind.
+        configs: settings that rows were made with, by the rows' ``config_hash``.
     """
 
     mode: str
     generated_at: datetime
     rows: pl.DataFrame
-    runs: Sequence[RunRecord] = ()
-    checks: Sequence[tuple[str, bool, str]] = ()
+    runs: Sequence[TrainingRun] = ()
+    checks: Sequence[LeakageCheck] = ()
     paired: Sequence[Mapping[str, Any]] = ()
     unread: Sequence[str] = ()
-    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def prior_of(self, config_hash: str | None) -> str:
-        """The prior of the configuration with this hash; empty where the configuration is not known."""
-        forecast = self.configs.get(config_hash or "", {}).get("forecast", {})
-        return str(forecast.get("prior", ""))
+    configs: Mapping[str, Settings] = field(default_factory=dict)
 
     @property
-    def synthetic(self) -> bool:
+    def panels(self) -> list[ForecastPanel]:
+        """Forecast windows of all runs."""
+        return [panel for run in self.runs for panel in run.panels]
+
+    @property
+    def is_synthetic(self) -> bool:
         """Whether any row or panel comes from made-up data."""
-        shown = any(panel.synthetic for run in self.runs for panel in run.panels)
-        return shown or is_synthetic(self.rows)
+        return any(panel.synthetic for panel in self.panels) or is_synthetic(self.rows)
+
+    def prior_of(self, config_hash: str | None) -> str:
+        """Return the prior of a configuration; empty where the configuration is not known."""
+        config = self.configs.get(config_hash or "", {})
+        return str(config.get("forecast", {}).get("prior", ""))
 
 
 def read_inputs(
     results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime
 ) -> ReportInputs:
-    """Read ``results/*.csv`` and run folders; ``DataError`` says which file is torn."""
-    checks: list[tuple[str, bool, str]] = []
+    """Read result files and run folders.
+
+    Args:
+        results: folder of CSV files: result rows, leakage checks, paired tests.
+        run_folders: training runs to show.
+        mode: kind of data: sample, archive or live.
+        generated_at: moment that the page names as its own, with zone.
+
+    Raises:
+        DataError: a file is torn or of another version.
+    """
+    checks: list[LeakageCheck] = []
     paired: list[dict[str, Any]] = []
     unread: list[str] = []
-    runs = [read_run(folder) for folder in run_folders]
     for path in sorted(results.glob("*.csv")):
-        header = header_of(path)
+        header = read_header(path)
         if is_result_file(header):
-            continue
+            continue  # read_rows reads all of them together
+
+        # Files are told apart by their columns, so that they may have any name.
         if set(CHECK_COLUMNS) <= set(header):
             checks += _read_checks(path)
         elif set(PAIRED_COLUMNS) <= set(header):
             paired += pl.read_csv(path).select(PAIRED_COLUMNS).to_dicts()
         else:
             unread.append(path.name)
+
+    runs = [read_run(folder) for folder in run_folders]
+    # A run that was not evaluated yet has its configuration in its own folder only.
+    configs = read_configs(results)
+    configs |= {str(run.summary["config_hash"]): run.config for run in runs if run.summary}
     return ReportInputs(
         mode=mode,
         generated_at=generated_at,
         rows=read_rows(results),
+        runs=runs,
         checks=checks,
         paired=paired,
         unread=unread,
-        runs=runs,
-        configs=read_configs(results)
-        | {str(run.summary["config_hash"]): run.config for run in runs if run.summary},
+        configs=configs,
     )
 
 
-def _read_checks(path: Path) -> list[tuple[str, bool, str]]:
-    frame = pl.read_csv(
-        path, schema_overrides={"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
+def read_run(path: Path) -> TrainingRun:
+    """Read one run folder, which may lack a summary, panels and LUD.
+
+    Raises:
+        DataError: there are no rounds or no configuration, or a file is torn.
+    """
+    folder = RunFolder(path)
+    rounds = folder.read_rounds()
+    has_lud = folder.lud_summary_file.exists()
+
+    return TrainingRun(
+        name=folder.name,
+        config=_read_settings(folder.model_config_file),
+        summary=_read_json(folder.metrics_file) if folder.metrics_file.exists() else {},
+        rounds=rounds,
+        panels=read_panels(folder.panels_file) if folder.panels_file.exists() else (),
+        lud=_read_json(folder.lud_summary_file) if has_lud else {},
+        lud_rows=_read_lud_rows(folder.lud_rows_file) if has_lud else (),
     )
+
+
+def _read_checks(path: Path) -> list[LeakageCheck]:
+    # A detail may look like a number or a boolean, so nothing is inferred.
+    kinds = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
+    frame = pl.read_csv(path, schema_overrides=kinds)
     return [
-        (str(name), bool(passed), detail or "")
+        LeakageCheck(str(name), bool(passed), detail or "")
         for name, passed, detail in frame.select(CHECK_COLUMNS).iter_rows()
     ]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """One run folder: ``model/config.json`` and ``rounds.jsonl`` must be there; summary, panels and LUD may be."""
-    rounds_file = folder / "rounds.jsonl"
-    if not rounds_file.exists():
-        raise DataError(
-            f"{folder}: no rounds.jsonl; this is not a run folder, or training has not finished a round"
-        )
-    panels, measured = folder / "panels.jsonl", (folder / SUMMARY_FILE).exists()
-    return RunRecord(
-        name=folder.name,
-        config=_read_json(folder / "model" / "config.json"),
-        summary=_read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {},
-        rounds=tuple(_read_lines(rounds_file)),
-        panels=read_panels(panels) if panels.exists() else (),
-        lud=_read_json(folder / SUMMARY_FILE) if measured else {},
-        lud_rows=pl.read_csv(folder / ROWS_FILE, infer_schema_length=None).to_dicts()
-        if measured
-        else (),
-    )
+def _read_lud_rows(path: Path) -> list[dict[str, Any]]:
+    # A column can begin with empty cells only, so types are inferred from all rows.
+    return pl.read_csv(path, infer_schema_length=None).to_dicts()
+
+
+def _read_settings(path: Path) -> Settings:
+    """Read a configuration under today's names, without defaults for what it does not hold."""
+    settings: dict[str, dict[str, Any]] = {}
+    for section, values in _read_json(path).items():
+        for key, value in values.items():
+            name = RENAMED_SETTINGS.get(f"{section}.{key}", f"{section}.{key}")
+            settings.setdefault(section, {})[name.partition(".")[2]] = value
+    return settings
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -151,20 +215,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: cannot be read as JSON ({error}); restore the file or train again"
         ) from error
+
     if not isinstance(value, dict):
         raise DataError(
-            f"{path}: holds a {type(value).__name__}, not an object; restore the file or train again"
+            f"{path}: holds a {type(value).__name__}, not an object; restore the file or train "
+            "again"
         )
     return value
-
-
-def _read_lines(path: Path) -> list[Round]:
-    rounds: list[Round] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            rounds.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path}, line {number}: not JSON ({error}); resume the run, or remove the line"
-            ) from error
-    return rounds

@@ -1,88 +1,174 @@
-"""The result table of README.md, made from committed rows between two markers.
+"""Result tables as Markdown, and writing them between markers in documents.
 
-What belongs here: headline tables and verdict lines as Markdown, writing them between the markers, comparing.
-What does not: any other part of the README.
-Run it as ``python -m compevo_core.report.markdown [README.md] [results]``; with ``--check`` it only compares.
+What belongs here: the full and the short tables with their summaries, replacing what stands between
+two markers, comparing. What does not: any other text of those documents.
+
+    python -m compevo_core.report.markdown README.md docs/explanation/results.md
+    python -m compevo_core.report.markdown --check README.md docs/explanation/results.md
 """
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from compevo_core.errors import DataError
-from compevo_core.report import result_tables
+import typer
+
+from compevo_core.data.files import write_text
+from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
-from compevo_core.report.rows import ABLATION, pooled, scopes
-from compevo_core.report.tables import Table, to_markdown
-from compevo_core.report.verdict import one_line, verdicts
+from compevo_core.report.result_tables import ablation_table, headline_table, short_table
+from compevo_core.report.rows import list_scopes, select_pooled
+from compevo_core.report.summaries import summarise_scope
+from compevo_core.report.tables import Table
 
-START = "<!-- results: made by `make readme` from results/*.csv -->"
-END = "<!-- end of results -->"
+#: What the short table shows: electricity, the test set published with the paper's baseline.
+SHORT_SCOPE = ("electricity", "n2f-test-100")
 NO_ROWS = "*No committed result rows yet.*"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def headline_markdown(inputs: ReportInputs) -> str:
-    """Headline and ablation tables with their verdict lines, as Markdown."""
-    if pooled(inputs.rows).is_empty():
+class Block(NamedTuple):
+    """A generated part of a document: the lines around it, and what stands between them."""
+
+    start: str
+    end: str
+    format_content: Callable[[ReportInputs], str]
+
+
+def format_results(inputs: ReportInputs) -> str:
+    """Return the tables of all scopes with their summaries, then the ablations."""
+    if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
-    text = []
-    for dataset, subset in scopes(pooled(inputs.rows)):
-        table = result_tables.headline(inputs.rows, dataset, subset)
-        name = table.caption.removesuffix(": pooled errors")
-        lines = [
-            one_line(verdict) for verdict in verdicts(inputs) if verdict.scope.startswith(name)
-        ]
-        text.append(_block(table, "\n\n".join(lines)))
-    datasets = (
-        inputs.rows.filter(inputs.rows["experiment"] == ABLATION)
-        .get_column("dataset")
-        .unique(maintain_order=True)
-    )
-    return "\n\n".join(
-        text + [_block(result_tables.ablation(inputs.rows, dataset), "") for dataset in datasets]
-    )
+
+    parts: list[str] = []
+    for dataset, subset in list_scopes(select_pooled(inputs.rows)):
+        parts += _format_table(headline_table(inputs.rows, dataset, subset))
+        parts += _format_summaries(inputs, dataset, subset)
+
+    ablations = select_pooled(inputs.rows, ablation=True)
+    for dataset in ablations.get_column("dataset").unique(maintain_order=True):
+        parts += _format_table(ablation_table(inputs.rows, dataset))
+    return "\n\n".join(parts)
 
 
-def _block(table: Table, verdict: str) -> str:
-    return "\n\n".join(
-        part for part in (f"**{table.caption}**", to_markdown(table), verdict) if part
-    )
+def format_short_results(inputs: ReportInputs) -> str:
+    """Return the main methods on the published test set, with the summary."""
+    dataset, subset = SHORT_SCOPE
+    if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
+        return NO_ROWS
+
+    table = short_table(inputs.rows, dataset, subset)
+    return "\n\n".join([*_format_table(table), *_format_summaries(inputs, dataset, subset)])
 
 
-def with_table(readme: str, table: str, markers: tuple[str, str] = (START, END)) -> str:
-    """The README's text with what stands between the markers replaced; ``DataError`` if a marker is missing."""
-    before, start, rest = readme.partition(markers[0])
-    _, end, after = rest.partition(markers[1])
-    if not start or not end:
+BLOCKS = (
+    Block(
+        "<!-- results: made by `make readme` from results/*.csv -->",
+        "<!-- end of results -->",
+        format_results,
+    ),
+    Block(
+        "<!-- results-short: made by `make readme` -->",
+        "<!-- end of results-short -->",
+        format_short_results,
+    ),
+)
+
+
+def replace_between(text: str, content: str, start: str, end: str, *, document: str) -> str:
+    """Replace what stands between two marker lines.
+
+    Args:
+        text: the document.
+        content: new text between the markers.
+        start: the line before it.
+        end: the line after it.
+        document: name of the document, for the error.
+
+    Raises:
+        DataError: a marker is missing.
+    """
+    before, found_start, rest = text.partition(start)
+    _, found_end, after = rest.partition(end)
+    if not found_start or not found_end:
         raise DataError(
-            f"README.md: the line {markers[0]!r} or {markers[1]!r} is missing; put both back around the "
-            "table"
+            f"{document}: the line {start!r} or, below it, {end!r} is missing; put both around the "
+            "place of the table"
         )
-    return f"{before}{start}\n{table}\n{end}{after}"
+    return f"{before}{start}\n{content}\n{end}{after}"
 
 
-def updated(readme: Path, results: Path, runs: Sequence[Path] = ()) -> str:
-    """What README.md should say, given the committed rows."""
-    inputs = read_inputs(results, runs, mode="archive", generated_at=EPOCH)
-    return with_table(readme.read_text(encoding="utf-8"), headline_markdown(inputs))
+def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
+    """Write every generated block of a document again.
+
+    Raises:
+        DataError: the document has no block, or a block without its end.
+    """
+    blocks = [block for block in BLOCKS if block.start in text]
+    if not blocks:
+        markers = " or ".join(f"{block.start!r} ... {block.end!r}" for block in BLOCKS)
+        raise DataError(f"{document}: no place for a result table; add the lines {markers}")
+
+    for block in blocks:
+        content = block.format_content(inputs)
+        text = replace_between(text, content, block.start, block.end, document=document)
+    return text
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the README again, or with ``--check`` return 1 if it is out of date."""
-    named = [Path(one) for one in arguments if one != "--check"]
-    readme = named[0] if named else Path("README.md")
-    results = named[1] if len(named) > 1 else Path("results")
-    text = updated(readme, results)
-    if "--check" in arguments:
-        same = text == readme.read_text(encoding="utf-8")
-        message = "agrees with results/" if same else "is out of date: run `make readme`"
-        sys.stdout.write(f"{readme} {message}\n")
-        return 0 if same else 1
-    readme.write_text(text, encoding="utf-8")
-    return 0
+def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
+    """Return (document, new text) of each document that does not agree with the result rows.
+
+    Raises:
+        DataError: a document has no block, or a result file is torn.
+    """
+    # The moment of generation is on the page only: documents must not change from day to day.
+    inputs = read_inputs(results, [], mode="archive", generated_at=_EPOCH)
+    outdated = []
+    for document in documents:
+        old = document.read_text(encoding="utf-8")
+        new = update_document(old, inputs, document=str(document))
+        if new != old:
+            outdated.append((document, new))
+    return outdated
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    documents: Annotated[list[Path], typer.Argument(help="Markdown files with result markers.")],
+    results: Annotated[Path, typer.Option(help="Folder of result rows.")] = Path("results"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")
+    ] = False,
+) -> None:
+    """Write the result tables of Markdown files again from the committed rows."""
+    try:
+        outdated = find_outdated(documents, results)
+    except (CompEvoError, OSError) as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from error
+
+    for document, text in outdated:
+        if check:
+            typer.echo(f"{document} is out of date: run `make readme`")
+        else:
+            write_text(document, text)
+            typer.echo(f"{document} written")
+    if check and outdated:
+        raise typer.Exit(1)
+
+
+def _format_table(table: Table) -> Iterator[str]:
+    yield f"**{table.caption}**"
+    yield table.to_markdown()
+
+
+def _format_summaries(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
+    return [summary.to_line() for summary in summarise_scope(inputs, dataset, subset)]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    app()

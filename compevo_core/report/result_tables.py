@@ -1,7 +1,8 @@
-"""Result rows as tables: by method, by region, ablation, identity, checks.
+"""Errors as tables: by method, by region, by ablation variant.
 
-What belongs here: picking, ordering and labelling rows.
-What does not: reading files, HTML, sentences about who won (``verdict``).
+What belongs here: selecting, ordering and labelling result rows. What does not: reading files
+(``report.rows``), HTML and Markdown (``report.tables``), sentences about who won
+(``report.summaries``), tables of hashes and tests (``report.provenance_tables``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,18 +10,23 @@ from typing import Any
 
 import polars as pl
 
-from compevo_core.durations import describe_duration
-from compevo_core.report.rows import ABLATION, POOLED, in_scope, is_synthetic, over_seeds, pooled
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.report.rows import (
+    ABLATION,
+    average_over_seeds,
+    is_synthetic,
+    select_pooled,
+    select_scope,
+)
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
-    MISSING,
-    column,
-    listed,
+    format_column,
+    format_number,
+    format_percent,
+    join_items,
     method_name,
-    number,
-    percent,
     scope_name,
-    short,
+    shorten_hash,
 )
 
 METRICS = (
@@ -30,232 +36,198 @@ METRICS = (
     ("wape_pct", "WAPE %"),
     ("mase", "MASE"),
 )
+COUNTS = ("n_windows", "n_points", "n_masked", "mape_skipped")
+SHORT_METRICS = frozenset({"mae", "rmse", "mape_pct"})
+MOST_SHORT_ROWS = 5
+WITH_UNIT = frozenset({"mae", "rmse"})
+# More columns than this cannot be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
-OWN_METHODS = frozenset({"compevo"})
+HIGHLIGHTED_METHODS = frozenset({"compevo"})
+
 Row = Mapping[str, Any]
 
 
-def headline(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
-    """Method by metric for one data set and subset, best MAE first."""
-    chosen = in_scope(pooled(rows), dataset, subset)
-    return _method_table(
-        _ranked(chosen),
-        f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: pooled errors",
-    )
+def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
+    """Return methods by metrics for one data set and subset, lowest MAE first."""
+    chosen = select_scope(select_pooled(rows), dataset, subset)
+    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
+    return _method_table(rank_methods(chosen), f"{name}: pooled errors")
 
 
-def ablation(rows: pl.DataFrame, dataset: str) -> Table:
-    """Ablation variants of one data set under one budget, best MAE first."""
-    chosen = pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
-    return _method_table(
-        _ranked(chosen),
-        f"{scope_name(dataset, '', synthetic=is_synthetic(chosen))}: ablation under one equal budget",
-    )
+def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
+    """Return CompEvo and the best other methods of one scope, with the most used metrics only."""
+    chosen = select_scope(select_pooled(rows), dataset, subset)
+    ranked = rank_methods(chosen)
+    others = [row for row in ranked if row["method"] not in HIGHLIGHTED_METHODS]
+    room = MOST_SHORT_ROWS - (len(ranked) - len(others))
+    # CompEvo is shown wherever it stands; a table without it would answer nobody's question.
+    dropped = others[max(room, 0) :]
+    records = [row for row in ranked if row not in dropped]
 
-
-def _ranked(rows: pl.DataFrame) -> list[Row]:
-    return list(over_seeds(rows).sort("mae", "method", nulls_last=True).iter_rows(named=True))
-
-
-def _method_table(records: Sequence[Row], caption: str) -> Table:
-    unit = _units(records)
-    errors = [
-        f"{label} {unit}" if key in ("mae", "rmse") and unit else label for key, label in METRICS
+    unit = common_unit(records)
+    metrics = [(metric, label) for metric, label in METRICS if metric in SHORT_METRICS]
+    columns = [
+        label_methods(records),
+        *(format_column(metric, [row[metric] for row in records]) for metric, _ in metrics),
+        [format_number(row["n_windows"]) for row in records],
+        [str(row["seeds"]) for row in records],
     ]
-    columns = [column(key, [row[key] for row in records]) for key, _ in METRICS]
-    counts = [
-        [number(row[key]) for row in records]
-        for key in ("n_windows", "n_points", "n_masked", "mape_skipped")
-    ]
-    header = ["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"]
     return Table(
-        header=header,
-        wrap_columns=frozenset({len(header) - 1}),
-        rows=[
-            list(cells)
-            for cells in zip(_labels(records), *columns, *counts, map(_seeds, records), strict=True)
+        header=[
+            "Method",
+            *(metric_title(metric, label, unit) for metric, label in metrics),
+            "Windows",
+            "Seeds",
         ],
-        caption=caption,
-        best=_best(records),
-        own=_own(records),
+        rows=list(zip(*columns, strict=True)),
+        caption=scope_name(dataset, subset, synthetic=is_synthetic(chosen)),
+        best_cells=_lowest_of_columns([[row[key] for key, _ in metrics] for row in records]),
+        highlighted_rows=_highlighted(records),
         notes=_notes(records),
     )
 
 
-def _units(records: Sequence[Row]) -> str:
-    units = {row["unit"] for row in records if row["unit"]}
-    return units.pop() if len(units) == 1 else ""
+def ablation_table(rows: pl.DataFrame, dataset: str) -> Table:
+    """Return the ablation variants of one data set, lowest MAE first."""
+    chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
+    name = scope_name(dataset, "", synthetic=is_synthetic(chosen))
+    return _method_table(rank_methods(chosen), f"{name}: ablation under one equal budget")
 
 
-def _labels(records: Sequence[Row]) -> list[str]:
-    """Display names; where one method stands in several configurations, the configuration is named too."""
+def region_table(
+    rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
+) -> Table | None:
+    """Return methods by regions for one metric.
+
+    Returns:
+        The table; None where there is one entity, or too many to read side by side.
+    """
+    by_region = rows.filter((pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION))
+    chosen = average_over_seeds(select_scope(by_region, dataset, subset))
+    entities = sorted(chosen.get_column("entity").unique().to_list())
+    if not 2 <= len(entities) <= MOST_ENTITIES:
+        return None
+
+    # Methods stand in the order of the headline table, those without a pooled row after them.
+    ranked = rank_methods(select_scope(select_pooled(rows), dataset, subset))
+    order = [row["method"] for row in ranked]
+    present = set(chosen.get_column("method").to_list())
+    methods = [name for name in dict.fromkeys(order) if name in present]
+    methods += sorted(present - set(order))
+
+    values = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
+    grid = [[values.get((method, entity)) for entity in entities] for method in methods]
+    columns = [format_column(metric, column) for column in zip(*grid, strict=True)]
+    cells = zip(*columns, strict=True)
+
+    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
+    return Table(
+        header=["Method", *entities],
+        rows=[[method_name(m), *line] for m, line in zip(methods, cells, strict=True)],
+        caption=f"{name}: {label} by region",
+        best_cells=_lowest_of_columns(grid),
+        highlighted_rows=frozenset(i for i, m in enumerate(methods) if m in HIGHLIGHTED_METHODS),
+    )
+
+
+def rank_methods(rows: pl.DataFrame) -> list[Row]:
+    """Average rows over seeds and order them by MAE, those without one last."""
+    return list(
+        average_over_seeds(rows).sort("mae", "method", nulls_last=True).iter_rows(named=True)
+    )
+
+
+def label_methods(records: Sequence[Row]) -> list[str]:
+    """Return display names; a method in several configurations is named with the configuration."""
     names = [method_name(row["method"]) for row in records]
     return [
-        f"{name} ({short(row['config_hash'])})" if names.count(name) > 1 else name
+        f"{name} ({shorten_hash(row['config_hash'])})" if names.count(name) > 1 else name
         for name, row in zip(names, records, strict=True)
     ]
 
 
-def _own(records: Sequence[Row]) -> frozenset[int]:
-    return frozenset(i for i, row in enumerate(records) if row["method"] in OWN_METHODS)
+def common_unit(records: Sequence[Row]) -> str:
+    """Return the unit of all rows; empty where they differ or have none."""
+    units = {row["unit"] for row in records if row["unit"]}
+    return units.pop() if len(units) == 1 else ""
 
 
-def _best(records: Sequence[Row]) -> frozenset[tuple[int, int]]:
-    marks: set[tuple[int, int]] = set()
-    for place, (key, _) in enumerate(METRICS, start=1):
-        values = [row[key] for row in records if row[key] is not None]
-        if len(values) > 1:
-            marks |= {(i, place) for i, row in enumerate(records) if row[key] == min(values)}
-    return frozenset(marks)
+def metric_title(metric: str, label: str, unit: str) -> str:
+    """Return the column title of a metric, with its unit if it has one."""
+    return f"{label} {unit}" if metric in WITH_UNIT and unit else label
 
 
-def _seeds(row: Row) -> str:
-    if row["seeds"] == 1:
-        return "1"
-    return f"{row['seeds']} (MAE {number(row['mae_low'])} to {number(row['mae_high'])})"
+def _method_table(records: Sequence[Row], caption: str) -> Table:
+    unit = common_unit(records)
+    errors = [metric_title(metric, label, unit) for metric, label in METRICS]
+    header = ["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"]
 
-
-def _notes(records: Sequence[Row]) -> list[str]:
-    thresholds = sorted(
-        {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
-    )
-    notes = (
-        [f"MAPE leaves out truths below {listed([f'{one:g}' for one in thresholds])} in size."]
-        if thresholds
-        else []
-    )
-    for key, text in (
-        ("leaky", "Made with a leaky prompt"),
-        ("possibly_memorised", "Backbone may have memorised this period"),
-    ):
-        named = list(dict.fromkeys(method_name(row["method"]) for row in records if row[key]))
-        if named:
-            notes.append(f"{text}: {listed(named)}.")
-    unreadable = [
-        f"{method_name(row['method'])} {percent(row['parse_failure_rate'])}"
-        for row in records
-        if row["parse_failure_rate"]
-    ]
-    if unreadable:
-        notes.append(
-            f"Answers that could not be read, their fallback scored: {listed(unreadable)}."
-        )
-    return notes
-
-
-def by_entity(
-    rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
-) -> Table | None:
-    """Method by region for one metric; None where there is one entity, or too many to read."""
-    chosen = over_seeds(
-        in_scope(
-            rows.filter((pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION)),
-            dataset,
-            subset,
-        )
-    )
-    entities = sorted(chosen.get_column("entity").unique().to_list())
-    if not 2 <= len(entities) <= MOST_ENTITIES:
-        return None
-    order = [row["method"] for row in _ranked(in_scope(pooled(rows), dataset, subset))]
-    found = set(chosen.get_column("method").to_list())
-    methods = [m for m in dict.fromkeys(order) if m in found] + sorted(found - set(order))
-    value = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
-    grid: list[list[float | None]] = [
-        [value.get((method, entity)) for entity in entities] for method in methods
-    ]
-    shown = zip(*(column(metric, line) for line in zip(*grid, strict=True)), strict=True)
-    return Table(
-        header=["Method", *entities],
-        rows=[[method_name(m), *line] for m, line in zip(methods, shown, strict=True)],
-        caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: {label} by region",
-        best=_best_of_columns(grid),
-        own=frozenset(i for i, m in enumerate(methods) if m in OWN_METHODS),
-    )
-
-
-def _best_of_columns(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[int, int]]:
-    marks: set[tuple[int, int]] = set()
-    for place, values in enumerate(zip(*grid, strict=True), start=1):
-        lowest = min((value for value in values if value is not None), default=None)
-        marks |= {
-            (row, place)
-            for row, value in enumerate(values)
-            if value is not None and value == lowest
-        }
-    return frozenset(marks)
-
-
-def identity(rows: pl.DataFrame) -> Table:
-    """What each pooled row was made from: hashes, commit, device, time, backbone."""
-    records = rows.filter(pl.col("entity") == POOLED).to_dicts()
-    header = [
-        "Method",
-        "Experiment",
-        "Data",
-        "Seed",
-        "Config",
-        "Data hash",
-        "Artifact",
-        "Commit",
-        "Device",
-        "Time",
-        "Backbone",
-        "Knowledge until",
-        "Data kind",
-    ]
-    cells = [
-        [
-            method_name(row["method"]),
-            row["experiment"] or "",
-            scope_name(row["dataset"], row["subset"], synthetic=bool(row["synthetic"])),
-            number(row["seed"]),
-            short(row["config_hash"]),
-            short(row["data_hash"]),
-            short(row["artifact_hash"]),
-            short(row["commit"]),
-            row["device"] or "",
-            describe_duration(row["seconds"], missing=MISSING),
-            row["backbone"] or "",
-            row["knowledge_cutoff"] or "",
-            "synthetic" if row["synthetic"] else "real",
-        ]
-        for row in records
+    columns = [
+        label_methods(records),
+        *(format_column(metric, [row[metric] for row in records]) for metric, _ in METRICS),
+        *([format_number(row[count]) for row in records] for count in COUNTS),
+        [_describe_seeds(row) for row in records],
     ]
     return Table(
         header=header,
-        rows=cells,
-        caption="Identity of every pooled row",
-        text_columns=frozenset(range(len(header))),
+        rows=list(zip(*columns, strict=True)),
+        caption=caption,
+        wrap_columns=frozenset({len(header) - 1}),
+        best_cells=_lowest_of_columns([[row[key] for key, _ in METRICS] for row in records]),
+        highlighted_rows=_highlighted(records),
+        notes=_notes(records),
     )
 
 
-def checks(found: Sequence[tuple[str, bool, str]]) -> Table:
-    """Leakage checks with their outcome in words."""
-    return Table(
-        header=["Check", "Outcome", "Detail"],
-        caption="Leakage checks",
-        rows=[[name, "passed" if passed else "FAILED", detail] for name, passed, detail in found],
-        text_columns=frozenset({0, 1, 2}),
-        own=frozenset(i for i, (_, passed, _) in enumerate(found) if not passed),
-    )
+def _lowest_of_columns(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[int, int]]:
+    """Return the cells with the lowest value of each column; column 0 holds the method's name."""
+    cells: set[tuple[int, int]] = set()
+    for column, values in enumerate(zip(*grid, strict=True), start=1):
+        present = [value for value in values if value is not None]
+        # A single value is the lowest of nothing.
+        if len(present) < 2:
+            continue
+
+        lowest = min(present)
+        cells |= {(row, column) for row, value in enumerate(values) if value == lowest}
+    return frozenset(cells)
 
 
-def paired(found: Sequence[Row]) -> Table:
-    """Paired tests as evaluation computed them."""
-    rows = [
-        [
-            method_name(row["method_a"]),
-            method_name(row["method_b"]),
-            scope_name(row["dataset"], row["subset"]),
-            number(row["n"]),
-            number(row["p_value"]),
-        ]
-        for row in found
+def _highlighted(records: Sequence[Row]) -> frozenset[int]:
+    return frozenset(i for i, row in enumerate(records) if row["method"] in HIGHLIGHTED_METHODS)
+
+
+def _describe_seeds(row: Row) -> str:
+    if row["seeds"] == 1:
+        return "1"
+    low, high = format_number(row["mae_low"]), format_number(row["mae_high"])
+    return f"{row['seeds']} (MAE {low} to {high})"
+
+
+def _notes(records: Sequence[Row]) -> list[str]:
+    """Return what a reader must know about the rows: MAPE's threshold, leaks, unread answers."""
+    notes = []
+
+    thresholds = {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
+    if thresholds:
+        values = join_items([f"{value:g}" for value in sorted(thresholds)])
+        notes.append(f"MAPE leaves out actual values below {values} in size.")
+
+    for key, text in (
+        ("leaky", "Made with a leaky prompt"),
+        ("possibly_memorised", "The backbone may have memorised this period"),
+    ):
+        names = [method_name(row["method"]) for row in records if row[key]]
+        if names:
+            notes.append(f"{text}: {join_items(list(dict.fromkeys(names)))}.")
+
+    unread = [
+        f"{method_name(row['method'])} {format_percent(row['parse_failure_rate'])}"
+        for row in records
+        if row["parse_failure_rate"]
     ]
-    return Table(
-        header=["Method", "Against", "Data", "Pairs", "p"],
-        rows=rows,
-        text_columns=frozenset({0, 1, 2}),
-        caption="One-sided Wilcoxon signed-rank tests: is the first method's error smaller?",
-    )
+    if unread:
+        notes.append(
+            f"Answers that could not be parsed; the fallback is scored: {join_items(unread)}."
+        )
+    return notes

@@ -1,7 +1,8 @@
-"""Result rows: their columns, how they are read from CSV, and which of them a reader wants together.
+"""Result rows: reading them from CSV files and selecting those a table shows.
 
-What belongs here: the schema of a result row, reading a folder of CSV files, keeping one row for each identity.
-What does not: scoring (``compevo_core.evaluation.result_rows``), wording and layout.
+What belongs here: reading a folder of CSV files, keeping one row for each identity, selecting rows
+by scope. What does not: scoring and the row's schema (``evaluation.result_rows``), wording and
+layout.
 """
 
 import csv
@@ -12,25 +13,10 @@ import polars as pl
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 
-__all__ = [
-    "ABLATION",
-    "IDENTITY",
-    "POOLED",
-    "RESULT_SCHEMA",
-    "empty_rows",
-    "header_of",
-    "in_scope",
-    "is_result_file",
-    "is_synthetic",
-    "latest",
-    "over_seeds",
-    "pooled",
-    "read_result_file",
-    "read_rows",
-    "scopes",
-]
-
+#: Value of ``experiment`` in rows of ablation variants, which are trained under a smaller budget.
 ABLATION = "ablation"
+
+#: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 IDENTITY = (
     "experiment",
     "method",
@@ -43,30 +29,55 @@ IDENTITY = (
     "data_hash",
 )
 
+_AVERAGED = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate", "seconds")
+# Equal in all seeds of one method and configuration, or only shown as an example of them.
+_TAKEN_FROM_FIRST = (
+    "n_windows",
+    "n_points",
+    "n_masked",
+    "mape_skipped",
+    "mape_threshold",
+    "unit",
+    "leaky",
+    "synthetic",
+    "possibly_memorised",
+    "knowledge_cutoff",
+    "artifact_hash",
+    "commit",
+    "device",
+    "backbone",
+)
+
 
 def empty_rows() -> pl.DataFrame:
-    """A frame of result rows with no row in it."""
+    """Return a frame of result rows with no row in it."""
     return pl.DataFrame(schema=RESULT_SCHEMA)
 
 
-def header_of(path: Path) -> list[str]:
-    """Column names of a CSV file; an empty list for an empty file."""
+def read_header(path: Path) -> list[str]:
+    """Return the column names of a CSV file; an empty list for an empty file."""
     with path.open(encoding="utf-8", newline="") as handle:
         return next(csv.reader(handle), [])
 
 
 def is_result_file(header: list[str]) -> bool:
-    """Whether a CSV means to hold result rows: it opens as they do."""
+    """Whether a CSV file is meant to hold result rows: its first two columns are theirs."""
     return header[:2] == list(RESULT_SCHEMA)[:2]
 
 
 def read_result_file(path: Path) -> pl.DataFrame:
-    """Result rows of one CSV file; ``DataError`` names missing columns and values of the wrong type."""
-    missing = [name for name in RESULT_SCHEMA if name not in header_of(path)]
+    """Return the result rows of one CSV file.
+
+    Raises:
+        DataError: a column is missing, or a value is of the wrong type.
+    """
+    header = read_header(path)
+    missing = [name for name in RESULT_SCHEMA if name not in header]
     if missing:
         raise DataError(
             f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
         )
+
     try:
         return pl.read_csv(
             path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""]
@@ -78,72 +89,61 @@ def read_result_file(path: Path) -> pl.DataFrame:
 
 
 def read_rows(folder: Path) -> pl.DataFrame:
-    """All result rows under ``folder`` (``*.csv``, by name), one for each identity, the last written kept."""
+    """Return the result rows of all CSV files in a folder, read by name, one for each identity."""
     frames = [
         read_result_file(path)
         for path in sorted(folder.glob("*.csv"))
-        if is_result_file(header_of(path))
+        if is_result_file(read_header(path))
     ]
-    return latest(pl.concat(frames)) if frames else empty_rows()
+    return keep_latest(pl.concat(frames)) if frames else empty_rows()
 
 
-def latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row for each identity, the last written kept; a row without a subset is of its whole split."""
-    whole = pl.col("subset").fill_null("") == ""
-    named = rows.with_columns(
-        pl.when(whole).then(pl.col("split")).otherwise(pl.col("subset")).alias("subset")
-    )
+def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Keep the last written row of each identity."""
+    # A row without a subset is of its whole split, which may be empty text or null.
+    is_whole_split = pl.col("subset").fill_null("") == ""
+    subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
+    named = rows.with_columns(subset.alias("subset"))
     return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
-def pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Rows over all entities, either the ablation's or everything but the ablation's."""
+def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
+    """Select rows over all entities: those of the ablation, or all but those.
+
+    They are never shown together, because ablation variants train under a smaller budget.
+    """
     is_ablation = pl.col("experiment") == ABLATION
     return rows.filter((pl.col("entity") == POOLED) & (is_ablation if ablation else ~is_ablation))
 
 
-def over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mean of each metric over seeds, with how many seeds and the range of the MAE; one seed stays as it is."""
+def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
+    """Select the rows of one data set and subset."""
+    return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))
+
+
+def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """List each (dataset, subset) with rows, in the order of first appearance."""
+    scopes = rows.select("dataset", "subset").unique(maintain_order=True)
+    return [(str(dataset), str(subset)) for dataset, subset in scopes.iter_rows()]
+
+
+def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
+    """Average each metric over the seeds of one method and configuration.
+
+    Returns:
+        The rows without ``seed``, with ``seeds`` (how many) and the range of the MAE over them
+        (``mae_low``, ``mae_high``).
+    """
     keys = [name for name in IDENTITY if name != "seed"]
-    metrics = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate", "seconds")
-    firsts = (
-        "n_windows",
-        "n_points",
-        "n_masked",
-        "mape_skipped",
-        "mape_threshold",
-        "unit",
-        "leaky",
-        "synthetic",
-        "possibly_memorised",
-        "knowledge_cutoff",
-        "artifact_hash",
-        "commit",
-        "device",
-        "backbone",
-    )
     return rows.group_by(keys, maintain_order=True).agg(
-        *(pl.col(name).mean() for name in metrics),
-        *(pl.col(name).first() for name in firsts),
+        *(pl.col(name).mean() for name in _AVERAGED),
+        *(pl.col(name).first() for name in _TAKEN_FROM_FIRST),
         pl.col("mae").min().alias("mae_low"),
         pl.col("mae").max().alias("mae_high"),
         pl.len().alias("seeds"),
     )
 
 
-def scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """Each (dataset, subset) with rows, in the order of first appearance."""
-    return [
-        (str(a), str(b))
-        for a, b in rows.select("dataset", "subset").unique(maintain_order=True).iter_rows()
-    ]
-
-
 def is_synthetic(rows: pl.DataFrame) -> bool:
     """Whether any of the rows was scored on made-up data."""
     return bool(rows.get_column("synthetic").any())
-
-
-def in_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
-    """Rows of one data set and subset."""
-    return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))

@@ -1,10 +1,10 @@
-"""A table of text cells, and its two forms: HTML for the page, Markdown for the README.
+"""A table of text cells, and Markdown tables.
 
-What belongs here: cells, alignment, escaping, emphasis.
-What does not: which rows go in (``result_tables``), styling (``templates/report.css``).
+What belongs here: cells, alignment and emphasis of a table, writing it as Markdown. What does not:
+which rows a table shows (``report.result_tables`` and the modules of the sections), its HTML
+(``templates/macros.html``), its look (``templates/report.css``).
 """
 
-import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,10 +13,17 @@ _RULES = {"l": "---", "r": "---:"}
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells as plain text; every cell is escaped when rendered.
+    """Cells as plain text, which every renderer escapes.
 
-    ``text_columns`` are left-aligned; the rest are numbers, on one line but in ``wrap_columns``. ``best`` marks cells
-    (row, column), ``own`` marks rows, ``notes`` stand below.
+    Attributes:
+        header: column titles.
+        rows: one sequence of cells a row, as long as ``header``.
+        caption: title of the table.
+        text_columns: columns aligned left; the others hold numbers and are aligned right.
+        wrap_columns: columns of numbers that may break over lines.
+        best_cells: (row, column) of the cells set in bold.
+        highlighted_rows: rows with a shaded background.
+        notes: sentences below the table.
     """
 
     header: Sequence[str]
@@ -24,78 +31,38 @@ class Table:
     caption: str = ""
     text_columns: frozenset[int] = frozenset({0})
     wrap_columns: frozenset[int] = frozenset()
-    best: frozenset[tuple[int, int]] = field(default_factory=frozenset)
-    own: frozenset[int] = field(default_factory=frozenset)
+    best_cells: frozenset[tuple[int, int]] = field(default_factory=frozenset)
+    highlighted_rows: frozenset[int] = field(default_factory=frozenset)
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.rows} - {len(self.header)}
         if widths:
             raise ValueError(
-                f"table {self.caption!r}: a row has {widths.pop()} cells under {len(self.header)} headings"
+                f"table {self.caption!r}: a row has {widths.pop()} cells but the header has "
+                f"{len(self.header)}"
             )
 
+    def css_class(self, column: int) -> str | None:
+        """Return the CSS classes of a column's cells; None where it needs none."""
+        names = [
+            name
+            for name, columns in (("text", self.text_columns), ("wrap", self.wrap_columns))
+            if column in columns
+        ]
+        return " ".join(names) or None
 
-def to_html(table: Table) -> str:
-    """The table as HTML inside a scrollable region that keyboards reach."""
-    head = "".join(
-        f'<th scope="col"{_side(table, i)}>{html.escape(name)}</th>'
-        for i, name in enumerate(table.header)
-    )
-    body = "".join(_html_row(table, index, row) for index, row in enumerate(table.rows))
-    caption = (
-        f"<caption><span>{html.escape(table.caption)}</span></caption>" if table.caption else ""
-    )
-    label = html.escape(table.caption or "table", quote=True)
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table>{caption}'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{_html_notes(table)}"
-    )
-
-
-def _html_notes(table: Table) -> str:
-    return "".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes)
-
-
-def _html_row(table: Table, index: int, row: Sequence[str]) -> str:
-    cells = []
-    for column, cell in enumerate(row):
-        text = html.escape(cell)
-        if (index, column) in table.best:
-            text = f"<strong>{text}</strong>"
-        tag, scope = ("th", ' scope="row"') if column == 0 else ("td", "")
-        cells.append(f"<{tag}{scope}{_side(table, column)}>{text}</{tag}>")
-    return f"<tr{' class=own' if index in table.own else ''}>{''.join(cells)}</tr>"
-
-
-def _side(table: Table, column: int) -> str:
-    names = [
-        n
-        for n, columns in (("text", table.text_columns), ("wrap", table.wrap_columns))
-        if column in columns
-    ]
-    return f' class="{" ".join(names)}"' if names else ""
-
-
-def to_markdown(table: Table) -> str:
-    """The table as GitHub Markdown; pipes and line ends in cells are neutralised."""
-    lines = [_markdown_row(table.header)]
-    lines.append(
-        _markdown_row(
-            ["---" if i in table.text_columns else "---:" for i in range(len(table.header))]
-        )
-    )
-    for index, row in enumerate(table.rows):
-        lines.append(
-            _markdown_row(
-                [f"**{cell}**" if (index, i) in table.best else cell for i, cell in enumerate(row)]
-            )
-        )
-    return "\n".join([*lines, *(f"\n{note}" for note in table.notes)])
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, with the notes below it and without the caption."""
+        rows = [
+            [
+                f"**{cell}**" if (row, column) in self.best_cells else cell
+                for column, cell in enumerate(cells)
+            ]
+            for row, cells in enumerate(self.rows)
+        ]
+        align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
+        return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
 
 
 def markdown_table(
@@ -123,10 +90,10 @@ def markdown_table(
             raise ValueError(
                 f"Markdown table: {len(line)} cells ({line!r}) for {len(columns)} columns"
             )
-    return "\n".join(_markdown_line(line) for line in lines)
+    return "\n".join(_markdown_row(line) for line in lines)
 
 
-def _markdown_line(cells: Sequence[object]) -> str:
+def _markdown_row(cells: Sequence[object]) -> str:
     # split() without arguments also drops line breaks and runs of spaces, which Markdown ignores.
     texts = (" ".join(str(cell).replace("|", "\\|").split()) for cell in cells)
     return "| " + " | ".join(texts) + " |"

@@ -1,14 +1,14 @@
-"""How names and numbers are written for a reader.
+"""Names and numbers as readers see them.
 
-What belongs here: display names of methods, subsets and variants, number formats, shortened hashes.
-What does not: HTML, tables, judgement (``verdict``).
+What belongs here: display names of methods, variants and subsets, number formats, shortened hashes.
+What does not: HTML, tables (``report.tables``), judgement (``report.summaries``).
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from math import floor, isfinite, log10
+from math import floor, isfinite, isnan, log10
 
-METHODS = {
+METHOD_NAMES = {
     "compevo": "CompEvo",
     "persistence": "Persistence",
     "weekly": "Weekly persistence",
@@ -22,7 +22,7 @@ METHODS = {
     "no-pruning": "No pruning term",
     "no-grpo": "No GRPO",
 }
-SUBSETS = {
+SUBSET_NAMES = {
     "n2f-test-100": "published 100-window test set, 2021",
     "inference-2026-100": "leakage check, Feb-Mar 2026",
     "aemo-2021": "AEMO TOTALDEMAND, 2021",
@@ -30,27 +30,35 @@ SUBSETS = {
     "val": "validation split",
 }
 MISSING = "n/a"
+HASH_CHARACTERS = 10
 
 
 def method_name(method: str) -> str:
-    """Display name of a method or ablation variant."""
-    return METHODS.get(method, method)
+    """Return the display name of a method or an ablation variant."""
+    return METHOD_NAMES.get(method, method)
 
 
 def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
-    """Display name of a data set and one of its subsets; thinned and synthetic ones say so."""
-    base, thinned, every = subset.partition("-every-")
-    name = SUBSETS.get(base, base) + (f", one window in {every}" if thinned else "")
-    tail = " (synthetic stand-in)" if synthetic else ""
-    return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + tail
+    """Return the display name of a data set and one of its subsets.
+
+    Args:
+        dataset: name of the data set.
+        subset: name of the subset; ``...-every-5`` is one window in five. Empty for the whole.
+        synthetic: whether the name must say that the data is made up.
+    """
+    base, is_thinned, every = subset.partition("-every-")
+    name = SUBSET_NAMES.get(base, base) + (f", one window in {every}" if is_thinned else "")
+    marker = " (synthetic stand-in)" if synthetic else ""
+    return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + marker
 
 
-def number(value: float | int | None) -> str:
-    """A metric with as many digits as it deserves; "n/a" for a missing one."""
-    if value is None or value != value:
+def format_number(value: float | int | None) -> str:
+    """Format a metric with decimals that fit its size; "n/a" for a missing one."""
+    if value is None or isnan(value):
         return MISSING
     if isinstance(value, int):
         return f"{value:,}"
+
     size = abs(value)
     if size >= 100 or size == 0:
         return f"{value:,.1f}"
@@ -59,44 +67,49 @@ def number(value: float | int | None) -> str:
     return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
 
 
-def column(name: str, values: Sequence[float | None]) -> list[str]:
-    """The values of one metric with equal decimals: two for percentages, three for MASE, by size for errors."""
+def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
+    """Format the values of one metric with equal decimals, so that a column can be compared.
+
+    Percentages get two decimals, MASE three, errors so many that the largest has about four digits.
+    """
     sizes = [abs(value) for value in values if value is not None and isfinite(value)]
     largest = max(sizes, default=0.0)
-    if name.endswith("_pct"):
+
+    if metric.endswith("_pct"):
         decimals = 2
-    elif name == "mase":
+    elif metric == "mase":
         decimals = 3
     else:
         decimals = 1 if largest >= 100 or largest == 0 else max(2, 3 - floor(log10(largest)))
+
     return [
         MISSING if value is None or not isfinite(value) else f"{value:,.{decimals}f}"
         for value in values
     ]
 
 
-def percent(share: float | None) -> str:
-    """A share of one as percent."""
-    return MISSING if share is None or share != share else f"{100 * share:.1f} %"
+def format_percent(share: float | None) -> str:
+    """Format a share between 0 and 1 as a percentage."""
+    return MISSING if share is None or isnan(share) else f"{100 * share:.1f} %"
 
 
-def with_unit(value: float | None, unit: str) -> str:
-    """A number and its unit."""
-    return f"{number(value)} {unit}".strip()
+def format_with_unit(value: float | None, unit: str) -> str:
+    """Format a number and its unit."""
+    return f"{format_number(value)} {unit}".strip()
 
 
-def short(digest: str | None) -> str:
-    """The first characters of a hash."""
-    return digest[:10] if digest else MISSING
+def shorten_hash(digest: str | None) -> str:
+    """Return the first characters of a hash."""
+    return digest[:HASH_CHARACTERS] if digest else MISSING
 
 
-def stamp(moment: datetime) -> str:
-    """A moment in UTC, to the minute."""
+def format_moment(moment: datetime) -> str:
+    """Format a moment in UTC, to the minute."""
     return moment.astimezone(UTC).strftime("%d %b %Y, %H:%M UTC")
 
 
-def listed(items: list[str]) -> str:
-    """Items as an English list."""
+def join_items(items: Sequence[str]) -> str:
+    """Join items as an English list: ``a, b and c``."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,4 +1,4 @@
-"""A small made-up experiment for the report's tests: rows, one run, two panels. All invented, all fixed."""
+"""A small invented experiment for the report's tests: rows, one run, two panels. All is fixed."""
 
 import json
 import math
@@ -10,12 +10,15 @@ import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.panels import ForecastPanel, write_panels
-from compevo_core.report.inputs import ReportInputs, RunRecord
-from compevo_core.report.rows import RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.report.inputs import LeakageCheck, ReportInputs, TrainingRun
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 CONFIG_HASH = "ccompevo" * 2
+# Tags, both kinds of quotes, an ampersand for HTML and a pipe for Markdown.
 HOSTILE = "<script>alert('news')</script> \"Heat & wind\" | pipe"
 MAE = {"compevo": 198.4, "persistence": 291.2, "calendar-ridge": 205.3, "gbm": 180.1}
 MAE_2026 = {"compevo": 226.0, "persistence": 318.2, "calendar-ridge": 226.0, "published": 126.3}
@@ -34,10 +37,10 @@ LOGICS = (
 )
 
 
-def row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
-    """A result row with plausible values around ``mae``."""
-    base: dict[str, Any] = dict.fromkeys(RESULT_SCHEMA)
-    base |= {
+def make_row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
+    """Make a result row with plausible values around ``mae``."""
+    row: dict[str, Any] = dict.fromkeys(RESULT_SCHEMA)
+    row |= {
         "experiment": "main",
         "method": method,
         "dataset": "electricity",
@@ -70,89 +73,115 @@ def row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
         "mase": mae / 290,
         "unit": "MW",
     }
-    return base | changes
+    return row | changes
 
 
-def rows() -> pl.DataFrame:
-    """Test set, leakage window and ablation, pooled and by region."""
+def make_frame(*rows: dict[str, Any]) -> pl.DataFrame:
+    """Make a frame of result rows."""
+    return pl.DataFrame(list(rows), schema=RESULT_SCHEMA)
+
+
+def make_rows() -> pl.DataFrame:
+    """Make rows of the test set, the leakage window and the ablation, pooled and by region."""
     made = []
     for subset, table in (("n2f-test-100", MAE), ("inference-2026-100", MAE_2026)):
         for method, mae in table.items():
-            made.append(row(method, mae, subset=subset))
+            made.append(make_row(method, mae, subset=subset))
             made += [
-                row(method, mae * factor, subset=subset, entity=region, n_windows=20, n_points=960)
+                make_row(
+                    method, mae * factor, subset=subset, entity=region, n_windows=20, n_points=960
+                )
                 for region, factor in zip(REGIONS, (1.6, 1.3, 0.5, 0.2, 1.4), strict=True)
             ]
+
     made += [
-        row(variant, mae, experiment="ablation", subset="test") for variant, mae in VARIANTS.items()
+        make_row(variant, mae, experiment="ablation", subset="test")
+        for variant, mae in VARIANTS.items()
     ]
-    return pl.DataFrame(made, schema=RESULT_SCHEMA)
+    return make_frame(*made)
 
 
-def rounds(count: int = 24, agents: int = 3) -> list[dict[str, Any]]:
-    """Rounds as the trainer writes them."""
+def make_rounds(count: int = 24, agents: int = 3, **changes: Any) -> list[RoundRecord]:
+    """Make the records of a run, each with ``changes``."""
     rng = np.random.default_rng(7)
-    fitness, regret = np.full(agents, -0.4), np.zeros(agents)
+    fitness = np.full(agents, -0.4)
+    regret = np.zeros(agents)
+
     made = []
     for number in range(count):
-        reward = (
-            -0.15
-            - 0.3 * np.exp(-number / 8)
-            - 0.04 * np.arange(agents)
-            + rng.normal(0, 0.02, agents)
-        )
-        fitness, gap = 0.9 * fitness + 0.1 * reward, np.abs(rng.normal(0, 0.02, agents))
+        noise = rng.normal(0, 0.02, agents)
+        reward = -0.15 - 0.3 * np.exp(-number / 8) - 0.04 * np.arange(agents) + noise
+        fitness = 0.9 * fitness + 0.1 * reward
+        gap = np.abs(rng.normal(0, 0.02, agents))
         regret = regret + gap
-        weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
-        made.append(
-            {
-                "round": number,
-                "epoch": number // 12,
-                "seconds": 9.0,
-                "eta_seconds": 9.0 * (count - number),
-                "loss": float(-reward.mean()),
-                "loss_pred": float(-reward.max()),
-                "loss_pg": 0.02 * math.cos(number),
-                "loss_div": 1.5 * math.exp(-number / 10),
-                "loss_prune": 3.0 - 0.02 * number,
-                "kl": 0.001 * number,
-                "clip_fraction": 0.01,
-                "grad_norm": 1.0 + 0.1 * math.sin(number),
-                "weight_entropy": float(-(weights * np.log(weights)).sum()),
-                "val_mae_scaled": float(-reward.max()) if number % 6 == 5 else None,
-                "val_prior_mae_scaled": 0.21 if number % 6 == 5 else None,
-                "rewards": reward.tolist(),
-                "fitness": fitness.tolist(),
-                "weights": weights.tolist(),
-                "gates": [1.0 - 0.01 * number] * agents,
-                "logics": [f"{LOGICS[a % 3]} (round {number})" for a in range(agents)],
-                "candidates": ["x"] * agents,
-                "equal_groups": int(number % 9 == 0),
-                "best_response_gap": gap.tolist(),
-                "group_regret": regret.tolist(),
-                "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
-                "fixed_rewards": [[-0.2, -0.3]] * agents,
-                "played_rewards": [-0.25] * agents,
-                "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
-                "gradient_margin": 1.0 + 0.1 * math.cos(number),
-                "unique_news": [4] * agents,
-            }
-        )
+        made.append(make_round(number, count, reward, fitness, gap, regret) | changes)
+
     made[-1]["logics"][0] = HOSTILE
-    return made
+    return [RoundRecord.model_validate(record) for record in made]
 
 
-def panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
-    """One half-hourly window with a gap in the truth."""
+def make_round(
+    number: int,
+    count: int,
+    reward: np.ndarray,
+    fitness: np.ndarray,
+    gap: np.ndarray,
+    regret: np.ndarray,
+) -> dict[str, Any]:
+    """Make one line of ``rounds.jsonl``."""
+    agents = len(reward)
+    weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
+    is_validated = number % 6 == 5
+    return {
+        "round": number,
+        "rounds": count,
+        "epoch": number // 12,
+        "seconds": 9.0,
+        "eta_seconds": 9.0 * (count - number),
+        "train_seconds": 9.0 * (number + 1),
+        "loss": float(-reward.mean()),
+        "loss_pred": float(-reward.max()),
+        "loss_tokens": 0.0,
+        "loss_pg": 0.02 * math.cos(number),
+        "loss_div": 1.5 * math.exp(-number / 10),
+        "loss_prune": 3.0 - 0.02 * number,
+        "kl": 0.001 * number,
+        "clip_fraction": 0.01,
+        "grad_norm": 1.0 + 0.1 * math.sin(number),
+        "weight_entropy": float(-(weights * np.log(weights)).sum()),
+        "val_mae_scaled": float(-reward.max()) if is_validated else None,
+        "val_prior_mae_scaled": 0.21 if is_validated else None,
+        "rewards": reward.tolist(),
+        "fitness": fitness.tolist(),
+        "weights": weights.tolist(),
+        "gates": [1.0 - 0.01 * number] * agents,
+        "logics": [f"{LOGICS[agent % 3]} (round {number})" for agent in range(agents)],
+        "candidates": ["x"] * agents,
+        "group_logics": [["y"]] * agents,
+        "group_rewards": [[-0.3]] * agents,
+        "interaction": [[1.0 / agents] * agents] * agents,
+        "equal_groups": int(number % 9 == 0),
+        "best_response_gap": gap.tolist(),
+        "group_regret": regret.tolist(),
+        "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
+        "fixed_rewards": [[-0.2, -0.3]] * agents,
+        "played_rewards": [-0.25] * agents,
+        "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
+        "gradient_margin": 1.0 + 0.1 * math.cos(number),
+        "unique_news": [4] * agents,
+        "empty_logics": 0,
+        "unread_answers": 0,
+        "answers": 4 * agents,
+    }
+
+
+def make_panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
+    """Make one half-hourly window with a gap in the truth."""
     rng = np.random.default_rng(len(entity))
     shape = 7500 + 1300 * np.sin(np.linspace(0, 2 * np.pi, 48) - 1.9) + rng.normal(0, 60, 48)
-    truth = [float(v) for v in shape + 250]
+    truth = [float(value) for value in shape + 250]
     truth[30] = math.nan
-    forecasts = {
-        "compevo": (shape + 160).tolist(),
-        "calendar-ridge": (shape + 40).tolist(),
-        "persistence": shape.tolist(),
-    }
+
     values: dict[str, Any] = {
         "window_id": f"w-{entity}",
         "dataset": "electricity",
@@ -163,7 +192,11 @@ def panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
         "step_minutes": 30,
         "history": shape.tolist(),
         "truth": truth,
-        "forecasts": forecasts,
+        "forecasts": {
+            "compevo": (shape + 160).tolist(),
+            "calendar-ridge": (shape + 40).tolist(),
+            "persistence": shape.tolist(),
+        },
         "news": [
             ("2021-01-24", HOSTILE),
             ("2021-01-23", "Sydney swelters: forty degrees expected"),
@@ -172,10 +205,10 @@ def panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
     return ForecastPanel(**(values | changes))
 
 
-def fitted(
+def make_fit(
     exponent: float | None, low: float | None, high: float | None, reason: str = ""
 ) -> dict[str, Any]:
-    """A fitted exponent as ``metrics.json`` holds it."""
+    """Make a fitted exponent as ``metrics.json`` holds it."""
     return {
         "exponent": exponent,
         "low": low,
@@ -188,25 +221,24 @@ def fitted(
 
 EXPONENTS = {
     "agents": [
-        fitted(0.52, 0.31, 0.74),
-        fitted(0.95, 0.8, 1.12),
-        fitted(None, None, None, "fewer than 8 rounds"),
+        make_fit(0.52, 0.31, 0.74),
+        make_fit(0.95, 0.8, 1.12),
+        make_fit(None, None, None, "fewer than 8 rounds"),
     ],
-    "mean": fitted(1.4, 1.2, 1.6),
+    "mean": make_fit(1.4, 1.2, 1.6),
 }
 
 
-def judged(name: str, failures: int) -> dict[str, Any]:
-    """What ``lud.json`` says of one judge."""
-    said = {
+def make_judge(name: str, failures: int) -> dict[str, Any]:
+    """Make what ``lud.json`` holds of one judge."""
+    scores = {
         "pairs": 8,
         "unchanged": 2,
         "mean_strategy_shift": 0.5,
         "mean_evidence_recombination": 0.25,
+        "mean_rius": 0.75,
     }
-    agents = [
-        said | {"agent": agent, "mean_rius": 0.75, "mean_lud": 0.1234 + agent} for agent in range(3)
-    ]
+    agents = [scores | {"agent": agent, "mean_lud": 0.1234 + agent} for agent in range(3)]
     return {"name": name, "asked": 18, "failures": failures, "agents": agents}
 
 
@@ -217,10 +249,10 @@ LUD: dict[str, Any] = {
     "updates_an_agent": 23,
     "judged_rounds": [1, 4, 7, 10, 14, 17, 20, 23],
     "agents": [
-        {"agent": a, "first_to_last": 0.41 + a, "mean_delta": 0.21, "unchanged": a}
-        for a in range(3)
+        {"agent": agent, "first_to_last": 0.41 + agent, "mean_delta": 0.21, "unchanged": agent}
+        for agent in range(3)
     ],
-    "judges": [judged("local:packaged:smollm2-135m/float32", 0), judged("endpoint:m-1", 2)],
+    "judges": [make_judge("local:packaged:smollm2-135m/float32", 0), make_judge("endpoint:m-1", 2)],
     "agreement": [
         {
             "first": "local:packaged:smollm2-135m/float32",
@@ -235,52 +267,56 @@ LUD: dict[str, Any] = {
 }
 
 
-def lud_rows() -> list[dict[str, Any]]:
-    """Rows as ``lud.csv`` holds them: a distance every round, LUD where judged."""
+def make_lud_rows() -> list[dict[str, Any]]:
+    """Make rows of ``lud.csv``: a distance every round, LUD where judged."""
     return [
         {
-            "round": t,
-            "agent": a,
-            "judge": one["name"],
-            "delta": 0.2,
-            "lud": 0.2 if t in LUD["judged_rounds"] else None,
+            "round": number,
+            "agent": agent,
+            "judge": judge["name"],
+            "delta": 0.15 + 0.05 * agent + 0.002 * number,
+            "lud": 0.15 + 0.05 * agent if number in LUD["judged_rounds"] else None,
         }
-        for one in LUD["judges"]
-        for t in range(1, 24)
-        for a in range(3)
+        for judge in LUD["judges"]
+        for number in range(1, 24)
+        for agent in range(3)
     ]
 
 
-def run() -> RunRecord:
-    """A run with two panels."""
+def make_run() -> TrainingRun:
+    """Make a run with two panels."""
     config = {
         "forecast": {"prior": "calendar-ridge", "decoder": "head"},
-        "backbone": {"spec": "packaged:smollm2-135m"},
+        "backbone": {"name_or_path": "packaged:smollm2-135m"},
         "population": {"rank": 16},
         "grpo": {"group_size": 8},
     }
-    return RunRecord(
+    return TrainingRun(
         name="electricity",
         config=config,
         summary={"config_hash": CONFIG_HASH, "artifact_hash": "a0", "regret_exponent": EXPONENTS},
         lud=LUD,
-        lud_rows=lud_rows(),
-        rounds=rounds(),
-        panels=(panel(), panel("QLD1", news=())),
+        lud_rows=make_lud_rows(),
+        rounds=make_rounds(),
+        panels=(make_panel(), make_panel("QLD1", news=())),
     )
 
 
-def inputs(**changes: Any) -> ReportInputs:
-    """Everything a full report shows."""
+def make_inputs(**changes: Any) -> ReportInputs:
+    """Make everything that a full report shows."""
     values: dict[str, Any] = {
         "mode": "archive",
         "generated_at": NOW,
-        "rows": rows(),
-        "runs": (run(),),
-        "configs": {CONFIG_HASH: run().config},
+        "rows": make_rows(),
+        "runs": (make_run(),),
+        "configs": {CONFIG_HASH: make_run().config},
         "checks": [
-            ("artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"),
-            ("every article older than its origin", False, "1 of 500 articles is later: w-NSW1"),
+            LeakageCheck(
+                "artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"
+            ),
+            LeakageCheck(
+                "every article older than its origin", False, "1 of 500 articles is later: w-NSW1"
+            ),
         ],
         "paired": [
             {
@@ -296,12 +332,14 @@ def inputs(**changes: Any) -> ReportInputs:
     return ReportInputs(**(values | changes))
 
 
-def write_run(folder: Path) -> Path:
-    """A run folder on disk."""
-    folder.mkdir(parents=True)
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(json.dumps(run().config))
-    (folder / "metrics.json").write_text(json.dumps(run().summary))
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in rounds(6)))
-    write_panels(folder / "panels.jsonl", [panel()])
-    return folder
+def write_run(path: Path) -> Path:
+    """Write a run folder, without LUD."""
+    folder = RunFolder(path)
+    folder.model.mkdir(parents=True)
+    run = make_run()
+    folder.model_config_file.write_text(json.dumps(run.config))
+    folder.metrics_file.write_text(json.dumps(run.summary))
+    for record in make_rounds(6):
+        folder.append_round(record)
+    write_panels(folder.panels_file, [make_panel()])
+    return path

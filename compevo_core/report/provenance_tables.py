@@ -1,0 +1,86 @@
+"""Tables that let a reader check the numbers: identity of rows, leakage checks, paired tests.
+
+What belongs here: hashes, commits, devices and test outcomes as cells. What does not: errors
+(``report.result_tables``), the checks and tests themselves (``evaluation.leakage``,
+``evaluation.significance``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from compevo_core.durations import describe_duration
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.report.inputs import LeakageCheck
+from compevo_core.report.tables import Table
+from compevo_core.report.wording import (
+    MISSING,
+    format_number,
+    method_name,
+    scope_name,
+    shorten_hash,
+)
+
+Row = Mapping[str, Any]
+
+#: Column titles of the identity table and the cell that each takes from a row.
+_IDENTITY_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "Method": lambda row: method_name(row["method"]),
+    "Experiment": lambda row: row["experiment"] or "",
+    "Data": lambda row: scope_name(row["dataset"], row["subset"], synthetic=bool(row["synthetic"])),
+    "Seed": lambda row: format_number(row["seed"]),
+    "Config": lambda row: shorten_hash(row["config_hash"]),
+    "Data hash": lambda row: shorten_hash(row["data_hash"]),
+    "Artifact": lambda row: shorten_hash(row["artifact_hash"]),
+    "Commit": lambda row: shorten_hash(row["commit"]),
+    "Device": lambda row: row["device"] or "",
+    "Time": lambda row: describe_duration(row["seconds"], missing=MISSING),
+    "Backbone": lambda row: row["backbone"] or "",
+    "Knowledge until": lambda row: row["knowledge_cutoff"] or "",
+    "Data kind": lambda row: "synthetic" if row["synthetic"] else "real",
+}
+
+
+def identity_table(rows: pl.DataFrame) -> Table:
+    """Return what each pooled row was made from: hashes, commit, device, time, backbone."""
+    records = rows.filter(pl.col("entity") == POOLED).to_dicts()
+    return Table(
+        header=list(_IDENTITY_COLUMNS),
+        rows=[[cell(row) for cell in _IDENTITY_COLUMNS.values()] for row in records],
+        caption="Identity of every pooled row",
+        text_columns=frozenset(range(len(_IDENTITY_COLUMNS))),
+    )
+
+
+def check_table(checks: Sequence[LeakageCheck]) -> Table:
+    """Return the leakage checks with their outcome in words; failed ones are highlighted."""
+    return Table(
+        header=["Check", "Outcome", "Detail"],
+        rows=[
+            [check.name, "passed" if check.passed else "FAILED", check.detail] for check in checks
+        ],
+        caption="Leakage checks",
+        text_columns=frozenset({0, 1, 2}),
+        highlighted_rows=frozenset(i for i, check in enumerate(checks) if not check.passed),
+    )
+
+
+def paired_table(tests: Sequence[Row]) -> Table:
+    """Return the paired tests as evaluation computed them."""
+    rows = [
+        [
+            method_name(test["method_a"]),
+            method_name(test["method_b"]),
+            scope_name(test["dataset"], test["subset"]),
+            format_number(test["n"]),
+            format_number(test["p_value"]),
+        ]
+        for test in tests
+    ]
+    return Table(
+        header=["Method", "Against", "Data", "Pairs", "p"],
+        rows=rows,
+        caption="One-sided Wilcoxon signed-rank tests: is the first method's error smaller?",
+        text_columns=frozenset({0, 1, 2}),
+    )

@@ -1,0 +1,30 @@
+"""The jinja2 environment of the report.
+
+What belongs here: how templates are found and escaped. What does not: what they show
+(``report.page``, ``report.sections``).
+
+Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
+are untrusted text. A value that a template names and the view lacks is an error, not empty text.
+"""
+
+import functools
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+@functools.cache
+def template_environment() -> Environment:
+    """Return the environment over ``report/templates``."""
+    return Environment(
+        loader=PackageLoader("compevo_core.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render(template: str, **view: object) -> str:
+    """Fill a template with a view."""
+    return template_environment().get_template(template).render(view)

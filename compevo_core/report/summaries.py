@@ -1,0 +1,151 @@
+"""The results in plain sentences: is CompEvo better, equal or worse than each other method.
+
+What belongs here: comparing two rows of the same scope and saying the outcome without flattering
+it. What does not: metrics (``evaluation.metrics``), significance (``evaluation.significance``),
+layout (``templates/summary.html``).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.rows import (
+    average_over_seeds,
+    is_synthetic,
+    list_scopes,
+    select_pooled,
+    select_scope,
+)
+from compevo_core.report.wording import (
+    format_with_unit,
+    method_name,
+    scope_name,
+    shorten_hash,
+)
+
+#: Relative difference of two MAE below which they count as equal: half of the last printed digit.
+TIE = 0.0005
+RIVALS = ("prior", "persistence", "weekly", "calendar-ridge", "gbm", "published")
+IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
+#: The agents correct the forecast of the prior: without an improvement they have done nothing.
+NO_BETTER_THAN_PRIOR = (
+    "CompEvo does not improve on its prior here: the language-model agents added no measurable "
+    "value."
+)
+
+Row = Mapping[str, Any]
+Outcome = Literal["better", "equal", "worse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """CompEvo against one other method.
+
+    Attributes:
+        outcome: how CompEvo did.
+        sentence: the same with both errors.
+        is_prior: whether the other method is the prior that CompEvo started from.
+    """
+
+    outcome: Outcome
+    sentence: str
+    is_prior: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultSummary:
+    """All comparisons of one configuration of CompEvo in one data set and subset."""
+
+    scope: str
+    summary: str
+    comparisons: Sequence[Comparison]
+
+    def to_line(self) -> str:
+        """Return scope and summary as one line, for Markdown and the terminal."""
+        return f"{self.scope}: {self.summary}"
+
+
+def summarise_results(inputs: ReportInputs) -> list[ResultSummary]:
+    """Summarise each configuration of CompEvo in each scope it was scored in."""
+    return [
+        summary
+        for dataset, subset in list_scopes(select_pooled(inputs.rows))
+        for summary in summarise_scope(inputs, dataset, subset)
+    ]
+
+
+def summarise_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
+    """Yield one summary for each configuration of CompEvo in one data set and subset."""
+    rows = select_scope(select_pooled(inputs.rows), dataset, subset)
+    records = [
+        row for row in average_over_seeds(rows).iter_rows(named=True) if row["mae"] is not None
+    ]
+    rivals = {row["method"]: row for row in records if row["method"] in RIVALS}
+    populations = [row for row in records if row["method"] == "compevo"]
+    name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
+
+    for row in populations:
+        # The prior is scored under its method's name, or as "prior" where it was scored apart.
+        priors = {"prior", inputs.prior_of(row["config_hash"])}
+        comparisons = [
+            _compare(row, rivals[rival], is_prior=rival in priors)
+            for rival in RIVALS
+            if rival in rivals
+        ]
+        is_only_one = len(populations) == 1
+        configuration = f", configuration {shorten_hash(row['config_hash'])}"
+        yield ResultSummary(
+            scope=name if is_only_one else name + configuration,
+            summary=_summarise(row, comparisons),
+            comparisons=comparisons,
+        )
+
+
+def _compare(population: Row, rival: Row, *, is_prior: bool) -> Comparison:
+    difference = _relative_difference(population["mae"], rival["mae"])
+    name = _name_rival(rival, is_prior=is_prior)
+    errors = (
+        f"MAE {format_with_unit(population['mae'], population['unit'])} against "
+        f"{format_with_unit(rival['mae'], rival['unit'])}"
+    )
+
+    outcome: Outcome
+    if abs(difference) < TIE:
+        outcome, sentence = "equal", f"Equals {name}: {errors}."
+    elif difference < 0:
+        outcome, sentence = "better", f"Beats {name} by {-100 * difference:.1f} %: {errors}."
+    else:
+        worse = f"it is {100 * difference:.1f} % worse"
+        outcome, sentence = "worse", f"Does not beat {name}; {worse}: {errors}."
+    return Comparison(outcome=outcome, sentence=sentence, is_prior=is_prior)
+
+
+def _relative_difference(mae: float, rival_mae: float) -> float:
+    # A rival without any error leaves no scale: any error of ours is then 100 % worse.
+    return (mae - rival_mae) / rival_mae if rival_mae else float(mae > 0)
+
+
+def _name_rival(rival: Row, *, is_prior: bool) -> str:
+    names = {"prior": "its own prior", "published": "AEMO's published day-ahead forecast (POE50)"}
+    plain = names.get(rival["method"], method_name(rival["method"]).lower())
+    return f"its own prior ({plain})" if is_prior and rival["method"] != "prior" else plain
+
+
+def _summarise(population: Row, comparisons: Sequence[Comparison]) -> str:
+    error = (
+        f"MAE {format_with_unit(population['mae'], population['unit'])} over "
+        f"{population['n_windows']:,} windows"
+    )
+    if not comparisons:
+        return f"{error}; no other method was scored here."
+
+    beaten = sum(comparison.outcome == "better" for comparison in comparisons)
+    sentences = [f"{error}; a lower error than {beaten} of {len(comparisons)} other methods."]
+
+    # Without its configuration the prior is unknown, and nothing is claimed about it.
+    priors = [comparison for comparison in comparisons if comparison.is_prior]
+    if priors:
+        improves = all(comparison.outcome == "better" for comparison in priors)
+        sentences.append(IMPROVES_ON_PRIOR if improves else NO_BETTER_THAN_PRIOR)
+    return " ".join(sentences)

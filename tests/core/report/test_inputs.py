@@ -1,0 +1,93 @@
+"""What a report reads: runs, panels, checks and tests, whole or refused by name."""
+
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import DataError
+from compevo_core.evaluation.panels import ForecastPanel, read_panels, write_panels
+from compevo_core.report.inputs import read_inputs, read_run
+from tests.support.report_samples import (
+    HOSTILE,
+    NOW,
+    make_inputs,
+    make_panel,
+    make_rows,
+    write_run,
+)
+
+OLD_RUN = Path(__file__).resolve().parents[2] / "golden" / "old_run" / "run"
+
+
+def test_panels_survive_writing_and_reading(tmp_path):
+    write_panels(tmp_path / "panels.jsonl", [make_panel(), make_panel("QLD1", news=())])
+    first, second = read_panels(tmp_path / "panels.jsonl")
+    assert first.truth[30] is None
+    assert first.forecasts == make_panel().forecasts
+    assert first.news[0][1] == HOSTILE
+    assert second.news == ()
+    assert first.origin_utc == make_panel().origin_utc
+
+
+def test_a_torn_panel_line_is_named(tmp_path):
+    write_panels(tmp_path / "panels.jsonl", [make_panel()])
+    with (tmp_path / "panels.jsonl").open("a") as file:
+        file.write('{"window_id": "w"}\n')
+    with pytest.raises(DataError, match="line 2"):
+        read_panels(tmp_path / "panels.jsonl")
+
+
+def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone():
+    with pytest.raises(DataError, match="gbm has 2 values"):
+        make_panel(forecasts={"gbm": [1.0, 2.0]})
+    with pytest.raises(DataError, match="no zone"):
+        make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
+
+
+def test_a_run_folder_is_read_whole(tmp_path):
+    run = read_run(write_run(tmp_path / "electricity"))
+    read = (run.name, run.agents, len(run.rounds), len(run.panels))
+    assert read == ("electricity", 3, 6, 1)
+    assert run.setting("forecast", "prior") == "calendar-ridge"
+    assert run.setting("forecast", "nothing") == ""
+
+
+def test_settings_of_an_older_version_are_found_under_their_new_names():
+    assert '"spec"' in (OLD_RUN / "model" / "config.json").read_text()
+    run = read_run(OLD_RUN)
+    assert run.setting("backbone", "name_or_path") == "tiny-random"
+    assert run.setting("backbone", "spec") == ""
+
+
+def test_a_folder_without_rounds_is_no_run(tmp_path):
+    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
+        read_run(tmp_path)
+
+
+def test_a_torn_round_is_named_by_line(tmp_path):
+    folder = write_run(tmp_path / "a")
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 6, "lo')
+    with pytest.raises(DataError, match="line 7"):
+        read_run(folder)
+
+
+def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):
+    make_rows().write_csv(tmp_path / "main.csv")
+    pl.DataFrame(make_inputs().paired).write_csv(tmp_path / "paired.csv")
+    (tmp_path / "checks.csv").write_text(
+        "check,passed,detail\nhash unchanged,true,\nno 2026 in training,false,one window\n"
+    )
+    (tmp_path / "memory.csv").write_text("method,gib\ncompevo,3\n")
+    run = write_run(tmp_path / "electricity")
+
+    inputs = read_inputs(tmp_path, [run], mode="archive", generated_at=NOW)
+    assert inputs.checks == [
+        ("hash unchanged", True, ""),
+        ("no 2026 in training", False, "one window"),
+    ]
+    assert [test["p_value"] for test in inputs.paired] == [0.031]
+    assert list(inputs.unread) == ["memory.csv"]
+    assert isinstance(inputs.runs[0].panels[0], ForecastPanel)

@@ -1,0 +1,43 @@
+"""Names and numbers as readers see them."""
+
+import math
+
+import pytest
+
+from compevo_core.report import wording
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "shown"),
+    [
+        ("mae", [1234.5, 20.04], ["1,234.5", "20.0"]),
+        ("mae", [0.0312, 0.004], ["0.03120", "0.00400"]),
+        ("mae", [5.125, None], ["5.125", "n/a"]),
+        ("mape_pct", [12.3456, math.inf], ["12.35", "n/a"]),
+        ("mase", [1.0], ["1.000"]),
+    ],
+)
+def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
+    assert wording.format_column(metric, values) == shown
+
+
+def test_a_thinned_set_of_windows_says_so():
+    name = wording.scope_name("electricity", "n2f-test-100-every-5")
+    assert name.endswith("test set, 2021, one window in 5")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "n/a"),
+        (math.nan, "n/a"),
+        (12345, "12,345"),
+        (0.0, "0.0"),
+        (-123.45, "-123.5"),
+        (1.005, "1.00"),
+        (0.03, "0.0300"),
+        (0.0003, "3.00e-04"),
+    ],
+)
+def test_a_number_has_decimals_that_fit_its_size(value, shown):
+    assert wording.format_number(value) == shown
