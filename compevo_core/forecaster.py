@@ -1,40 +1,54 @@
 """A trained population as a forecaster: the public API for prediction.
 
-What belongs here: loading a run and predicting windows, with the reasons (agents, weights, news).
-What does not: learning; weights, logics and adapters stay as they are (design decision 11).
-Legend: A agents, N windows, H horizon.
+What belongs here: loading a run, and forecasting windows with what the forecast is made of (agents,
+weights, news). What does not: training; weights, logics and adapters stay as they are (decision 11).
+
+    forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
+    demand_NH = forecaster.predict(windows.views())
+
+Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
+from torch import Tensor
 
-from compevo_core.agents.selection import aggregate
-from compevo_core.agents.strategy import NewsChooser
+from compevo_core.agents.selection import aggregate_forecasts
+from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.scaling import FloatArray
 from compevo_core.data.window import HORIZON, WindowView
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.artifact import (
-    load_into,
-    model_manifest,
+    load_model,
     read_config,
     read_logics,
+    read_model_manifest,
     read_scaler,
 )
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import load_prior, make_view_tasks
+from compevo_core.training.prior import load_prior, make_view_examples
+from compevo_core.training.run_folder import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Forecasts in physical units and what they were made of.
+    """Forecasts in the windows' own unit, and what they were made of.
 
-    ``aggregate`` (N, H), ``agents`` (A, N, H), ``weights`` (A,), ``chosen[agent][window]`` article ids,
-    ``prior`` (N, H) or None, ``unread`` answers that could not be parsed.
+    Attributes:
+        aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
+        agents: (A, N, H) each agent's own forecast.
+        weights: (A,) weight of each agent, the same for all windows (Eq. 5); they sum to 1.
+        chosen: ids of the articles each agent read, by agent and window, best match first.
+        prior: (N, H) forecast of the numeric prior that the agents correct; None without one.
+        unread: number of answers of the text decoder that could not be parsed; the prior stands in
+            for each. 0 for the head.
     """
 
     aggregate: FloatArray
@@ -46,72 +60,120 @@ class Prediction:
 
 
 class CompEvoForecaster:
-    """Predicts with a sealed model; use :meth:`load`."""
+    """Forecasts windows with the sealed model of a run; use :meth:`load`.
+
+    Attributes:
+        name: name of the method in result tables.
+        config: the configuration it was trained with.
+        logics: (A,) text that each agent chooses and reads news by.
+        manifest: how the model was made, and the hash of each of its files.
+        prior: the numeric prior fitted on the whole train split; None without one.
+    """
 
     name = "compevo"
 
     def __init__(self, run: Path, news: NewsPool, backbone: Backbone | None) -> None:
-        self.manifest = model_manifest(run)
-        self.config, self.logics = read_config(run), read_logics(run)
-        self.prior = load_prior(run / "model")
-        self._learner = PopulationModel(
-            self.config, backbone or load_backbone(self.config.backbone), read_scaler(run)
-        )
-        load_into(self._learner, run)
-        chooser = NewsChooser(news, load_encoder(self.config.news.encoder), self.config.news.top_k)
-        self._executor = self._learner.executor(chooser)
+        folder = RunFolder(run)
+        self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
+        self.config = read_config(run)
+        self.logics = read_logics(run)
+        self.prior = load_prior(folder.model)
+
+        backbone = backbone or load_backbone(self.config.backbone)
+        self._model = PopulationModel(self.config, backbone, read_scaler(run))
+        load_model(folder, self._model)
+
+        encoder = load_encoder(self.config.news.encoder)
+        retriever = NewsRetriever(news, encoder, self.config.news.top_k)
+        self._executor = self._model.executor(retriever)
 
     @classmethod
     def load(
-        cls, run: Path, news: NewsPool, *, backbone: Backbone | None = None
-    ) -> "CompEvoForecaster":
-        """Loads ``run/model`` after checking every file of it.
+        cls,
+        run: str | os.PathLike[str],
+        news: NewsPool,
+        *,
+        backbone: Backbone | None = None,
+    ) -> Self:
+        """Load the sealed model of a run after checking every file of it.
+
+        Args:
+            run: the run folder.
+            news: every article that a window to predict names as a candidate, with embeddings of
+                the encoder that the run was trained with.
+            backbone: an already loaded frozen language model without adapters; loaded as the
+                configuration says unless given.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
         """
-        return cls(run, news, backbone)
+        return cls(Path(run), news, backbone)
 
     @property
     def artifact_hash(self) -> str:
-        """Sha256 over the hashes of the model's files, as sealed by the trainer."""
+        """Sha256 over the hashes of the model's files, as the trainer sealed it."""
         return str(self.manifest["hash"])
 
     @property
     def knowledge_cutoff(self) -> str:
-        """The backbone's stated end of training data."""
-        return self._learner.backbone.knowledge_cutoff
+        """Stated end of the backbone's training data; scores before it may be memorised."""
+        return self._model.backbone.knowledge_cutoff
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """The population's forecast (N, H) in the views' unit."""
-        return self.predict_detailed(views).aggregate
+        """Forecast windows.
 
-    def predict_detailed(self, views: Sequence[WindowView]) -> Prediction:
-        """The forecast with every agent's own, the weights and the news each agent chose."""
-        agents, scaler = self.config.population.agents, self._learner.scaler
-        prior = None if self.prior is None else self.prior.predict(views)
-        tasks = make_view_tasks(views, prior, scaler)
-        weights = self._learner.selection.weights().detach()
-        total, single, unread = (
-            np.empty((len(views), HORIZON)),
-            np.empty((agents, len(views), HORIZON)),
-            0,
-        )
-        for start in range(0, len(tasks), self.config.run.micro_windows):
-            part = tasks[start : start + self.config.run.micro_windows]
-            values, _, failed = self._executor.forecast(self.logics, part)
-            unread += failed
-            mean = aggregate(values, weights).cpu().numpy()
-            for i, task in enumerate(part):
-                total[start + i] = scaler.unscale(mean[i].astype(np.float64), task.view.entity)
-                single[:, start + i] = scaler.unscale(
-                    values[:, i].cpu().numpy().astype(np.float64), task.view.entity
-                )
+        Args:
+            views: N windows of the data set that the run was trained on, as ``windows.views()``.
+
+        Returns:
+            the population's forecast (N, H) in the views' unit; column h is the mean over the
+            interval that starts h steps after ``origin_utc``.
+
+        Raises:
+            DataError: a view's entity was not in the train split, or an article is missing.
+        """
+        return self.predict_by_agent(views).aggregate
+
+    def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
+        """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
+
+        The forecast of a window does not depend on which others are asked for with it.
+
+        Args:
+            views: N windows, as for :meth:`predict`.
+        """
+        prior_NH = None if self.prior is None else self.prior.predict(views)
+        examples = make_view_examples(views, prior_NH, self._model.scaler)
+        weights_A = self._model.selection.weights().detach()
+
+        aggregate_NH = np.empty((len(views), HORIZON))
+        agents_ANH = np.empty((self.config.population.agents, len(views), HORIZON))
+        n_unparsed = 0
+
+        size = self.config.run.micro_batch_size
+        for start in range(0, len(examples), size):
+            part = slice(start, start + size)
+            forecasts = self._executor.forecast(self.logics, examples[part])
+            mean_BH = aggregate_forecasts(forecasts.values_ABH, weights_A)
+
+            aggregate_NH[part] = self._unscale(mean_BH[None], views[part])[0]
+            agents_ANH[:, part] = self._unscale(forecasts.values_ABH, views[part])
+            n_unparsed += forecasts.n_unparsed
+
         return Prediction(
-            total,
-            single,
-            weights.cpu().numpy().astype(np.float64),
-            self._executor.chosen(self.logics, views),
-            prior,
-            unread,
+            aggregate=aggregate_NH,
+            agents=agents_ANH,
+            weights=weights_A.cpu().numpy().astype(np.float64),
+            chosen=self._executor.retrieve_news(self.logics, views),
+            prior=prior_NH,
+            unread=n_unparsed,
         )
+
+    def _unscale(self, values_ABH: Tensor, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts in the views' unit; each entity has a scale of its own."""
+        scaled_ABH = values_ABH.cpu().numpy().astype(np.float64)
+        rows = [
+            self._model.scaler.unscale(scaled_ABH[:, b], view.entity)
+            for b, view in enumerate(views)
+        ]
+        return np.stack(rows, axis=1)

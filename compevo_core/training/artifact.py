@@ -1,7 +1,12 @@
-"""The trained population as a sealed folder: PEFT adapters, small tensors, logics, prior, scaler, configuration.
+"""The trained population as a sealed folder: adapters, small tensors, logics, prior, scaler.
 
-What belongs here: writing and reading ``<run>/model``. What does not: prediction (``forecaster``), checkpoints.
-The folder's hash is the artifact hash: the 2026 inference must leave it as it was.
+What belongs here: writing and reading ``<run>/model``. What does not: prediction (``forecaster``),
+checkpoints (``training.checkpoint``), the manifest's form (``training.manifest``).
+
+The hash over the folder's files is the artifact hash of every result row: predicting must leave it
+as it was (decision 17). Names of files and tensors are therefore part of the format.
+
+Shapes: A agents (of this process).
 """
 
 import json
@@ -12,18 +17,23 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from compevo_core.baselines import Baseline
 from compevo_core.config import RunConfig
+from compevo_core.data.files import write_json, write_text
 from compevo_core.data.scaling import Scaler
+from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.lm.population import KINDS
-from compevo_core.training.checkpoint import MANIFEST, verify, written_together
+from compevo_core.training.checkpoint import write_sealed_folder
+from compevo_core.training.manifest import verify_manifest
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import save_prior
+from compevo_core.training.run_folder import RunFolder
 
-MODEL = "model"
-_HEAD = "head.safetensors"
+_HEAD_FILE = "head.safetensors"
+_SHARED_FILE = "state.safetensors"
+_HEAD_PREFIX = "answers."  # stored name of the decoder's tensors
 _PACKAGES = (
     "compevo",
     "torch",
@@ -37,85 +47,120 @@ _PACKAGES = (
 
 
 def write_model(
-    run: Path,
-    learner: PopulationModel,
+    folder: RunFolder,
+    model: PopulationModel,
     logics: list[str],
     prior: Baseline | None,
     facts: Mapping[str, Any],
 ) -> str:
-    """Writes ``run/model`` atomically and returns its hash; every process writes its own agents' folders."""
-    target, shards = run / MODEL, learner.shards
-    with written_together(run, target, facts, shards) as part:
-        for row, agent in enumerate(shards.local_agents):
-            for kind in KINDS:
-                save_adapter(learner.population, agent, kind, _agent(part, agent) / kind)
-            if head := {
-                k: v[row].cpu().contiguous()
-                for k, v in learner.agent_tensors().items()
-                if _is_head(k)
-            }:
-                save_file(head, _agent(part, agent) / _HEAD)
-        if shards.is_first:
-            small = {k: v.cpu().contiguous() for k, v in learner.shared_tensors().items()}
-            save_file(small, part / "state.safetensors")
-            (part / "logics.json").write_text(json.dumps(logics, indent=1), encoding="utf-8")
-            (part / "scaler.json").write_text(learner.scaler.to_json(), encoding="utf-8")
-            settings = json.dumps(learner.config.to_dict(), indent=1, sort_keys=True)
-            (part / "config.json").write_text(settings, encoding="utf-8")
+    """Write the sealed model of a run atomically.
+
+    Every process writes the adapters of its local agents; the first writes the rest.
+
+    Args:
+        folder: the run.
+        model: the population, with the tensors to keep.
+        logics: (A,) texts that the agents forecast with, of all agents.
+        prior: fitted on the whole train split.
+        facts: values for the manifest.
+
+    Returns:
+        the artifact hash.
+    """
+    with write_sealed_folder(folder.path, folder.model, facts, model.shards) as part:
+        _write_agents(model, part)
+        if model.shards.is_first:
+            shared = {k: v.cpu().contiguous() for k, v in model.shared_tensors().items()}
+            save_file(shared, part / _SHARED_FILE)
+            write_json(part / folder.model_logics_file.name, logics)
+            write_text(part / folder.model_scaler_file.name, model.scaler.to_json())
+            write_json(part / folder.model_config_file.name, model.config.to_dict())
             save_prior(prior, part)
-    return str(json.loads((target / MANIFEST).read_text(encoding="utf-8"))["hash"])
+
+    manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
+    return str(manifest["hash"])
+
+
+def load_model(folder: RunFolder, model: PopulationModel) -> None:
+    """Set a model's tensors from the sealed model of a run.
+
+    Raises:
+        CheckpointMismatch: a tensor has another name or shape in this configuration.
+    """
+    heads = []
+    for agent in model.shards.local_agents:
+        for kind in KINDS:
+            adapter = _agent_folder(folder.model, agent) / kind
+            load_adapter(model.population, agent, kind, adapter)
+        head_file = _agent_folder(folder.model, agent) / _HEAD_FILE
+        heads.append(load_file(head_file) if head_file.is_file() else {})
+
+    # The adapters are in place already; `load` wants every tensor, so it gets them back.
+    tensors = {k: v for k, v in model.agent_tensors().items() if not k.startswith(_HEAD_PREFIX)}
+    tensors |= {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
+    tensors |= load_file(folder.model / _SHARED_FILE)
+    model.load(tensors)
 
 
 def read_config(run: Path) -> RunConfig:
-    """The configuration a model was trained with."""
-    return RunConfig.from_mapping(
-        json.loads((run / MODEL / "config.json").read_text(encoding="utf-8"))
-    )
+    """Return the configuration that the model of a run was trained with."""
+    text = RunFolder(run).model_config_file.read_text(encoding="utf-8")
+    return RunConfig.from_mapping(json.loads(text))
 
 
 def read_scaler(run: Path) -> Scaler:
-    """The scaler fitted on its train split."""
-    return Scaler.from_json((run / MODEL / "scaler.json").read_text(encoding="utf-8"))
+    """Return the scaler fitted on the train split of a run."""
+    return Scaler.from_json(RunFolder(run).model_scaler_file.read_text(encoding="utf-8"))
 
 
 def read_logics(run: Path) -> list[str]:
-    """The logics its agents ended with."""
-    logics: list[str] = json.loads((run / MODEL / "logics.json").read_text(encoding="utf-8"))
+    """Return the logics that the model of a run forecasts with, one an agent."""
+    text = RunFolder(run).model_logics_file.read_text(encoding="utf-8")
+    logics: list[str] = json.loads(text)
     return logics
 
 
-def load_into(learner: PopulationModel, run: Path) -> None:
-    """Sets a learner's tensors from ``run/model``."""
-    folder, heads = run / MODEL, []
-    for agent in learner.shards.local_agents:
-        for kind in KINDS:
-            load_adapter(learner.population, agent, kind, _agent(folder, agent) / kind)
-        file = _agent(folder, agent) / _HEAD
-        heads.append(load_file(file) if file.is_file() else {})
-    adapters = {k: v for k, v in learner.agent_tensors().items() if not _is_head(k)}
-    stacked = {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
-    learner.load(adapters | stacked | load_file(folder / "state.safetensors"))
+def read_model_manifest(run: Path) -> dict[str, Any]:
+    """Return the manifest of a run's model after checking every file against it.
+
+    Returns:
+        the facts of :func:`write_model`, ``files`` (sha256 by name) and ``hash``, the artifact hash.
+
+    Raises:
+        CheckpointMismatch: the model is unfinished or was altered.
+    """
+    return verify_manifest(RunFolder(run).model)
 
 
-def model_manifest(run: Path) -> dict[str, Any]:
-    """The verified manifest of ``run/model``: facts, file hashes and the artifact hash."""
-    return verify(run / MODEL)
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what can change a number."""
-    found = {}
+def installed_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that can change a number."""
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed as a package"
-    return found
+            versions[name] = "not installed as a package"
+    return versions
 
 
-def _agent(model: Path, agent: int) -> Path:
+def _write_agents(model: PopulationModel, part: Path) -> None:
+    tensors = model.agent_tensors()
+    for row, agent in enumerate(model.shards.local_agents):
+        for kind in KINDS:
+            save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
+
+        # The text decoder has no head: the language model's own output layer is frozen.
+        if head := _take_head(tensors, row):
+            save_file(head, _agent_folder(part, agent) / _HEAD_FILE)
+
+
+def _take_head(tensors: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
+    return {
+        name: value[row].cpu().contiguous()
+        for name, value in tensors.items()
+        if name.startswith(_HEAD_PREFIX)
+    }
+
+
+def _agent_folder(model: Path, agent: int) -> Path:
     return model / "adapters" / f"agent_{agent:02d}"
-
-
-def _is_head(name: str) -> bool:
-    return name.startswith("answers.")

@@ -1,9 +1,11 @@
-"""Checkpoints of a running training: atomic, verified, newest good one first.
+"""Checkpoints of a running training: atomic, verified, the newest intact one first.
 
-What belongs here: writing and reading one folder of tensors and JSON with hashes, choosing among several.
-What does not: what the tensors mean (``learner``, ``snapshot``), the finished model (``artifact``).
-A checkpoint counts only with its manifest, which is written last and holds the sha256 of every file. There is one file
-an agent and one of what all share, whoever wrote them: any number of processes can go on from it.
+What belongs here: one folder of tensors and JSON a checkpoint, written by all processes together,
+and choosing among several. What does not: what the tensors mean (``training.train_state``), hashes
+(``training.manifest``), the finished model (``training.artifact``).
+
+There is one file an agent, and one of what all agents share, whichever process wrote them. Any
+number of processes can resume from them.
 """
 
 import contextlib
@@ -19,75 +21,43 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from compevo_core.data.files import write_text
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.training.manifest import verify_manifest, write_manifest
 
 log = logging.getLogger(__name__)
-MANIFEST = "manifest.json"
-_KEEP = 2
-_PART = ".part-"
-_SHARED = "shared.safetensors"
 
-
-def seal(folder: Path, facts: Mapping[str, Any]) -> str:
-    """Writes the manifest of all files below ``folder``, last; returns the hash over their hashes."""
-    files = {
-        p.relative_to(folder).as_posix(): sha256(p)
-        for p in sorted(folder.rglob("*"))
-        if p.is_file() and p.name != MANIFEST
-    }
-    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    text = json.dumps({**facts, "files": files, "hash": digest}, indent=1, sort_keys=True)
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
-    return digest
-
-
-def verify(folder: Path) -> dict[str, Any]:
-    """Reads a sealed folder's manifest after checking every file against it.
-
-    Raises:
-        CheckpointMismatch: no manifest, or a file is missing or altered.
-    """
-    if not (folder / MANIFEST).is_file():
-        raise CheckpointMismatch(
-            f"{folder} has no {MANIFEST}: it was never finished; delete it and train again"
-        )
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    for name, expected in manifest["files"].items():
-        path = folder / name
-        if not path.is_file() or sha256(path) != expected:
-            state = "altered" if path.is_file() else "missing"
-            raise CheckpointMismatch(
-                f"{path} is {state} since it was written; restore it or train again"
-            )
-    return manifest
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+KEPT_CHECKPOINTS = 2  # the newest may be damaged by a crash of the machine; the one before is not
+_TEMPORARY_PREFIX = ".part-"
+_SHARED_FILE = "shared.safetensors"
+_STATE_FILE = "state.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Saved:
-    """A checkpoint on disk and its plain values; tensors are read when asked for."""
+class Checkpoint:
+    """A checkpoint on disk; its tensors are read when asked for.
+
+    Attributes:
+        folder: where it lies.
+        state: its plain values.
+    """
 
     folder: Path
     state: dict[str, Any]
 
-    def agent(self, number: int) -> dict[str, Tensor]:
-        """The tensors of one agent."""
-        tensors: dict[str, Tensor] = load_file(self.folder / _agent_file(number))
+    def read_agent(self, agent: int) -> dict[str, Tensor]:
+        """Read the tensors of one agent."""
+        tensors: dict[str, Tensor] = load_file(self.folder / _agent_file(agent))
         return tensors
 
-    def shared(self) -> dict[str, Tensor]:
-        """The tensors that belong to no single agent."""
-        tensors: dict[str, Tensor] = load_file(self.folder / _SHARED)
+    def read_shared(self) -> dict[str, Tensor]:
+        """Read the tensors that belong to no single agent."""
+        tensors: dict[str, Tensor] = load_file(self.folder / _SHARED_FILE)
         return tensors
 
 
-def save(
+def save_checkpoint(
     root: Path,
     round_number: int,
     agents: Mapping[int, Mapping[str, Tensor]],
@@ -95,92 +65,118 @@ def save(
     state: Mapping[str, Any],
     shards: AgentShards,
 ) -> Path:
-    """Writes ``root/round_<n>`` through a temporary folder and drops all but the newest two.
+    """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
-    Every process calls this and writes its own ``agents``; the first writes the rest, and the manifest when all are
-    done. They must see one file system.
+    Every process calls this and writes its local agents; the first writes the rest. The processes
+    must see one file system.
+
+    Args:
+        root: folder of the checkpoints.
+        round_number: number of finished rounds.
+        agents: tensors by agent, of the local agents.
+        shared: tensors that all agents share, equal on every process.
+        state: plain values, equal on every process.
+        shards: the processes.
 
     Raises:
         CheckpointMismatch: the processes' copies of ``shared`` differ.
     """
     target = root / f"round_{round_number:06d}"
-    with written_together(root, target, {"round": round_number}, shards) as part:
-        for number, tensors in agents.items():
-            _write(tensors, part / _agent_file(number))
+    with write_sealed_folder(root, target, {"round": round_number}, shards) as part:
+        for agent, tensors in agents.items():
+            _write_tensors(tensors, part / _agent_file(agent))
+
+        # Each process updates its own copy of gates and fusion. If they have drifted apart, then
+        # which copy is saved would depend on the process, so nothing is saved.
         shards.assert_identical(
-            f"gates, fusion or fitness after round {round_number}", _digest(shared)
+            f"gates, fusion or fitness after round {round_number}", _hash_tensors(shared)
         )
         if shards.is_first:
-            _write(shared, part / _SHARED)
-            (part / "state.json").write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
+            _write_tensors(shared, part / _SHARED_FILE)
+            write_text(part / _STATE_FILE, json.dumps(state, sort_keys=True))
+
     if shards.is_first:
-        for old in _candidates(root)[_KEEP:]:
+        for old in _list_newest_first(root)[KEPT_CHECKPOINTS:]:
             shutil.rmtree(old)
     return target
 
 
+def load_newest_checkpoint(root: Path, shards: AgentShards) -> Checkpoint | None:
+    """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
+
+    The first process checks the files and all open the one that it chose: two processes that
+    resumed from different rounds would train one population apart.
+    """
+    name = shards.broadcast(_find_newest_intact(root) if shards.is_first else None)
+    if name is None:
+        return None
+
+    state = json.loads((root / name / _STATE_FILE).read_text(encoding="utf-8"))
+    return Checkpoint(root / name, state)
+
+
 @contextlib.contextmanager
-def written_together(
+def write_sealed_folder(
     root: Path, target: Path, facts: Mapping[str, Any], shards: AgentShards
 ) -> Iterator[Path]:
-    """A temporary folder that all processes write into; sealed and moved to ``target`` when the last one is done.
+    """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
 
-    What an earlier, interrupted writing left in ``root`` is removed.
+    A reader sees the old folder, none, or the whole new one. What an interrupted writing left in
+    ``root`` is removed.
+
+    Args:
+        root: folder of ``target`` and of the temporary folder: one file system, so that the move is
+            a rename.
+        target: the finished folder.
+        facts: values for its manifest.
+        shards: the processes.
     """
-    part = root / f"{_PART}{target.name}"
+    part = root / f"{_TEMPORARY_PREFIX}{target.name}"
     if shards.is_first:
-        for torn in root.glob(f"{_PART}*"):
+        for torn in root.glob(f"{_TEMPORARY_PREFIX}*"):
             shutil.rmtree(torn)
         part.mkdir(parents=True)
-    shards.barrier()
+    shards.barrier()  # nobody writes before the folder is there
+
     yield part
-    shards.barrier()
+
+    shards.barrier()  # nothing is sealed before everybody has written
     if shards.is_first:
-        seal(part, facts)
+        write_manifest(part, facts)
         if target.exists():
             shutil.rmtree(target)
         part.rename(target)
-    shards.barrier()
+    shards.barrier()  # nobody reads the target before it is there
 
 
-def newest_good(root: Path, shards: AgentShards) -> Saved | None:
-    """The newest checkpoint that verifies; damaged ones are logged and passed over.
-
-    The first process checks the files, and all open the one it found.
-    """
-    name = shards.broadcast(_newest_good_name(root) if shards.is_first else None)
-    if name is None:
-        return None
-    return Saved(root / name, json.loads((root / name / "state.json").read_text(encoding="utf-8")))
-
-
-def _newest_good_name(root: Path) -> str | None:
-    for folder in _candidates(root):
+def _find_newest_intact(root: Path) -> str | None:
+    for folder in _list_newest_first(root):
         try:
-            verify(folder)
+            verify_manifest(folder)
         except (CheckpointMismatch, json.JSONDecodeError, KeyError) as error:
             log.warning("checkpoint %s refused: %s", folder.name, error)
             continue
+
         log.info("resuming from checkpoint %s", folder.name)
         return folder.name
     return None
 
 
-def _agent_file(number: int) -> str:
-    return f"agent_{number:02d}.safetensors"
+def _list_newest_first(root: Path) -> list[Path]:
+    return sorted(root.glob("round_*"), reverse=True) if root.is_dir() else []
 
 
-def _write(tensors: Mapping[str, Tensor], path: Path) -> None:
+def _agent_file(agent: int) -> str:
+    return f"agent_{agent:02d}.safetensors"
+
+
+def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    found = hashlib.sha256()
+def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
-def _candidates(root: Path) -> list[Path]:
-    return sorted(root.glob("round_*"), reverse=True) if root.is_dir() else []
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,7 +1,8 @@
-"""All that learns in one run, in one object: adapters, heads, gates, fusion, and the backbone they stand on.
+"""The trainable modules of one run: adapters, heads, gates, fusion, on one frozen backbone.
 
-What belongs here: construction from a configuration, parameter groups, tensors in and out.
-What does not: the training loop (``trainer``), files (``checkpoint``, ``artifact``).
+What belongs here: construction from a configuration, groups of parameters, tensors in and out.
+What does not: the training loop (``training.trainer``), files (``training.checkpoint``,
+``training.artifact``).
 """
 
 import torch
@@ -11,20 +12,27 @@ from compevo_core.agents.decoders import ForecastDecoder, HeadDecoder, TextDecod
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.strategy import NewsChooser, StrategyExecutor
+from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
 from compevo_core.config import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.population import FORECAST, KINDS, LOGIC, Population
+from compevo_core.lm.population import Population
 
 
 class PopulationModel:
-    """The trainable system of one configuration, started from ``config.run.seed``.
+    """All trainable modules of a run, initialised from ``config.run.seed``.
 
-    Adapters and heads are those of the exchange's own agents (all, if none is given); gates and fusion are everyone's,
-    and every process makes the same steps with them.
+    Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
+    agents: every process holds them whole and takes the same steps with them.
+
+    Args:
+        config: the run's settings.
+        backbone: a frozen language model without adapters; its linear layers are replaced.
+        scaler: fitted on the train split.
+        shards: which agents this process holds; all of them unless given.
     """
 
     def __init__(
@@ -34,84 +42,103 @@ class PopulationModel:
         scaler: Scaler,
         shards: AgentShards | None = None,
     ) -> None:
-        generator = torch.Generator().manual_seed(config.run.seed)
-        agents, device = config.population.agents, backbone.device
-        self.config, self.backbone, self.scaler = config, backbone, scaler
+        agents = config.population.agents
+        self.config = config
+        self.backbone = backbone
+        self.scaler = scaler
         self.shards = shards or AgentShards(agents)
+
+        # The adapters of all agents are drawn on every process, and those of others thrown away:
+        # an agent starts alike whoever holds it. The fusion draws after them.
+        generator = torch.Generator().manual_seed(config.run.seed)
         self.population = Population(
             backbone, config.population, generator, self.shards.local_agents
         )
-        self.answers: ForecastDecoder = (
-            HeadDecoder(self.population)
-            if config.forecast.decoder == "head"
-            else TextDecoder(self.population, scaler, has_prior=config.forecast.prior != "none")
-        )
-        self.selection = FitnessSelection(agents, config.selection).to(device)
-        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=device)
-        neutral = self.population.embed(eos)[0].detach().float().cpu()
-        self.fusion = StrategyFusion(agents, neutral, generator).to(device)
+        self.decoder: ForecastDecoder = self._build_decoder()
+        self.selection = FitnessSelection(agents, config.selection).to(backbone.device)
 
-    def executor(self, chooser: NewsChooser) -> StrategyExecutor:
-        """The strategy execution of this population on a news pool."""
-        return StrategyExecutor(self.config, self.population, self.answers, chooser, self.scaler)
+        # The soft prompt starts near a token that means nothing: the end of text.
+        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
+        neutral_D = self.population.embed(eos)[0].detach().float().cpu()
+        self.fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
+
+    def executor(self, news_retriever: NewsRetriever) -> StrategyExecutor:
+        """Return the strategy execution of this population on a news pool (paper 4.1)."""
+        return StrategyExecutor(
+            self.config, self.population, self.decoder, news_retriever, self.scaler
+        )
 
     def writer(self) -> LogicWriter:
-        """The logic generation of this population."""
+        """Return the logic generation of this population (paper 4.3)."""
         return LogicWriter(self.config, self.population, self.fusion, self.shards)
 
     def forecast_parameters(self) -> list[nn.Parameter]:
-        """Trained at ``optim.forecast_lr``: forecast adapters, heads, gates."""
+        """Return what ``optim.forecast_lr`` trains: forecast adapters, heads, gates."""
         return [
-            *self.population.parameters_of(FORECAST),
-            *self.answers.module.parameters(),
+            *self.population.adapter_parameters(FORECAST),
+            *self.decoder.module.parameters(),
             *self.selection.parameters(),
         ]
 
     def policy_parameters(self) -> list[nn.Parameter]:
-        """Trained at ``optim.policy_lr``: logic adapters, fusion gates, interaction scores, soft prompt."""
-        return [*self.population.parameters_of(LOGIC), *self.fusion.parameters()]
+        """Return what ``optim.policy_lr`` trains: logic adapters and the fusion's parameters."""
+        return [*self.population.adapter_parameters(LOGIC), *self.fusion.parameters()]
 
     def shared_parameters(self) -> list[nn.Parameter]:
-        """Those that every process holds whole; all others have the own agents along their first dimension."""
+        """Return what every process holds whole.
+
+        All other parameters have the local agents along their first dimension.
+        """
         return [*self.selection.parameters(), *self.fusion.parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every learned or running tensor by a stable name, detached."""
+        """Return every learned or running tensor by its stored name, detached."""
         return self.agent_tensors() | self.shared_tensors()
 
     def agent_tensors(self) -> dict[str, Tensor]:
-        """Adapters and heads, each (own agents, ...)."""
-        out = {
+        """Return adapters and heads by stored name; the first dimension is the local agents."""
+        adapters = {
             f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
             for name, layer in self.population.layers.items()
             for kind in KINDS
             for part in ("lora_a", "lora_b")
         }
-        return out | _named("answers", self.answers.module)
+        # "answers" is what saved models and checkpoints call the decoder's module.
+        return adapters | _name_tensors("answers", self.decoder.module)
 
     def shared_tensors(self) -> dict[str, Tensor]:
-        """Gates, fitness and fusion."""
-        return _named("selection", self.selection) | _named("fusion", self.fusion)
+        """Return gates, fitness and fusion by stored name."""
+        return _name_tensors("selection", self.selection) | _name_tensors("fusion", self.fusion)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Sets every tensor of :meth:`tensors`.
+        """Set every tensor of :meth:`tensors`.
 
         Raises:
-            CheckpointMismatch: a name or shape differs from this configuration's.
+            CheckpointMismatch: a name or a shape differs from this configuration's.
         """
-        own = self.tensors()
-        if wrong := sorted(own.keys() ^ tensors.keys()):
+        current = self.tensors()
+        if differing := sorted(current.keys() ^ tensors.keys()):
             raise CheckpointMismatch(
-                f"{len(wrong)} tensor names differ, first {wrong[0]}: another configuration's"
+                f"{len(differing)} tensor names differ, the first is {differing[0]}: the tensors "
+                "are of another configuration; load them with the one they were saved with"
             )
-        for name, value in own.items():
+
+        for name, value in current.items():
             if value.shape != tensors[name].shape:
                 raise CheckpointMismatch(
-                    f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}"
+                    f"{name} has shape {tuple(tensors[name].shape)}, expected "
+                    f"{tuple(value.shape)}: the tensors are of another configuration"
                 )
             value.copy_(tensors[name])
 
+    def _build_decoder(self) -> ForecastDecoder:
+        if self.config.forecast.decoder == "head":
+            return HeadDecoder(self.population)
 
-def _named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+        has_prior = self.config.forecast.prior != "none"
+        return TextDecoder(self.population, self.scaler, has_prior=has_prior)
+
+
+def _name_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": value.detach() for name, value in module.state_dict().items()}

@@ -56,9 +56,9 @@ class RoundResult(BaseModel):
     unread_answers: int
     """number of text answers that could not be parsed; each was scored by the fallback"""
     gradient_conflict: float
-    """cosine between the gradients of L_pred + L_pg and of the two regularisers (Eq. 23g)"""
+    """cosine between the gradients of L_pred + L_pg and of the two regularisers (Eq. 23)"""
     gradient_margin: float
-    """left side of Eq. 23g: positive where a small step lowers the main loss (B.2)"""
+    """left side of Eq. 23: positive where a small step lowers the main loss (B.2)"""
     equal_groups: int
     """number of agents whose G samples earned one and the same reward: they teach nothing"""
     grad_norm: float
@@ -81,7 +81,7 @@ class RoundResult(BaseModel):
     loss_pred: float
     """L_pred, scaled error of the aggregated forecast (Eq. 7)"""
     loss_tokens: float
-    """cross-entropy of the target's digits, nats a token, for the text decoder; 0 for the head"""
+    """cross-entropy of the target's digits for the text decoder, sum over agents; 0 for the head"""
     loss_pg: float
     """L_pg before weighting, mean over agents (Eq. 14)"""
     loss_div: float
@@ -94,6 +94,10 @@ class RoundResult(BaseModel):
     """as ``unread_answers``, for the fixed logics, which are not counted there"""
     answers: int
     """number of forecasts asked for, without those of the fixed logics"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values by key, in the order of ``rounds.jsonl``."""
+        return self.model_dump()
 
 
 class RoundRecord(RoundResult):
@@ -128,7 +132,3 @@ class RoundRecord(RoundResult):
     def to_json_line(self) -> str:
         """Return the record as one line of JSON, without a line break."""
         return json.dumps(self.to_dict())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values by key, in the order of ``rounds.jsonl``."""
-        return self.model_dump()

@@ -47,6 +47,11 @@ class RunFolder:
         return self.path / "job.json"
 
     @property
+    def config_file(self) -> Path:
+        """Resolved settings, as the pipeline asked for them."""
+        return self.path / "config.json"
+
+    @property
     def rounds_file(self) -> Path:
         """One :class:`RoundRecord` a line."""
         return self.path / "rounds.jsonl"
@@ -158,13 +163,21 @@ class RunFolder:
         Raises:
             CheckpointMismatch: there are fewer records.
         """
-        lines = self._read_round_lines()
-        if len(lines) < count:
+        self.require_rounds(count)
+        write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
+
+    def require_rounds(self, count: int) -> None:
+        """Check that there are at least ``count`` records.
+
+        Raises:
+            CheckpointMismatch: there are fewer.
+        """
+        found = len(self._read_round_lines())
+        if found < count:
             raise CheckpointMismatch(
-                f"{self.rounds_file} has {len(lines)} rounds, the checkpoint {count}; restore the "
-                "file or start over with resume=False"
+                f"{self.rounds_file} has {found} rounds, the checkpoint {count}; restore the file "
+                "or start over with resume=False"
             )
-        write_text(self.rounds_file, "".join(lines[:count]))
 
     def read_metrics(self) -> dict[str, Any]:
         """Return the summary of the finished run.

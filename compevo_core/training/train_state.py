@@ -1,83 +1,179 @@
-"""A run in progress as tensors: one set for each agent, one that all share; out of a run and back in.
+"""Capture and restore everything that a run needs to resume bit for bit.
 
-What belongs here: what has to be kept so that a run goes on bit for bit. What does not: files (``checkpoint``).
-What belongs to an agent is stored by agent, so that any number of processes can go on with what any other wrote.
+What belongs here: which tensors and values that is, and the names they are stored under. What does
+not: files (``training.checkpoint``), when to save (``training.trainer``).
+
+Tensors of an agent are stored by agent, all others once: a run that was started with any number of
+processes can resume with any other.
+
+Shapes: A agents (of this process), D hidden size.
 """
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from compevo_core.diagnostics.regret import RegretTracker
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.training.checkpoint import Checkpoint
+from compevo_core.training.generators import RunGenerators, seed_dropout
 from compevo_core.training.round import RoundTrainer
+from compevo_core.training.round_state import RoundState
 
-_GLOBAL = "run.global"  # torch's global generator, which draws LoRA dropout: one a process, kept with its first agent
-_SAMPLING = "run.sampling"
-_SLOT = "optimizer."
+STATE_VERSION = 1
+"""Version of the stored names; a checkpoint without one is of version 1."""
 
-
-def take(
-    player: RoundTrainer, previous_AD: Tensor, sampling: Sequence[torch.Generator]
-) -> tuple[dict[int, dict[str, Tensor]], dict[str, Tensor]]:
-    """The tensors of each own agent, and those that all processes share."""
-    learner, own = player.learner, player.shards.local_agents
-    stacked = learner.agent_tensors() | {
-        _SAMPLING: torch.stack([one.get_state() for one in sampling])
-    }
-    shared = learner.shared_tensors() | {"run.previous_AD": previous_AD}
-    whole = {id(parameter) for parameter in learner.shared_parameters()}
-    slots = player.optimizer.state_dict()["state"]
-    for index, parameter in enumerate(_parameters(player)):
-        for key, value in slots.get(index, {}).items():
-            shares = (
-                id(parameter) in whole or not value.dim()
-            )  # a count of steps belongs to no agent
-            (shared if shares else stacked)[f"{_SLOT}{index}.{key}"] = value
-    agents = {
-        agent: {name: value[row] for name, value in stacked.items()}
-        for row, agent in enumerate(own)
-    }
-    agents[own.start][_GLOBAL] = torch.get_rng_state()
-    return agents, shared
+# Stored names. A change here needs a new version, and a way to read the old one.
+_DROPOUT_GENERATOR = "run.global"
+_AGENT_GENERATOR = "run.sampling"
+_PREVIOUS_STATES = "run.previous_AD"
+_OPTIMIZER_PREFIX = "optimizer."
+_RUN_PREFIX = "run."
 
 
-def put(
-    player: RoundTrainer,
-    sampling: Sequence[torch.Generator],
-    agents: Sequence[Mapping[str, Tensor]],
-    shared: Mapping[str, Tensor],
-    round_number: int,
-) -> Tensor:
-    """Sets a run to what :func:`take` gave, ``agents`` being the own ones in order; returns ``previous_AD``.
+@dataclasses.dataclass
+class RunProgress:
+    """Numbers of the whole run that grow with its rounds.
 
-    A process that begins at another agent than any process that wrote has no dropout generator to go on with; it gets
-    a fresh seeded one.
+    Attributes:
+        best_error: lowest validation error so far, scaled; infinite before the first validation.
+        train_seconds: time of all rounds so far, in seconds.
     """
-    stacked = {
-        name: torch.stack([one[name] for one in agents]) for name in agents[0] if name != _GLOBAL
+
+    best_error: float = math.inf
+    train_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """A run between two rounds.
+
+    Attributes:
+        agents: tensors of each local agent, by stored name.
+        shared: tensors that all agents share, equal on every process.
+        values: plain values, equal on every process.
+    """
+
+    agents: dict[int, dict[str, Tensor]]
+    shared: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+def capture_state(
+    trainer: RoundTrainer, state: RoundState, generators: RunGenerators, progress: RunProgress
+) -> TrainState:
+    """Return everything that the rest of the run depends on; tensors are not copied."""
+    by_agent = trainer.model.agent_tensors()
+    by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
+    shared = trainer.model.shared_tensors()
+    shared[_PREVIOUS_STATES] = state.previous_AD
+
+    # The optimiser's moments have the shape of their parameter; its counts of steps are scalars,
+    # which belong to no agent.
+    shared_parameters = {id(parameter) for parameter in trainer.model.shared_parameters()}
+    slots = trainer.optimizer.state_dict()["state"]
+    for index, parameter in enumerate(_list_parameters(trainer)):
+        for key, value in slots.get(index, {}).items():
+            name = f"{_OPTIMIZER_PREFIX}{index}.{key}"
+            if id(parameter) in shared_parameters or not value.dim():
+                shared[name] = value
+            else:
+                by_agent[name] = value
+
+    local_agents = trainer.shards.local_agents
+    agents = {
+        agent: {name: value[row] for name, value in by_agent.items()}
+        for row, agent in enumerate(local_agents)
     }
-    everything = stacked | dict(shared)
-    player.learner.load({k: v for k, v in everything.items() if not k.startswith(("run.", _SLOT))})
+    # torch's global generator draws dropout. There is one a process, so it is stored with the first
+    # agent of the process.
+    agents[local_agents.start][_DROPOUT_GENERATOR] = torch.get_rng_state()
+
+    values = {
+        "version": STATE_VERSION,
+        "round": state.round,
+        "logics": state.logics,
+        "rewards": state.rewards,
+        "regret": state.regret.to_dict(),
+        "drawing": generators.numpy_rng.bit_generator.state,
+        "best": progress.best_error,
+        "seconds": progress.train_seconds,
+    }
+    return TrainState(agents, shared, values)
+
+
+def restore_state(
+    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators, progress: RunProgress
+) -> RoundState:
+    """Set a run to what :func:`capture_state` gave; return the state of its next round.
+
+    Raises:
+        CheckpointMismatch: the checkpoint is of a later version, or of another model.
+    """
+    values = saved.state
+    version = values.get("version", 1)
+    if version > STATE_VERSION:
+        raise CheckpointMismatch(
+            f"{saved.folder} was written by a later version of CompEvo (state version {version}, "
+            f"this one reads up to {STATE_VERSION}); update CompEvo, or start over with "
+            "resume=False"
+        )
+
+    agents = [saved.read_agent(agent) for agent in trainer.shards.local_agents]
+    shared = saved.read_shared()
+    _restore_tensors(trainer, agents, shared)
+    _restore_generators(trainer, generators, agents, values)
+
+    progress.best_error = values["best"]
+    progress.train_seconds = values["seconds"]
+    return RoundState(
+        round=values["round"],
+        logics=values["logics"],
+        rewards=values["rewards"],
+        previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
+        regret=RegretTracker.from_dict(values["regret"]),
+    )
+
+
+def _restore_tensors(
+    trainer: RoundTrainer, agents: Sequence[Mapping[str, Tensor]], shared: Mapping[str, Tensor]
+) -> None:
+    # Not every process stored the dropout generator with its first agent of today.
+    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
+    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
+    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
+
     slots: dict[int, dict[str, Tensor]] = {}
-    for name, value in everything.items():
-        if name.startswith(_SLOT):
-            _, index, key = name.split(".")
-            slots.setdefault(int(index), {})[key] = value
-    player.optimizer.load_state_dict(player.optimizer.state_dict() | {"state": slots})
-    for generator, state in zip(sampling, stacked[_SAMPLING], strict=True):
-        generator.set_state(state.cpu().clone())
-    if _GLOBAL in agents[0]:
-        torch.set_rng_state(agents[0][_GLOBAL].cpu())
+    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
+        _, index, key = name.split(".")
+        slots.setdefault(int(index), {})[key] = tensors.pop(name)
+
+    trainer.model.load(tensors)
+    trainer.optimizer.load_state_dict(trainer.optimizer.state_dict() | {"state": slots})
+
+
+def _restore_generators(
+    trainer: RoundTrainer,
+    generators: RunGenerators,
+    agents: Sequence[Mapping[str, Tensor]],
+    values: Mapping[str, Any],
+) -> None:
+    for generator, tensors in zip(generators.agents, agents, strict=True):
+        generator.set_state(tensors[_AGENT_GENERATOR].cpu().clone())
+    generators.numpy_rng.bit_generator.state = values["drawing"]
+
+    if _DROPOUT_GENERATOR in agents[0]:
+        torch.set_rng_state(agents[0][_DROPOUT_GENERATOR].cpu())
     else:
-        seed_dropout(player.config.run.seed, player.shards.rank, round_number)
-    return shared["run.previous_AD"].to(player.learner.backbone.device)
+        # No process of the earlier run began at this agent, so there is no generator to resume:
+        # with another number of processes the dropout masks are others (decision 29).
+        seed_dropout(trainer.config.run.seed, trainer.shards.rank, values["round"])
 
 
-def seed_dropout(seed: int, rank: int, round_number: int) -> None:
-    """Seeds torch's global generator, differently on every process: agents must not drop out in step."""
-    torch.manual_seed(int(np.random.default_rng([seed, 3, rank, round_number]).integers(2**63)))
-
-
-def _parameters(player: RoundTrainer) -> list[torch.nn.Parameter]:
-    return [parameter for group in player.optimizer.param_groups for parameter in group["params"]]
+def _list_parameters(trainer: RoundTrainer) -> list[torch.nn.Parameter]:
+    # In the order in which the optimiser numbers its slots.
+    return [p for group in trainer.optimizer.param_groups for p in group["params"]]

@@ -1,11 +1,13 @@
-"""A finished run folder with known logics, without any training; and a judge that can be counted."""
+"""A finished run folder with known logics, without any training, and a judge that counts."""
 
 import json
 from pathlib import Path
 
 from compevo_core.config import RunConfig
-from compevo_core.lud.judge import JudgeReplyError, Verdict
-from compevo_core.training.checkpoint import seal
+from compevo_core.lud.judge import JudgeReplyError, JudgeVerdict
+from compevo_core.training.manifest import write_manifest
+from compevo_core.training.run_folder import RunFolder
+from tests.support.round_records import round_record
 
 LOGICS = (
     ("watch the weather", "read policy news"),
@@ -17,23 +19,34 @@ LOGICS = (
 
 
 def finished_run(folder: Path, logics: tuple[tuple[str, ...], ...] = LOGICS) -> Path:
-    (folder / "model").mkdir(parents=True)
-    config = RunConfig.preset("tiny").to_dict()
-    (folder / "model" / "config.json").write_text(json.dumps(config))
-    seal(folder / "model", {"identity": {}})
-    lines = [json.dumps({"round": t, "logics": list(row)}) for t, row in enumerate(logics)]
-    (folder / "rounds.jsonl").write_text("".join(line + "\n" for line in lines))
+    """Write a run folder whose rounds have the given logics, by round and agent."""
+    run = RunFolder(folder)
+    run.model.mkdir(parents=True)
+    run.model_config_file.write_text(json.dumps(RunConfig.preset("tiny").to_dict()))
+    write_manifest(run.model, {"identity": {}})
+
+    for number, row in enumerate(logics):
+        run.append_round(round_record(number, agents=len(row), logics=list(row)))
     return folder
 
 
-class Scripted:
-    """Says (1, 0) of every update but those whose new text holds a word; None in ``fails`` is a reply in prose."""
+class ScriptedJudge:
+    """Marks a strategy shift in every update, unless the new text holds a given word.
+
+    Attributes:
+        asked: the pairs it was asked about, in order.
+        zero: a new text with this word is no change.
+        fails: a new text with this word gets a reply in prose.
+    """
 
     def __init__(self, name: str = "scripted", *, zero: str = "\0", fails: str = "\0") -> None:
-        self.name, self.asked, self._zero, self._fails = name, [], zero, fails
+        self.name = name
+        self.asked: list[tuple[str, str]] = []
+        self.zero = zero
+        self.fails = fails
 
-    def judge(self, previous: str, current: str) -> Verdict:
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
         self.asked.append((previous, current))
-        if self._fails in current:
+        if self.fails in current:
             raise JudgeReplyError("prose")
-        return Verdict(0, 0) if self._zero in current else Verdict(1, 0)
+        return JudgeVerdict(0, 0) if self.zero in current else JudgeVerdict(1, 0)

@@ -29,7 +29,7 @@ class StoppedError(Exception):
 
 def tiny_backbone(layers):
     """The tiny backbone on the processor; with ``layers``, another one of so many layers, as wide as before."""
-    found = load_backbone(BackboneConfig(spec="tiny-random"), device="cpu")
+    found = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
     if layers is None:
         return found
     settings = found.model.config.to_dict() | {"num_hidden_layers": layers}
@@ -47,7 +47,7 @@ class Poisoned(PopulationModel):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         if self.agent in self.shards.local_agents:
-            self.answers.module.bias_AH.data[self.shards.local_agents.index(self.agent)] = float(
+            self.decoder.module.bias_AH.data[self.shards.local_agents.index(self.agent)] = float(
                 "nan"
             )
 
@@ -57,7 +57,7 @@ def run(job):
     import compevo_core.training.trainer as trainer
 
     def on_round(record):
-        if record["round"] + 1 == job.get("stop"):
+        if record.round + 1 == job.get("stop"):
             raise StoppedError
 
     Poisoned.agent = job.get("poison")

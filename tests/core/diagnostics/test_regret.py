@@ -14,6 +14,7 @@ from compevo_core.config import RunConfig
 from compevo_core.diagnostics.regret import RegretTracker, RoundRegret, assign_fixed_logics
 from compevo_core.diagnostics.theory import regret_of_sums
 from compevo_core.errors import DataError
+from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
 
@@ -151,7 +152,7 @@ class _Stopped(BaseException):
 
 
 def test_a_resumed_run_continues_the_same_sums(tmp_path: Path) -> None:
-    def stop(record: dict[str, object]) -> None:
+    def stop(record: RoundRecord) -> None:
         if record.round == 1:
             raise _Stopped
 

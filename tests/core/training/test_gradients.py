@@ -13,7 +13,7 @@ from tests.support.population import tiny, windows
 
 
 @pytest.fixture
-def learner():
+def model():
     config = tiny()
     return PopulationModel(
         config, load_backbone(config.backbone, device="cpu"), Scaler.fit(windows("train", 2))
@@ -26,8 +26,8 @@ def fill(parameters, scale=1.0):
         parameter.grad = scale * torch.randn(parameter.shape, generator=generator)
 
 
-def test_clipping_is_torchs(learner):
-    groups = [learner.forecast_parameters(), learner.policy_parameters()]
+def test_clipping_is_torchs(model):
+    groups = [model.forecast_parameters(), model.policy_parameters()]
     for limit in (1.0, 1e9, 0.0):
         for group in groups:
             fill(group)
@@ -35,39 +35,40 @@ def test_clipping_is_torchs(learner):
         expected = [p.grad.clone() for group in groups for p in group]
         for group in groups:
             fill(group)
-        norm = Gradients(learner).clip(groups, limit, 0)
+        norm = Gradients(model).clip(groups, limit, 0)
         assert norm == pytest.approx(float(torch.stack(theirs).norm()), rel=1e-5)
         for parameter, wanted in zip([p for group in groups for p in group], expected, strict=True):
             assert torch.allclose(parameter.grad, wanted, rtol=1e-5, atol=1e-8)
 
 
-def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(learner):
-    group = learner.forecast_parameters()
+def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model):
+    group = model.forecast_parameters()
     fill(group)
     group[0].grad[1, 0, 0] = float("inf")
     with pytest.raises(
         NonFiniteLoss, match=r"the gradient is not finite in round 7 for agent\(s\) \[1\]"
     ):
-        Gradients(learner).clip([group], 1.0, 7)
+        Gradients(model).clip([group], 1.0, 7)
     fill(group)
-    learner.selection.gates_A.grad[0] = float("nan")
+    model.selection.gates_A.grad[0] = float("nan")
     with pytest.raises(
         NonFiniteLoss, match="gates and fusion is not finite in round 7 for the population; nothing"
     ):
-        Gradients(learner).clip([group], 1.0, 7)
+        Gradients(model).clip([group], 1.0, 7)
 
 
-def test_the_conflict_counts_every_agent_and_what_they_share_once(learner):
-    policy = learner.policy_parameters()
+def test_the_conflict_counts_every_agent_and_what_they_share_once(model):
+    policy = model.policy_parameters()
     fill(policy)
     strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
     regular = [
         torch.zeros_like(p) if s is None else s for p, s in zip(policy, strategy, strict=True)
     ]
     main = torch.cat([(p.grad - r).flatten() for p, r in zip(policy, regular, strict=True)])
+    strategic = torch.cat([r.flatten() for r in regular])
     expected = gradient_conflict(
-        main.detach().numpy(), torch.cat([r.detach().flatten() for r in regular]).numpy()
+        float(main.norm()), float(strategic.norm()), float(main @ strategic)
     )
-    found = Gradients(learner).conflict(policy, strategy)
+    found = Gradients(model).conflict(policy, strategy)
     assert found.cosine == pytest.approx(expected.cosine, rel=1e-4)
     assert found.margin == pytest.approx(expected.margin, rel=1e-4)

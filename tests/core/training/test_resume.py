@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.training import checkpoint
+from compevo_core.training.checkpoint import load_newest_checkpoint
+from compevo_core.training.manifest import verify_manifest
+from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
 
@@ -97,6 +99,7 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
         "regret",
         "drawing",
         "best",
+        "version",
     }
 
 
@@ -105,8 +108,8 @@ class _Stopped(BaseException):
 
 
 def _stop_after(out: Path, number: int) -> None:
-    def stop(record: dict[str, object]) -> None:
-        if record["round"] == number:
+    def stop(record: RoundRecord) -> None:
+        if record.round == number:
             raise _Stopped
 
     with pytest.raises(_Stopped):
@@ -177,7 +180,7 @@ def test_every_damaged_file_is_refused_and_the_log_says_which(
     damaged.unlink()
     if content is not None:
         damaged.write_bytes(content)
-    found = checkpoint.newest_good(root, AgentShards(3))
+    found = load_newest_checkpoint(root, AgentShards(3))
     assert found is not None
     assert found.state["round"] == ROUNDS - 1
     assert f"round_{ROUNDS:06d} refused" in caplog.text
@@ -195,9 +198,9 @@ def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> Non
 def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(undisturbed / "checkpoints" / f"round_{ROUNDS:06d}", folder)
-    checkpoint.verify(folder)
+    verify_manifest(folder)
     data = bytearray((folder / "agent_02.safetensors").read_bytes())
     data[-1] ^= 1
     (folder / "agent_02.safetensors").write_bytes(bytes(data))
     with pytest.raises(CheckpointMismatch, match=r"agent_02\.safetensors is altered"):
-        checkpoint.verify(folder)
+        verify_manifest(folder)

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from compevo_core.agents.grpo import PolicyLoss
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.population import LOGIC
-from compevo_core.training import round as rounds
-from tests.support.rounds import round_player, step
+from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.training import policy_step
+from compevo_core.training.round_record import RoundResult
+from compevo_core.training.schedule import set_learning_rates
+from tests.support.rounds import build_round_trainer, run_step
 
 
 def _gradients(pg: float, div: float, prune: float) -> dict[str, torch.Tensor]:
     """Every gradient just before the step, by group and position."""
-    player, state, tasks = round_player(
+    trainer, state, tasks = build_round_trainer(
         objective__lambda_pg=pg, objective__lambda_div=div, objective__lambda_prune=prune
     )
     found: dict[str, torch.Tensor] = {}
@@ -26,8 +29,8 @@ def _gradients(pg: float, div: float, prune: float) -> dict[str, torch.Tensor]:
                 found[f"{number}.{i}"] = torch.zeros_like(p) if p.grad is None else p.grad.clone()
         return 0.0
 
-    player._step = keep
-    step(player, state, tasks)
+    trainer.update._take_step = keep
+    run_step(trainer, state, tasks)
     return found
 
 
@@ -56,32 +59,32 @@ def test_the_pruning_term_pulls_every_gate_towards_zero_by_its_weight() -> None:
 
 def _logic_adapters_after(
     clip: float, iterations: int
-) -> tuple[list[torch.Tensor], dict[str, object], list[float]]:
+) -> tuple[list[torch.Tensor], RoundResult, list[float]]:
     """Logic adapters after a round of large policy steps, its record, and the widest ratio of every update."""
-    player, state, tasks = round_player(
-        grpo__clip=clip,
+    trainer, state, tasks = build_round_trainer(
+        grpo__clip_range=clip,
         grpo__iterations=iterations,
         optim__policy_lr=0.05,
         optim__warmup_ratio=0.0,
-        grpo__kl=0.0,
+        grpo__kl_coefficient=0.0,
         objective__lambda_div=0.0,
-        optim__gradient_clip=0.0,
+        optim__max_grad_norm=0.0,
     )
     widest: list[float] = []
-    original = rounds.policy_loss
+    original = policy_step.policy_loss
 
     def watched(
         logp: torch.Tensor, old: torch.Tensor, *rest: torch.Tensor, **options: float
-    ) -> rounds.PolicyLoss:
+    ) -> PolicyLoss:
         mask = rest[-1].bool()
         widest.append(float(((logp.detach() - old).exp() - 1.0)[mask].abs().max()))
         return original(logp, old, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "policy_loss", watched)
-        record = step(player, state, tasks)
+        patch.setattr(policy_step, "policy_loss", watched)
+        record = run_step(trainer, state, tasks)
     return (
-        [p.detach().clone() for p in player.learner.population.parameters_of(LOGIC)],
+        [p.detach().clone() for p in trainer.model.population.adapter_parameters(LOGIC)],
         record,
         widest,
     )
@@ -94,8 +97,8 @@ def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def test_with_one_update_a_group_the_ratio_is_one_and_the_clip_range_changes_nothing() -> None:
     narrow, record, widest = _logic_adapters_after(0.2, 1)
     assert widest == [0.0] * 3
-    assert record["clip_fraction"] == 0.0
-    assert record["equal_groups"] == 0
+    assert record.clip_fraction == 0.0
+    assert record.equal_groups == 0
     assert _same(narrow, _logic_adapters_after(0.01, 1)[0])
 
 
@@ -103,9 +106,9 @@ def test_at_the_second_update_the_ratio_has_moved_and_the_clip_binds() -> None:
     narrow, record, widest = _logic_adapters_after(0.2, 2)
     assert widest[:3] == [0.0] * 3
     assert max(widest[3:]) > 0.2
-    assert record["clip_fraction"] > 0.0
+    assert record.clip_fraction > 0.0
     wide, unclipped, _ = _logic_adapters_after(1.0, 2)
-    assert unclipped["clip_fraction"] < record["clip_fraction"]
+    assert unclipped.clip_fraction < record.clip_fraction
     assert not _same(narrow, wide)
     assert not _same(narrow, _logic_adapters_after(0.2, 1)[0])
 
@@ -125,19 +128,21 @@ def test_at_the_second_update_the_ratio_has_moved_and_the_clip_binds() -> None:
 def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine(
     number: int, factor: float
 ) -> None:
-    player, _, _ = round_player(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
-    assert type(player.optimizer) is torch.optim.AdamW
-    player._set_rates(number)
-    assert [g["lr"] for g in player.optimizer.param_groups] == pytest.approx(
+    trainer, _, _ = build_round_trainer(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
+    assert type(trainer.optimizer) is torch.optim.AdamW
+    set_learning_rates(trainer.optimizer, trainer.config.optim, number, 100)
+    assert [g["lr"] for g in trainer.optimizer.param_groups] == pytest.approx(
         [1e-4 * factor, 1e-6 * factor]
     )
 
 
 def test_a_round_trains_at_the_rate_of_its_number() -> None:
-    player, state, tasks = round_player(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
+    trainer, state, tasks = build_round_trainer(
+        rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
+    )
     state.round = 1
-    step(player, state, tasks)
-    assert [g["lr"] for g in player.optimizer.param_groups] == pytest.approx(
+    run_step(trainer, state, tasks)
+    assert [g["lr"] for g in trainer.optimizer.param_groups] == pytest.approx(
         [1e-4 * 2 / 3, 1e-6 * 2 / 3]
     )
 
@@ -172,56 +177,56 @@ def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing
     says: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    player, state, tasks = round_player(evolution__update="simplified")
-    before = {name: value.clone() for name, value in player.learner.tensors().items()}
+    trainer, state, tasks = build_round_trainer(evolution__update="simplified")
+    before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     monkeypatch.setattr(LogicWriter, method, breaking(getattr(LogicWriter, method)))
     with pytest.raises(NonFiniteLoss, match=says):
-        step(player, state, tasks)
-    assert all(torch.equal(value, before[name]) for name, value in player.learner.tensors().items())
-    assert not player.optimizer.state
+        run_step(trainer, state, tasks)
+    assert all(torch.equal(value, before[name]) for name, value in trainer.model.tensors().items())
+    assert not trainer.optimizer.state
     assert state.round == 0
 
 
 def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    player, state, tasks = round_player(selection__ema=0.75, selection__temperature=0.5)
-    selection = player.learner.selection
+    trainer, state, tasks = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
+    selection = trainer.model.selection
     before = selection.fitness_A.clone()
     proposals = []
     propose = LogicWriter.propose
     monkeypatch.setattr(
         LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
     )
-    record = step(player, state, tasks)
-    rewards = torch.tensor(record["rewards"])
-    assert record["weights"] == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
+    record = run_step(trainer, state, tasks)
+    rewards = torch.tensor(record.rewards)
+    assert record.weights == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
     assert torch.allclose(selection.fitness_A, 0.75 * before + 0.25 * rewards)
-    assert state.rewards == record["rewards"]
+    assert state.rewards == record.rewards
     assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
     assert not state.previous_AD.requires_grad
     best = [
         group[int(np.argmax(scores))]
-        for group, scores in zip(record["group_logics"], record["group_rewards"], strict=True)
+        for group, scores in zip(record.group_logics, record.group_rewards, strict=True)
     ]
     assert state.logics == best
-    assert state.logics != record["logics"]
+    assert state.logics != record.logics
 
 
 def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    player, state, tasks = round_player(population__agents=4, population__exposed_peers=2)
+    trainer, state, tasks = build_round_trainer(population__agents=4, population__exposed_peers=2)
     seen = []
     propose = LogicWriter.propose
     monkeypatch.setattr(
         LogicWriter, "propose", lambda self, o, *rest: seen.append(o) or propose(self, o, *rest)
     )
     logics = list(state.logics)
-    record = step(player, state, tasks)
+    record = run_step(trainer, state, tasks)
     (observed,) = seen
     assert observed.logics == logics
-    assert observed.rewards == record["rewards"]
+    assert observed.rewards == record.rewards
     for agent, peers in enumerate(observed.peers):
         assert len(set(peers)) == 2
         assert agent not in peers

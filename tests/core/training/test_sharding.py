@@ -13,19 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compevo_core.agents.decoding import HORIZON
 from compevo_core.config import RunConfig
+from compevo_core.data.window import HORIZON
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
 
 REPO = Path(__file__).resolve().parents[3]
-HEAD = {"optim__gradient_clip": 0.1}  # low enough to bind
+HEAD = {"optim__max_grad_norm": 0.1}  # low enough to bind
 TEXT = HEAD | {
     "forecast__decoder": "text",
     "population__agents": 2,
     "grpo__group_size": 2,
     "run__rounds": 3,
-    "run__batch_windows": 1,
+    "run__batch_size": 1,
     "forecast__history_points": 2,
     "run__validate_every": 0,
 }
@@ -140,13 +140,13 @@ def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
 
 def expected_bytes(config: RunConfig, width: int, count: int) -> int:
     """What each of ``count`` processes receives in a round without validation, beside texts and agreement."""
-    batch, group = config.run.batch_windows, config.grpo.group_size
+    batch, group = config.run.batch_size, config.grpo.group_size
     scored = config.grpo.reward_windows or batch
     fixed = config.run.fixed_logics
     more = 1 + fixed if fixed else 0  # the played logic and its comparators
     forecasts = 4 * HORIZON * (batch + (group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
-    losses = 4 * math.ceil(batch / config.run.micro_windows)
+    losses = 4 * math.ceil(batch / config.run.micro_batch_size)
     sums = 8 * (3 + 1 + 1) + 8 * 4  # gradient products and norms; policy terms
     own = math.ceil(config.population.agents / count) * (forecasts + states + losses + sums)
     return (count - 1) * (own + 8 * (3 if more else 2))
@@ -168,9 +168,10 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
     }
 
 
-def test_the_readme_tells_the_bytes_of_ten_agents_on_the_packaged_backbone():
+def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
     config = RunConfig.preset("default").with_overrides({"population.agents": 10})
-    text = " ".join((REPO / "README.md").read_text(encoding="utf-8").split())
+    page = REPO / "docs" / "how-to" / "several-processes.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
     assert f"{expected_bytes(config, PACKAGED_WIDTH, 2):,} bytes" in text
 
 

@@ -10,7 +10,7 @@ import torch
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
-from compevo_core.experiments.ablation import VARIANTS, variant
+from compevo_core.experiments.ablation import VARIANTS, configure_variant
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
@@ -100,8 +100,8 @@ def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_r
     views = windows("test", 3, first_day=40).views()
     forecaster = CompEvoForecaster.load(run, news_pool())
     first, again = (
-        forecaster.predict_detailed(views),
-        CompEvoForecaster.load(run, news_pool()).predict_detailed(views),
+        forecaster.predict_by_agent(views),
+        CompEvoForecaster.load(run, news_pool()).predict_by_agent(views),
     )
     assert np.array_equal(first.aggregate, again.aggregate)
     assert first.aggregate.shape == (6, 48)
@@ -127,7 +127,7 @@ def test_prediction_does_not_depend_on_how_windows_are_batched(run: Path) -> Non
 
 @pytest.mark.parametrize("name", [*VARIANTS])
 def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path) -> None:
-    config = variant(tiny(run__rounds=2), name)
+    config = configure_variant(tiny(run__rounds=2), name)
     changed = {
         (s, k)
         for s, v in config.to_dict().items()
@@ -151,7 +151,7 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
         run__validate_every=0,
         population__agents=2,
         grpo__group_size=2,
-        run__batch_windows=1,
+        run__batch_size=1,
         forecast__history_points=2,
     )
     summary = _train(tmp_path, config)
@@ -159,7 +159,7 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
     assert (
         summary["parse_failure_rate"] == 1.0
     )  # a random model writes no numbers; each is scored as the prior
-    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_detailed(
+    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
         windows("test", 1, first_day=40).views()
     )
     assert found.unread == 4
@@ -172,7 +172,7 @@ def test_priors_train_save_and_load(prior: str, tmp_path: Path) -> None:
         forecast__prior=prior, forecast__prior_folds=2, run__rounds=1, run__validate_every=0
     )
     train(config, windows("train", 40), windows("val", 3, first_day=50), news_pool(), tmp_path)
-    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_detailed(
+    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
         windows("test", 1, first_day=40).views()
     )
     assert (found.prior is None) == (prior == "none")

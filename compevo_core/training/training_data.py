@@ -1,0 +1,152 @@
+"""What a run trains and validates on: windows, prior, examples, batches.
+
+What belongs here: checks of the input, choosing windows, everything that is fitted on the train
+split before the first round, the identity of the data. What does not: the population
+(``training.model``), the loop (``training.trainer``).
+
+The train and the validation split are all there is: training has no path to the test data
+(decision 14 says what validation may decide).
+"""
+
+import dataclasses
+import hashlib
+from typing import Self
+
+import numpy as np
+
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.baselines import Baseline
+from compevo_core.config import RunConfig
+from compevo_core.data.arrays import evenly_spaced
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.training.prior import fit_prior, forecast_out_of_fold, make_examples
+from compevo_core.training.sampler import DaySampler
+
+_HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """Everything that a run knows of its data.
+
+    Attributes:
+        train_windows: windows of the train split with at least one known target.
+        n_dropped: windows of the train split without any.
+        scaler: fitted on them.
+        prior: the numeric prior fitted on them, None without one.
+        train_examples: their examples, with out-of-fold forecasts of the prior.
+        val_examples: examples of the validation windows that a run measures.
+        sampler: which train examples a round sees.
+    """
+
+    train_windows: WindowSet
+    n_dropped: int
+    scaler: Scaler
+    prior: Baseline | None
+    train_examples: list[ForecastExample]
+    val_examples: list[ForecastExample]
+    sampler: DaySampler
+
+    @classmethod
+    def prepare(cls, config: RunConfig, train_windows: WindowSet, val_windows: WindowSet) -> Self:
+        """Fit scaler and prior on the train split and make all examples."""
+        forecast = config.forecast
+        known = _drop_without_target(train_windows)
+        scaler = Scaler.fit(known)
+        prior = fit_prior(forecast.prior, known)
+        held_out = forecast_out_of_fold(forecast.prior, known, forecast.prior_folds)
+
+        # Validation windows lie after the train split, so the prior of the whole split predicts
+        # them as it will predict the test split.
+        measured = _pick_by_time(_drop_without_target(val_windows), config.run.validation_windows)
+        val_prior = None if prior is None else prior.predict(measured.views())
+
+        return cls(
+            train_windows=known,
+            n_dropped=len(train_windows) - len(known),
+            scaler=scaler,
+            prior=prior,
+            train_examples=make_examples(known, held_out, scaler),
+            val_examples=make_examples(measured, val_prior, scaler),
+            sampler=DaySampler(known, config.run.batch_size, config.run.seed),
+        )
+
+    def count_rounds(self, config: RunConfig) -> int:
+        """Return the rounds of the whole run: as set, or as many as the epochs need."""
+        return config.run.rounds or config.run.epochs * self.sampler.rounds_per_epoch
+
+    def batch(self, round_number: int) -> list[ForecastExample]:
+        """Return the train examples of a round."""
+        return [self.train_examples[i] for i in self.sampler.indices(round_number)]
+
+
+def check_inputs(
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
+) -> None:
+    """Check what a run is given, before any work starts.
+
+    Raises:
+        LeakageError: a window belongs to another split.
+        DataError: a split that is needed is empty.
+        ConfigError: news and configuration disagree, or there are too many agents.
+    """
+    for windows, split in ((train_windows, "train"), (val_windows, "val")):
+        others = {view.split for view in windows.views()} - {split}
+        if others:
+            raise LeakageError(
+                f"windows of {sorted(others)} were given as {split}; pass split({split!r}) only"
+            )
+
+    if not len(train_windows):
+        raise DataError(
+            "there are no train windows; materialize the windows of this data set first"
+        )
+    if config.run.validate_every and not len(val_windows):
+        raise DataError(
+            "there are no validation windows; provide some or set run.validate_every = 0"
+        )
+
+    if news.encoder_name != config.news.encoder:
+        raise ConfigError(
+            f"the articles are embedded with {news.encoder_name!r}, the run is set to "
+            f"{config.news.encoder!r}; set news.encoder or embed the articles again"
+        )
+    if config.population.agents > len(SEED_LOGICS):
+        raise ConfigError(
+            f"there are {len(SEED_LOGICS)} seed logics for {config.population.agents} agents; "
+            "lower population.agents"
+        )
+
+
+def identify_run(
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
+) -> dict[str, str]:
+    """Return hashes of settings, windows and articles: what makes two runs the same run."""
+    n = _HASH_CHARACTERS
+    articles = "\n".join(sorted(news.articles["article_id"].to_list()))
+    return {
+        "config_hash": config.hash,
+        "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
+        "news_hash": hashlib.sha256(articles.encode()).hexdigest()[:n],
+    }
+
+
+def _drop_without_target(windows: WindowSet) -> WindowSet:
+    known = [window for window in windows if np.isfinite(window.y).any()]
+    return WindowSet(known, dataset=windows.dataset)
+
+
+def _pick_by_time(windows: WindowSet, count: int) -> WindowSet:
+    """Return ``count`` windows evenly spaced in time, all of them if ``count`` is 0."""
+    if not count or count >= len(windows):
+        return windows
+
+    by_time = sorted(
+        range(len(windows)), key=lambda i: (windows[i].view.origin_utc, windows[i].view.entity)
+    )
+    picked = [windows[by_time[i]] for i in evenly_spaced(len(windows), count)]
+    return WindowSet(picked, dataset=windows.dataset)
