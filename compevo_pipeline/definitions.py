@@ -1,7 +1,7 @@
 """The Dagster code location: wiring only.
 
-:func:`build_defs` is the one place where assets, checks, jobs, schedules and resources meet. Tests call it with fakes
-for resources and get the same graph that runs in production.
+:func:`build_defs` is the one place where assets, checks, jobs, schedules and resources meet.
+Tests call it with fakes for resources and get the same graph that runs in production.
 """
 
 import dagster as dg
@@ -12,16 +12,16 @@ from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import lud
 from compevo_pipeline.assets.news import articles, embeddings
 from compevo_pipeline.assets.report import site
-from compevo_pipeline.assets.series import series_assets
+from compevo_pipeline.assets.series import build_series_assets
 from compevo_pipeline.assets.training import compevo
-from compevo_pipeline.assets.windows import windows_assets
-from compevo_pipeline.checks.asset_checks import all_checks
+from compevo_pipeline.assets.windows import build_windows_assets
+from compevo_pipeline.checks.asset_checks import build_asset_checks
 from compevo_pipeline.feeds import FeedTable, default_feeds
-from compevo_pipeline.jobs import jobs
-from compevo_pipeline.launchers.kubernetes import PodSpec
-from compevo_pipeline.loggers import plain_logger
-from compevo_pipeline.resources import Clock, Launchers, Workspace
-from compevo_pipeline.schedules import schedules
+from compevo_pipeline.jobs import build_jobs
+from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
+from compevo_pipeline.loggers import progress_logger
+from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
+from compevo_pipeline.schedules import build_schedules
 from compevo_pipeline.settings import Settings
 
 
@@ -32,20 +32,41 @@ def build_defs(
     launchers: Launchers | None = None,
     clock: Clock | None = None,
     pod: PodSpec | None = None,
+    pod_client: PodClient | None = None,
 ) -> dg.Definitions:
-    """Wires the whole graph for one deployment; every argument after ``settings`` replaces a default."""
-    every_job = jobs()
-    scored = [baselines, population, lud, variants, inference_2026, site]
+    """Wire the whole graph for one deployment.
+
+    Args:
+        settings: folders, mode and judge.
+        feeds: sources by data set, in place of the project's own.
+        launchers: makes training launchers, in place of processes on this machine.
+        clock: tells the time, in place of the system's clock.
+        pod: the training pod of the launcher ``kubernetes``.
+        pod_client: starts that pod, in place of ``PipesK8sClient``.
+    """
+    jobs = build_jobs()
+    scores = [baselines, population, lud, variants, inference_2026]
+
     return dg.Definitions(
-        assets=[*series_assets(), articles, embeddings, *windows_assets(), compevo, *scored],
-        asset_checks=all_checks(),
-        jobs=every_job,
-        schedules=schedules(every_job),
-        loggers={"console": dg.colored_console_logger, "plain": plain_logger},
+        assets=[
+            *build_series_assets(),
+            articles,
+            embeddings,
+            *build_windows_assets(),
+            compevo,
+            *scores,
+            site,
+        ],
+        asset_checks=build_asset_checks(),
+        jobs=jobs,
+        schedules=build_schedules(jobs),
+        loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings),
             "feeds": default_feeds() if feeds is None else feeds,
             "launchers": launchers or Launchers(pod),
+            "pod_client": pod_client or KubernetesPipes(),
+            "judge_endpoint": JudgeEndpoint.from_settings(settings.judge),
             "clock": clock or Clock(),
         },
     )

@@ -1,11 +1,12 @@
 """What a source's failure means, and what it does to Dagster's retries: one table.
 
-What belongs here: HTTP answer -> error class, error class -> verdict, verdict -> Dagster exception.
-What does not: parsing, fetching, the wording of a source's own errors.
+What belongs here: HTTP answer -> error class, error class -> retry decision, decision -> Dagster
+exception. What does not: parsing, fetching, the wording of a source's own errors.
 
-Why a table: a permanent failure that is retried costs hours (another project saw one 405 retried 5,363 times), and a
-200 that carries a bot wall, stored as data, costs more. So: transient failures are retried a few times with growing
-waits; everything else stops at once and stays stopped until somebody acts on the message.
+Why a table: a permanent failure that is retried costs hours (another project saw one 405 retried
+5,363 times), and a status of 200 that carries a bot challenge, stored as data, costs more. So
+transient failures are retried a few times with growing waits; everything else stops at once and
+stays stopped until somebody acts on the message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,63 +29,80 @@ from compevo_core.errors import (
 
 
 class Throttled(SourceTransient):
-    """The publisher asks us to slow down, and may say for how long (``Retry-After``)."""
+    """The publisher asks for fewer requests, and may say for how long (``Retry-After``).
+
+    Attributes:
+        retry_after_s: seconds to wait before the next request; 0 where it does not say.
+    """
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
-class Verdict(StrEnum):
+class RetryDecision(StrEnum):
     """What to do about a failure."""
 
     TRANSIENT = "transient"
+    """Try again: the same request may succeed."""
     PERMANENT = "permanent"
+    """Stop: the same request fails again until somebody changes something."""
     BLOCKED = "blocked"
+    """Stop: the publisher does not want automatic access."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How often to try again, how long to wait first (doubling each time), and what a person should do."""
+class FailurePolicy:
+    """What an error does to a run, and what a person should do about it.
 
-    verdict: Verdict
+    Attributes:
+        decision: whether to try again.
+        retries: how many times.
+        first_wait_s: seconds before the first retry; each further wait is twice as long.
+        remedy: what a person should do once retries are used up.
+    """
+
+    decision: RetryDecision
     retries: int
     first_wait_s: float
     remedy: str
 
-    def wait_s(self, attempt: int) -> float:
-        """Seconds to wait before retry number ``attempt`` (0 for the first)."""
+    def compute_wait(self, attempt: int) -> float:
+        """Return the seconds to wait before retry number ``attempt`` (0 for the first)."""
         return float(self.first_wait_s * 2**attempt)
 
 
-_RETRY = Policy(
-    verdict=Verdict.TRANSIENT,
+_RETRY = FailurePolicy(
+    decision=RetryDecision.TRANSIENT,
     retries=3,
     first_wait_s=60.0,
     remedy="wait, then materialize again; for a file on disk, fetch or copy it again",
 )
-_STOP = Policy(
-    verdict=Verdict.PERMANENT,
+_STOP = FailurePolicy(
+    decision=RetryDecision.PERMANENT,
     retries=0,
     first_wait_s=0.0,
     remedy="correct the request, the file or the parser, then materialize again",
 )
-_WALL = Policy(
-    verdict=Verdict.BLOCKED,
+_RESPECT_BLOCK = FailurePolicy(
+    decision=RetryDecision.BLOCKED,
     retries=0,
     first_wait_s=0.0,
-    remedy="do not go around the wall: keep the last good data, or save the file by hand into the archive folder",
+    remedy=(
+        "do not bypass the block: keep the last good data, or save the file by hand into the "
+        "archive folder"
+    ),
 )
 
-POLICIES: tuple[tuple[type[CompEvoError], Policy], ...] = (
+POLICIES: tuple[tuple[type[CompEvoError], FailurePolicy], ...] = (
     (SourceTransient, _RETRY),
     (SourceAbsent, _STOP),
     (SourceRejected, _STOP),
-    (SourceBlocked, _WALL),
+    (SourceBlocked, _RESPECT_BLOCK),
     (SchemaDrift, _STOP),
     (CompEvoError, _STOP),
 )
-"""First match wins; every error of the project's family has a policy."""
+"""The first that fits is used; every error of the project's family has a policy."""
 
 STATUS_ERRORS: Mapping[int, type[SourceError]] = {
     HTTPStatus.BAD_REQUEST: SourceRejected,
@@ -105,13 +123,13 @@ CHALLENGE_SIGNS = (
     *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
     *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
 )
-"""Lower-case marks of a bot wall or log-in page in the first kilobytes of an answer."""
+"""Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
 
 _HEAD_BYTES = 4096
 
 
-def policy_of(error: CompEvoError) -> Policy:
-    """Return the policy of an error; the most specific entry of :data:`POLICIES` that fits."""
+def get_policy(error: CompEvoError) -> FailurePolicy:
+    """Return the policy of an error: the first entry of :data:`POLICIES` that fits."""
     return next(policy for kind, policy in POLICIES if isinstance(error, kind))
 
 
@@ -129,51 +147,63 @@ def classify_response(
 ) -> type[SourceError] | None:
     """Return the error class of a whole answer, or None where it may be data.
 
-    A challenge page is a wall under any status (503 is a favourite of theirs). A successful answer without bytes is
-    transient; one that is a web page where none was expected is drift.
+    A bot-challenge page counts as blocked whatever its status (often 503).
+
+    Args:
+        status: HTTP status.
+        content_type: the header of that name.
+        content: the body.
+        html_expected: whether the data itself is a web page.
     """
     head = content[:_HEAD_BYTES].lower()
-    is_html = "html" in content_type.lower() or head.lstrip().startswith(
-        (b"<!doctype html", b"<html")
-    )
+    starts_as_html = head.lstrip().startswith((b"<!doctype html", b"<html"))
+    is_html = "html" in content_type.lower() or starts_as_html
     if is_html and any(sign in head for sign in CHALLENGE_SIGNS):
         return SourceBlocked
+
     by_status = classify_status(status)
     if by_status is not None:
         return by_status
+
+    # A success without bytes is a server's hiccup; a web page in place of data is a new format.
     if not content.strip():
         return SourceTransient
     return SchemaDrift if is_html and not html_expected else None
 
 
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
-    """Return what an asset should raise: ``RetryRequested`` while another try may help, else a final ``Failure``.
+    """Return ``RetryRequested`` while another try may help, else a final ``Failure``.
 
     Args:
         error: what went wrong; a :class:`Throttled` one may ask for a longer wait than ours.
         attempt: how many retries there have been (``context.retry_number``).
-        retry: whether trying again can help at all; False for files on disk, which do not mend themselves.
+        retry: whether trying again can help at all; False for files on disk, which do not change.
     """
-    policy = policy_of(error)
+    policy = get_policy(error)
     if retry and attempt < policy.retries:
-        asked = error.retry_after_s if isinstance(error, Throttled) else 0.0
+        requested = error.retry_after_s if isinstance(error, Throttled) else 0.0
         return dg.RetryRequested(
-            max_retries=policy.retries, seconds_to_wait=max(policy.wait_s(attempt), asked)
+            max_retries=policy.retries,
+            seconds_to_wait=max(policy.compute_wait(attempt), requested),
         )
+
     gave_up = f" (given up after {attempt} retries)" if attempt else ""
     metadata = {
         "error": type(error).__name__,
-        "verdict": policy.verdict.value,
+        "decision": policy.decision.value,
         "remedy": policy.remedy,
     }
+    # allow_retries=False also stops the run-level retries of a deployment.
     return dg.Failure(
         f"{type(error).__name__}: {error}{gave_up}", metadata=metadata, allow_retries=False
     )
 
 
 @contextmanager
-def source_failures(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
-    """Turn the project's errors inside the block into Dagster's; arguments as for :func:`to_dagster`.
+def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
+    """Turn the project's errors inside the block into Dagster's.
+
+    Arguments are those of :func:`to_dagster`.
 
     Raises:
         dagster.RetryRequested: a transient failure.

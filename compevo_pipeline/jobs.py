@@ -1,7 +1,8 @@
 """Jobs: ``demo``, ``full``, ``refresh``.
 
-What belongs here: what runs together. What does not: how anything runs. ``demo`` and ``full`` are for the data set of
-their partition (electricity unless another is chosen); ``refresh`` trains nothing.
+What belongs here: what runs together, with which run configuration. What does not: how anything
+runs. ``demo`` and ``full`` train and score the data set of their partition, which every launch
+chooses (electricity where it names none); ``refresh`` trains nothing.
 """
 
 from typing import Any
@@ -10,17 +11,26 @@ import dagster as dg
 
 from compevo_pipeline.sources.common.base import Mode
 
-DEFAULT_PARTITION = {"dagster/partition": "electricity"}
-REFRESHED = ("series", "news", "windows", "leakage", "report")
+PARTITION_TAG = "dagster/partition"
+DEFAULT_DATASET = "electricity"
+REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "report")
+
+# A tag of the job is its default: a partition chosen in the UI, by --partition or by partition_key
+# takes its place, and a launch that names none still has one.
+_DEFAULT_PARTITION = {PARTITION_TAG: DEFAULT_DATASET}
+_TWO_STEPS_AT_ONCE = dg.multiprocess_executor.configured({"max_concurrent": 2})
 
 
-def in_mode(mode: Mode) -> dict[str, Any]:
-    """Run configuration that fixes the mode of every asset and check of a run."""
+def set_mode(mode: Mode) -> dict[str, Any]:
+    """Return the run configuration that fixes the mode of every asset and check of a run."""
     return {"resources": {"workspace": {"config": {"mode": mode.value}}}}
 
 
-def demo_config() -> dict[str, Any]:
-    """Sample mode and so little of everything that two cores need minutes; rows say what they were made of."""
+def build_demo_config() -> dict[str, Any]:
+    """Return sample mode and so little of everything that two cores need minutes.
+
+    Result rows say what they were made of: subset, seeds, configuration hash.
+    """
     smaller = {"population.agents": 2, "run.validate_every": 0, "forecast.prior_folds": 1}
     ops: dict[str, dict[str, Any]] = {
         "models__compevo": {"preset": "demo"},
@@ -30,39 +40,44 @@ def demo_config() -> dict[str, Any]:
         "evaluation__lud": {"pairs": 2},
         "leakage__inference_2026": {"seeds": 1, "every": 5},
     }
-    return in_mode(Mode.SAMPLE) | {
+    return set_mode(Mode.SAMPLE) | {
         "ops": {name: {"config": config} for name, config in ops.items()}
     }
 
 
 def run_config(name: str) -> dict[str, Any]:
-    """The run configuration a job has unless a run changes it."""
-    return demo_config() if name == "demo" else {}
+    """Return the run configuration of a job unless a run changes it."""
+    return build_demo_config() if name == "demo" else {}
 
 
-def jobs() -> list[Any]:
-    """All jobs."""
-    everything = dg.AssetSelection.all()
+def build_jobs() -> list[Any]:
+    """Return all jobs."""
     demo = dg.define_asset_job(
         "demo",
-        everything,
-        description="Everything end to end on the sample data and the smallest preset; minutes on two cores.",
+        dg.AssetSelection.all(),
+        description=(
+            "Everything end to end on the sample data and the smallest preset; minutes on two "
+            "cores."
+        ),
         config=run_config("demo"),
-        tags={**DEFAULT_PARTITION, "compevo/job": "demo"},
+        tags={**_DEFAULT_PARTITION, "compevo/job": "demo"},
         executor_def=dg.in_process_executor,
     )
     full = dg.define_asset_job(
         "full",
-        everything,
+        dg.AssetSelection.all(),
         description="Everything end to end in the deployment's mode and preset: ingest to report.",
-        tags={**DEFAULT_PARTITION, "compevo/job": "full"},
-        executor_def=dg.multiprocess_executor.configured({"max_concurrent": 2}),
+        tags={**_DEFAULT_PARTITION, "compevo/job": "full"},
+        executor_def=_TWO_STEPS_AT_ONCE,
     )
     refresh = dg.define_asset_job(
         "refresh",
-        dg.AssetSelection.groups(*REFRESHED),
-        description="New data, windows, the 2026 inference of the trained population and the report; trains nothing.",
+        dg.AssetSelection.groups(*REFRESHED_GROUPS),
+        description=(
+            "New data, windows, the 2026 inference of the trained population and the report; "
+            "trains nothing."
+        ),
         tags={"compevo/job": "refresh"},
-        executor_def=dg.multiprocess_executor.configured({"max_concurrent": 2}),
+        executor_def=_TWO_STEPS_AT_ONCE,
     )
     return [demo, full, refresh]

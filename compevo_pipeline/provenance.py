@@ -1,6 +1,7 @@
 """Which version of the code made a number.
 
-What belongs here: the commit of the checkout. What does not: hashes of data, configuration or models.
+What belongs here: the commit of the checkout. What does not: hashes of data, configuration or
+models, the version of an asset's code (``assets.definition``).
 """
 
 import subprocess
@@ -8,23 +9,37 @@ from pathlib import Path
 
 from compevo_pipeline.settings import REPOSITORY
 
-UNKNOWN = "unknown"
+UNKNOWN_COMMIT = "unknown"
+
+_COMMIT_DIGITS = 12
+_TIMEOUT_SECONDS = 20
 
 
-def commit(repository: Path = REPOSITORY) -> str:
-    """Short hash of the checked-out commit, with ``+`` where tracked files differ; ``unknown`` without git."""
-    head = _git(repository, "rev-parse", "--short=12", "HEAD")
+def read_commit(repository: Path = REPOSITORY) -> str:
+    """Return the short hash of the checked-out commit.
+
+    A ``+`` follows it where tracked files differ from the commit: such a number cannot be
+    reproduced from the hash alone. Without git, or outside a checkout, it is ``unknown``.
+    """
+    head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
     if not head:
-        return UNKNOWN
-    return f"{head}+" if _git(repository, "status", "--porcelain", "--untracked-files=no") else head
+        return UNKNOWN_COMMIT
+
+    changes = _run_git(repository, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+" if changes else head
 
 
-def _git(repository: Path, *arguments: str) -> str:
+def _run_git(repository: Path, *arguments: str) -> str:
+    """Return what a git command prints; empty where it fails."""
     try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=repository, capture_output=True, text=True, timeout=20, check=False,
-        )  # fmt: skip
+        done = subprocess.run(  # noqa: S603 -- fixed arguments
+            ["git", *arguments],  # noqa: S607 -- the git of the user's PATH
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

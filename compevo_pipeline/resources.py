@@ -1,28 +1,41 @@
-"""What assets are given: the workspace (stores and folders of a mode), the feeds, the launchers, the clock.
+"""Dagster resources: the workspace (stores and folders of a mode), launchers, judge, clock.
 
-What belongs here: opening what ``settings`` names. What does not: reading the environment, any asset.
-The mode is run configuration of the ``workspace`` resource, so that one choice holds for a whole run.
+What belongs here: opening what ``settings`` names, and entering secrets. What does not: reading
+other variables of the environment (``settings``), any asset. The mode is run configuration of the
+``workspace`` resource, so that one choice holds for a whole run.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Self
 
 import dagster as dg
+from pydantic import Field
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.launchers.kubernetes import KubernetesLauncher, PodSpec
+from compevo_core.lud.judge import EndpointJudge
+from compevo_pipeline.judges.judges import build_endpoint_judge
+from compevo_pipeline.launchers.kubernetes import KubernetesLauncher, PodClient, PodSpec
 from compevo_pipeline.launchers.process import Launcher, ProcessLauncher
-from compevo_pipeline.settings import Layout, Settings, parse_mode
+from compevo_pipeline.settings import (
+    JUDGE_KEY_VARIABLE,
+    JudgeSettings,
+    Layout,
+    Settings,
+    parse_mode,
+)
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
+
+LAUNCHERS = ("process", "torchrun", "kubernetes")
 
 
 class Workspace(dg.ConfigurableResource[None]):
     """Stores and folders of the run's mode; synthetic and real data never share one."""
 
-    mode: str = ""
-    """``sample``, ``archive`` or ``live``; empty is the deployment's (``COMPEVO_MODE``)."""
+    mode: str = Field(
+        default="", description="sample, archive or live; empty: the deployment's (COMPEVO_MODE)"
+    )
     settings: dg.ResourceDependency[Settings]
 
     @property
@@ -41,50 +54,86 @@ class Workspace(dg.ConfigurableResource[None]):
         return self.settings.preset_for(self.data_mode)
 
     def series_store(self) -> SeriesStore:
-        """Parquet series and raw files."""
+        """Open the Parquet series and raw files."""
         return SeriesStore(self.layout.root)
 
     def frame_store(self) -> FrameStore:
-        """Covariates, published forecasts, benchmark records."""
+        """Open the covariates, published forecasts and benchmark records."""
         return FrameStore(self.layout.tables)
 
     def news_store(self) -> NewsStore:
-        """Articles and embeddings."""
+        """Open the articles and embeddings."""
         return NewsStore(self.layout.news_database)
 
 
+class JudgeEndpoint(dg.ConfigurableResource[None]):
+    """An OpenAI-compatible endpoint that rates logic updates; empty where none is set."""
+
+    url: str = Field(default="", description="address, without /chat/completions")
+    model: str = Field(default="", description="name of the model as the endpoint knows it")
+    # Out of repr: an error message that prints the resource must not print the key.
+    key: str = Field(default="", repr=False, description="API key; empty sends none")
+
+    @classmethod
+    def from_settings(cls, judge: JudgeSettings | None) -> Self:
+        """Return the resource of a deployment.
+
+        The key stays an environment variable until a step runs. Run configuration, the UI and the
+        event log hold the variable's name, never its value.
+        """
+        if judge is None:
+            return cls()
+        if not judge.has_key:
+            return cls(url=judge.url, model=judge.model)
+        return cls(url=judge.url, model=judge.model, key=dg.EnvVar(JUDGE_KEY_VARIABLE))
+
+    def create_judge(self) -> EndpointJudge | None:
+        """Return the judge behind the endpoint, or None where none is set."""
+        return build_endpoint_judge(self.url, self.model, self.key) if self.url else None
+
+
 class Clock:
-    """The time, for everything that stamps."""
+    """The time, for everything that writes a time stamp."""
 
     def __call__(self) -> datetime:
-        """Now, in UTC."""
+        """Return the present time in UTC."""
         return datetime.now(UTC)
 
 
 class Launchers:
-    """Makes the launcher a run asks for."""
+    """Makes the launcher a run asks for.
+
+    Args:
+        pod: the pod that the launcher ``kubernetes`` starts; None refuses that launcher.
+    """
 
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
 
-    def get(self, kind: str, processes: int) -> Launcher:
-        """``process``, ``torchrun`` with ``processes`` of them, or ``kubernetes``.
+    def get(self, kind: str, processes: int, pod_client: PodClient) -> Launcher:
+        """Return the launcher of a kind.
+
+        Args:
+            kind: ``process``, ``torchrun`` or ``kubernetes``.
+            processes: how many processes torchrun starts.
+            pod_client: starts the pod of the launcher ``kubernetes``.
 
         Raises:
             ConfigError: an unknown kind, or Kubernetes without a pod specification.
         """
-        makers: Mapping[str, Launcher | None] = {
-            "process": ProcessLauncher(),
-            "torchrun": ProcessLauncher(processes=max(1, processes)),
-            "kubernetes": KubernetesLauncher(pod=self._pod) if self._pod else None,
-        }
-        if kind not in makers:
+        if kind not in LAUNCHERS:
             raise ConfigError(
-                f"launcher {kind!r} is not one of {', '.join(makers)}: correct the run configuration"
+                f"launcher {kind!r} is not one of {', '.join(LAUNCHERS)}: correct the run "
+                "configuration"
             )
-        found = makers[kind]
-        if found is None:
+        if kind == "process":
+            return ProcessLauncher()
+        if kind == "torchrun":
+            return ProcessLauncher(processes=max(1, processes))
+
+        if self._pod is None:
             raise ConfigError(
-                "launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in definitions.py"
+                "launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in "
+                "compevo_pipeline/definitions.py"
             )
-        return found
+        return KubernetesLauncher(pod=self._pod, client=pod_client)

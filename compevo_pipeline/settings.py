@@ -1,15 +1,16 @@
-"""The one place that reads the environment: where things lie and how a deployment runs.
+"""The one place that reads the environment: folders, mode, judge, variables of child processes.
 
-What belongs here: environment variables, their defaults, and the folder layout below ``COMPEVO_HOME``.
-What does not: objects that open files (``resources``), run settings (``compevo_core.config``).
+What belongs here: environment variables, their defaults, and the folder layout below
+``COMPEVO_HOME``. What does not: objects that open files (``resources``), run settings
+(``compevo_core.config``).
 
-Synthetic and real data never share a folder: ``sample`` mode works below ``<home>/sample``, ``archive`` and ``live``
-below ``<home>/real``.
+Synthetic and real data never share a folder: ``sample`` mode works below ``<home>/sample``,
+``archive`` and ``live`` below ``<home>/real``.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -17,8 +18,35 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.common.base import Mode
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
 DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
-"""Training preset of each mode unless ``COMPEVO_PRESET`` or the Launchpad names another."""
+"""Training preset of each mode unless ``COMPEVO_PRESET`` or the run configuration names another."""
+
+JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
+"""Variable of the endpoint's API key; its value is read by the resource that sends it alone."""
+
+VARIABLES = {
+    "COMPEVO_HOME": (
+        "`.compevo` in the repository",
+        "where series, news, windows, runs, results and the report go",
+    ),
+    "COMPEVO_MODE": ("`sample`", "`sample`, `archive` or `live`"),
+    "COMPEVO_ARCHIVE": ("none", "folder of archive files; needed in archive mode"),
+    "COMPEVO_PRESET": (
+        "`demo` for sample, `default` otherwise",
+        "training preset, or a path to a `.toml`",
+    ),
+    "COMPEVO_JUDGE_URL": (
+        "none: the backbone alone judges",
+        "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
+    ),
+    "COMPEVO_JUDGE_MODEL": ("none", "model name at that endpoint; needed with the address"),
+    JUDGE_KEY_VARIABLE: (
+        "none",
+        "its key; sent over TLS or to this machine only, and never logged",
+    ),
+}
+"""Default and meaning of every variable of this project, for the documentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +67,7 @@ class Layout:
 
     @property
     def raw(self) -> Path:
-        """Bytes as the publishers sent them, with url, sha256 and time beside them."""
+        """Bytes as the publishers sent them, each with a file of its url, sha256 and time."""
         return self.root / "raw"
 
     @property
@@ -53,12 +81,17 @@ class Layout:
         return self.root / "news"
 
     def windows(self, dataset: str) -> Path:
-        """Windows of one data set."""
+        """Return the folder of a data set's windows."""
         return self.root / "windows" / dataset
 
     def run(self, name: str) -> Path:
-        """A training run."""
+        """Return the folder of a training run."""
         return self.root / "runs" / name
+
+    @property
+    def forecasts(self) -> Path:
+        """Stored forecasts by window, one Parquet file an experiment."""
+        return self.root / "forecasts"
 
     @property
     def results(self) -> Path:
@@ -73,11 +106,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """An OpenAI-compatible endpoint that judges logic updates; the key is in no text made from this."""
+    """An OpenAI-compatible endpoint that rates logic updates; the key itself is not in here."""
 
     url: str
     model: str
-    key: str = field(default="", repr=False)
+    has_key: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,55 +124,69 @@ class Settings:
     judge: JudgeSettings | None = None
 
     def layout(self, mode: Mode) -> Layout:
-        """Folders that data of ``mode`` lives in."""
+        """Return the folders that data of ``mode`` is stored in."""
         return Layout(root=self.home / ("sample" if mode is Mode.SAMPLE else "real"))
 
     def preset_for(self, mode: Mode) -> str:
-        """Training preset unless the run names one."""
+        """Return the training preset of a mode, unless the run names one."""
         return self.preset or DEFAULT_PRESETS[mode]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Reads the variables of this project.
+        """Read the variables of this project.
 
-        These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``, and for the judge
-        ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
+        These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``, and
+        for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
+
+        Args:
+            environment: variables to read in place of the process's own.
 
         Raises:
-            ConfigError: an unknown mode, archive mode without an archive folder, or half a judge.
+            ConfigError: an unknown mode, archive mode without an archive folder, or a judge with an
+                address and no model, or the other way round.
         """
         env = os.environ if environment is None else environment
         mode = parse_mode(env.get("COMPEVO_MODE") or Mode.SAMPLE)
-        named = env.get("COMPEVO_ARCHIVE")
-        archive = Path(named).expanduser().resolve() if named else None
-        if mode is Mode.ARCHIVE and (archive is None or not archive.is_dir()):
-            raise ConfigError(
-                f"COMPEVO_MODE=archive needs COMPEVO_ARCHIVE to name a folder of archive files; it is {named!r}"
-            )
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
+
         return cls(
             home=home,
             mode=mode,
-            archive=archive,
+            archive=_read_archive(env, mode),
             preset=env.get("COMPEVO_PRESET", ""),
-            judge=_judge(env),
+            judge=_read_judge(env),
         )
 
 
-def _judge(env: Mapping[str, str]) -> JudgeSettings | None:
-    url, model = env.get("COMPEVO_JUDGE_URL", ""), env.get("COMPEVO_JUDGE_MODEL", "")
+def _read_archive(env: Mapping[str, str], mode: Mode) -> Path | None:
+    name = env.get("COMPEVO_ARCHIVE")
+    archive = Path(name).expanduser().resolve() if name else None
+
+    if mode is Mode.ARCHIVE and (archive is None or not archive.is_dir()):
+        raise ConfigError(
+            "COMPEVO_MODE=archive needs COMPEVO_ARCHIVE to name a folder of archive files; it is "
+            f"{name!r}"
+        )
+    return archive
+
+
+def _read_judge(env: Mapping[str, str]) -> JudgeSettings | None:
+    url = env.get("COMPEVO_JUDGE_URL", "")
+    model = env.get("COMPEVO_JUDGE_MODEL", "")
+
     if bool(url) != bool(model):
         missing = "COMPEVO_JUDGE_MODEL" if url else "COMPEVO_JUDGE_URL"
         raise ConfigError(
-            f"a judge's endpoint needs both an address and a model: set {missing}, or unset the other"
+            f"a judge's endpoint needs both an address and a model: set {missing}, or unset the "
+            "other"
         )
-    return (
-        JudgeSettings(url=url, model=model, key=env.get("COMPEVO_JUDGE_KEY", "")) if url else None
-    )
+    if not url:
+        return None
+    return JudgeSettings(url=url, model=model, has_key=bool(env.get(JUDGE_KEY_VARIABLE)))
 
 
 def parse_mode(text: str) -> Mode:
-    """Turns ``live``, ``archive`` or ``sample`` into a :class:`Mode`.
+    """Return the :class:`Mode` called ``live``, ``archive`` or ``sample``.
 
     Raises:
         ConfigError: any other word.
@@ -149,34 +196,57 @@ def parse_mode(text: str) -> Mode:
     except ValueError as error:
         known = ", ".join(Mode)
         raise ConfigError(
-            f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run config"
+            f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run configuration"
         ) from error
 
 
-QUIET = {
+PROCESS_VARIABLES = {
+    # Idle OpenMP threads sleep instead of spinning: 2.5 times faster on cores that are shared.
     "OMP_WAIT_POLICY": "PASSIVE",
+    # glibc keeps freed memory between steps instead of returning it and clearing it again. Bytes.
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
 }
-"""Threads that wait asleep rather than spinning (on cores shared with another process a training was 2.5 times faster
-with it), and memory that is kept between steps rather than given back and zeroed again."""
+"""Variables of a process that trains, unless the environment sets them."""
+
+NO_PROGRESS_BARS = {
+    # One progress view is enough; a bar redrawn into a log file is hundreds of lines.
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",
+}
+"""Variables that switch the libraries' own progress bars off."""
 
 
 def child_environment(threads: int = 0) -> dict[str, str]:
-    """Environment of a process started by the pipeline: ours, :data:`QUIET`, and the thread count if one is set."""
-    env = QUIET | dict(os.environ)
+    """Return the environment of a process that the pipeline starts.
+
+    Args:
+        threads: number of OpenMP threads; 0 leaves it to the environment.
+    """
+    env = PROCESS_VARIABLES | NO_PROGRESS_BARS | dict(os.environ)
     if threads > 0:
         env["OMP_NUM_THREADS"] = str(threads)
     return env
 
 
+def disable_progress_bars() -> None:
+    """Switch the libraries' own progress bars off in this process and those it starts."""
+    for name, value in NO_PROGRESS_BARS.items():
+        os.environ.setdefault(name, value)
+
+
+def is_ci() -> bool:
+    """Return whether a continuous-integration service runs this process."""
+    return bool(os.environ.get("CI"))
+
+
 def process_rank() -> tuple[int, int, int]:
-    """Rank, number of processes and rank on this machine as torchrun sets them; (0, 1, 0) outside torchrun."""
+    """Return rank, number of processes and local rank as torchrun sets them; else (0, 1, 0)."""
     from compevo_core.distributed import torchrun_rank  # torch, only in a training process
 
     return torchrun_rank(os.environ)
 
 
 def ensure_dagster_home() -> Path:
-    """``DAGSTER_HOME``, set to this repository's folder where nobody has set it."""
+    """Return ``DAGSTER_HOME``; set it to this repository's folder where it is not set."""
     return Path(os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / "dagster_home")))

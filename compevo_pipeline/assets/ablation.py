@@ -1,7 +1,7 @@
-"""``ablation/variants``: the full method and the paper's five variants under one budget (paper 5.4, Table 3).
+"""``ablation/variants``: the full method and the paper's five variants (paper 5.4, Table 3).
 
-What belongs here: training every variant with equal settings, data and seeds, and scoring each on the same windows.
-What does not: what a variant changes (``compevo_core.experiments.ablation``).
+What belongs here: training every variant with equal settings, data and seed, and scoring each on
+the same windows. What does not: what a variant changes (``compevo_core.experiments.ablation``).
 """
 
 import gc
@@ -11,22 +11,34 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.result_rows import evaluate, write_rows
-from compevo_core.evaluation.scopes import test_scopes
-from compevo_core.evaluation.scoring import identity, load, predict
-from compevo_core.experiments.ablation import VARIANTS, variant
-from compevo_core.report.rows import ABLATION
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.assets.evaluation import describe
-from compevo_pipeline.assets.news import embeddings
-from compevo_pipeline.assets.training import GPU_POOL, TrainConfig, train_job
-from compevo_pipeline.failures import source_failures
-from compevo_pipeline.partitions import DATASETS, datasets
-from compevo_pipeline.provenance import commit
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.scopes import select_test_scopes
+from compevo_core.evaluation.scoring import load_population, score_population
+from compevo_core.experiments.ablation import VARIANTS, configure_variant
+from compevo_core.report.rows import ABLATION as EXPERIMENT
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.keys import ABLATION, ALL_WINDOWS, NEWS_EMBEDDINGS
+from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
+from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.launchers.kubernetes import PodClient
+from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.partitions import datasets
+from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Launchers, Workspace
 from compevo_pipeline.storage.runs import run_name
+
+CODE = (
+    "compevo_core/agents",
+    "compevo_core/data",
+    "compevo_core/evaluation",
+    "compevo_core/experiments",
+    "compevo_core/lm",
+    "compevo_core/training",
+)
 
 
 class AblationConfig(TrainConfig):
@@ -41,29 +53,33 @@ class AblationConfig(TrainConfig):
         default=1, description="how many of the data set's test scopes to score, in order; 0: all"
     )
 
-    def chosen(self) -> list[str]:
-        """The variants to run.
+    def select_variants(self) -> list[str]:
+        """Return the names of the variants to train.
 
         Raises:
-            ConfigError: an unknown name.
+            ConfigError: a name that no variant has.
         """
         unknown = sorted(set(self.variants) - set(VARIANTS))
         if unknown:
-            known = ", ".join(VARIANTS)
             raise ConfigError(
-                f"no variant {', '.join(unknown)}; known: {known}: correct the run config"
+                f"no variant {', '.join(unknown)}; known: {', '.join(VARIANTS)}: correct the run "
+                "configuration"
             )
+
         return self.variants or list(VARIANTS)
 
 
 @dg.asset(
-    key=["ablation", "variants"],
-    deps=[*(dg.AssetKey(["windows", dataset]) for dataset in DATASETS), embeddings],
+    key=ABLATION,
+    deps=[*ALL_WINDOWS, NEWS_EMBEDDINGS],
     partitions_def=datasets,
     group_name="ablation",
-    description="The full method and the paper's five variants, one change each: one budget, one seed.",
+    description=(
+        "The full method and the paper's five variants, one change each: one budget, one seed."
+    ),
     kinds={"pytorch", "csv"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*CODE),
     pool=GPU_POOL,
 )
 def variants(
@@ -71,55 +87,78 @@ def variants(
     config: AblationConfig,
     workspace: Workspace,
     launchers: dg.ResourceParam[Launchers],
+    pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
-    """Trains the variants one after the other in one process, then scores them."""
-    layout, dataset = workspace.layout, context.partition_key
-    with source_failures(retry=False):
+    """Train the variants one after the other in one process, then score each."""
+    layout = workspace.layout
+    dataset = context.partition_key
+
+    with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
-        base = config.resolve(workspace.preset)
-        jobs = {}
-        for name in config.chosen():
-            changed = variant(base, name)
-            folder = run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
-            jobs[name] = train_job(workspace, dataset, changed, folder, resume=config.resume)
-        launchers.get(config.launcher, config.processes).launch(context, list(jobs.values()))
-        rows = [
-            _score(context, config, workspace, windows, name, job.out) for name, job in jobs.items()
+        jobs = _prepare_jobs(config, workspace, windows)
+        launcher = launchers.get(config.launcher, config.processes, pod_client)
+        launcher.launch(context, list(jobs.values()))
+
+        scores = [
+            _score_variant(context, config, workspace, windows, name, job)
+            for name, job in jobs.items()
         ]
+        rows = pl.concat(scores)
         path = layout.results / f"ablation-{dataset}.csv"
-        write_rows(path, pl.concat(rows))
+        write_rows(path, rows)
+
+    base = config.resolve(workspace.preset)
     budget = {
         "rounds": base.run.rounds,
-        "batch_windows": base.run.batch_windows,
+        "batch_size": base.run.batch_size,
         "agents": base.population.agents,
     }
     return dg.MaterializeResult(
-        metadata=describe(pl.concat(rows), path) | {"budget": show.counts(budget)}
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "budget": metadata.render_counts(budget),
+        }
     )
 
 
-def _score(
+def _prepare_jobs(
+    config: AblationConfig, workspace: Workspace, windows: WindowSet
+) -> dict[str, TrainJob]:
+    """Return the training job of each variant by its name."""
+    base = config.resolve(workspace.preset)
+    dataset = windows.dataset
+
+    jobs = {}
+    for name in config.select_variants():
+        changed = configure_variant(base, name)
+        run = run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
+        jobs[name] = prepare_job(workspace, dataset, changed, run, resume=config.resume)
+    return jobs
+
+
+def _score_variant(
     context: dg.AssetExecutionContext,
     config: AblationConfig,
     workspace: Workspace,
     windows: WindowSet,
     name: str,
-    run: str,
+    job: TrainJob,
 ) -> pl.DataFrame:
-    forecaster = load(workspace.layout.root / "runs" / run, workspace.layout.news_pool)
-    parts = []
-    for scope in test_scopes(windows, config.every)[: config.scopes or None]:
-        context.log.info(f"scoring {name}")
-        found = predict(forecaster, scope, context.log)
-        about = identity(
-            forecaster,
-            found,
-            experiment=ABLATION,
-            method=name,
-            subset=scope.subset,
-            commit=commit(),
-        )
-        parts.append(evaluate(found.values, scope.windows, about, train=windows.split("train")))
+    """Return the result rows of a trained variant."""
+    layout = workspace.layout
+    forecaster = load_population(job.folder.path, NewsPool.read(layout.news_pool))
+
+    context.log.info(f"scoring {name}")
+    scores = score_population(
+        forecaster,
+        select_test_scopes(windows, config.every)[: config.scopes or None],
+        train=windows.split("train"),
+        experiment=EXPERIMENT,
+        commit=read_commit(),
+        log=context.log,
+        method=name,
+    )
+
     del forecaster
     gc.collect()  # the next backbone is loaded into the memory of this one
-    return pl.concat(parts)
+    return scores.rows

@@ -1,51 +1,41 @@
-"""``evaluation/baselines`` and ``evaluation/test``: the population beside simple forecasters, on the same windows.
+"""``evaluation/baselines`` and ``evaluation/test``: both scored on the same windows.
 
-What belongs here: which methods meet which windows, and where rows go. What does not: scoring (``scoring``), metrics
-(``compevo_core``). Baselines are fitted on the train split alone.
+What belongs here: which methods are scored on which windows, and where rows are written. What does
+not: scoring (``compevo_core.evaluation``). Baselines are fitted on the train split alone.
 """
 
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import polars as pl
 from pydantic import Field
 
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.panels import write_panels
-from compevo_core.evaluation.result_rows import POOLED, evaluate, write_rows
-from compevo_core.evaluation.scopes import read_forecasts, test_scopes, write_forecasts
-from compevo_core.evaluation.scoring import (
-    COMPEVO,
-    compare,
-    identity,
-    load,
-    panels,
-    predict,
-    score_baselines,
-)
-from compevo_core.report.inputs import keep_config
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.assets.training import GPU_POOL, compevo
-from compevo_pipeline.failures import source_failures
-from compevo_pipeline.partitions import DATASETS, datasets
-from compevo_pipeline.provenance import commit
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.scopes import read_forecasts, select_test_scopes, write_forecasts
+from compevo_core.evaluation.score_files import write_population_scores
+from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
+from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.partitions import datasets
+from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
 from compevo_pipeline.storage.runs import current
 
 EXPERIMENT = "test"
-SHOWN_COLUMNS = (
-    "method",
-    "subset",
-    "n_windows",
-    "mae",
-    "rmse",
-    "mape_pct",
-    "wape_pct",
-    "mase",
-    "unit",
+"""Name of the experiment in the result rows."""
+
+BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
+POPULATION_CODE = (
+    "compevo_core/agents",
+    "compevo_core/evaluation",
+    "compevo_core/forecaster.py",
+    "compevo_core/lm",
 )
 
 
@@ -59,7 +49,7 @@ class BaselineConfig(dg.Config):
     seeds: int = Field(default=5, description="seeds of the methods that draw random numbers")
 
 
-class PopulationConfig(dg.Config):
+class PopulationTestConfig(dg.Config):
     """How the population is scored."""
 
     every: int = Field(
@@ -74,104 +64,101 @@ class PopulationConfig(dg.Config):
 
 
 @dg.asset(
-    key=["evaluation", "baselines"],
-    deps=[dg.AssetKey(["windows", dataset]) for dataset in DATASETS],
+    key=BASELINES,
+    deps=ALL_WINDOWS,
     partitions_def=datasets,
     group_name="evaluation",
-    description="Persistence, weekly, calendar ridge, boosted trees and published forecasts on the test split.",
+    description=(
+        "Persistence, weekly persistence, calendar ridge, boosted trees and published forecasts on "
+        "the test split."
+    ),
     kinds={"scikitlearn", "csv"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*BASELINES_CODE),
 )
 def baselines(
     context: dg.AssetExecutionContext, config: BaselineConfig, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
-    """Fits every baseline on train, scores it on every test scope, keeps its forecasts."""
-    layout, dataset = workspace.layout, context.partition_key
-    with source_failures(retry=False):
+    """Fit every baseline on the train split, score it on every test scope, store its forecasts."""
+    layout = workspace.layout
+    dataset = context.partition_key
+
+    with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
-        scopes = test_scopes(windows, config.every)
-        context.log.info(
-            f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}"
+        train = windows.split("train")
+        scopes = select_test_scopes(windows, config.every)
+        context.log.info(f"fitting on {len(train)} windows, seeds 0 to {config.seeds - 1}")
+
+        scores = score_baselines(
+            train, scopes, experiment=EXPERIMENT, seeds=config.seeds, commit=read_commit()
         )
-        rows, forecasts = score_baselines(
-            windows.split("train"),
-            scopes,
-            experiment=EXPERIMENT,
-            seeds=config.seeds,
-            commit=commit(),
+
+        write_forecasts(
+            _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
         )
-        write_forecasts(forecast_file(layout, dataset), list(zip(scopes, forecasts, strict=True)))
         path = layout.results / f"baselines-{dataset}.csv"
-        write_rows(path, rows)
-    return dg.MaterializeResult(metadata=describe(rows, path))
+        write_rows(path, scores.rows)
 
-
-def forecast_file(layout: Layout, dataset: str) -> Path:
-    """Where the baselines' forecasts lie."""
-    return layout.root / "forecasts" / f"baselines-{dataset}.parquet"
+    return dg.MaterializeResult(metadata=metadata.describe_scores(scores.rows, path))
 
 
 @dg.asset(
-    key=["evaluation", "test"],
-    deps=[compevo, baselines],
+    key=POPULATION_TEST,
+    deps=[MODEL, BASELINES],
     partitions_def=datasets,
     group_name="evaluation",
-    description="The trained population on the test split, by entity and pooled, with paired tests against baselines.",
+    description=(
+        "The trained population on the test split, by entity and pooled, with paired tests against "
+        "every baseline."
+    ),
     kinds={"pytorch", "csv"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*POPULATION_CODE),
     pool=GPU_POOL,
 )
 def population(
-    context: dg.AssetExecutionContext, config: PopulationConfig, workspace: Workspace
+    context: dg.AssetExecutionContext, config: PopulationTestConfig, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
-    """Scores the population on every test scope; leaves predictions and forecast panels in its run folder."""
-    layout, dataset = workspace.layout, context.partition_key
-    rows, paired, shown, made = [], [], [], []
-    with source_failures(retry=False):
-        windows, run = WindowSet.read(layout.windows(dataset)), current(layout, dataset)
-        forecaster, news = load(run, layout.news_pool), NewsPool.read(layout.news_pool)
-        for scope in test_scopes(windows, config.every)[: config.scopes or None]:
-            rivals = read_forecasts(forecast_file(layout, dataset), scope)
-            found = predict(forecaster, scope, context.log)
-            about = identity(
-                forecaster,
-                found,
-                experiment=EXPERIMENT,
-                method=COMPEVO,
-                subset=scope.subset,
-                commit=commit(),
-            )
-            rows.append(evaluate(found.values, scope.windows, about, train=windows.split("train")))
-            paired += compare(scope, found.values, rivals)
-            shown += panels(scope, found, rivals, news, config.shown)
-            made.append((scope, {COMPEVO: found.values}))
-        path = layout.results / f"compevo-{dataset}.csv"
-        write_rows(path, pl.concat(rows))
-        keep_config(layout.results, forecaster.config)
-    write_forecasts(run / "predictions.parquet", made)
-    write_panels(run / "panels.jsonl", shown)
-    pl.DataFrame(paired).write_csv(layout.results / f"paired-{dataset}.csv")
-    tests = show.table(pl.DataFrame(paired), rows=20)
-    return dg.MaterializeResult(metadata=describe(pl.concat(rows), path) | {"paired_tests": tests})
+    """Score the population on every test scope; write forecasts and panels into its run folder."""
+    layout = workspace.layout
+    dataset = context.partition_key
+
+    with translate_errors(retry=False):
+        windows = WindowSet.read(layout.windows(dataset))
+        scopes = select_test_scopes(windows, config.every)[: config.scopes or None]
+        stored = _forecast_file(layout, dataset)
+
+        run = current(layout, dataset)
+        news = NewsPool.read(layout.news_pool)
+        forecaster = load_population(run, news)
+        scores = score_population(
+            forecaster,
+            scopes,
+            train=windows.split("train"),
+            experiment=EXPERIMENT,
+            commit=read_commit(),
+            log=context.log,
+            baseline_forecasts=[read_forecasts(stored, scope) for scope in scopes],
+            news=news,
+            panels_per_scope=config.shown,
+        )
+        path = write_population_scores(
+            scores,
+            forecaster.config,
+            layout.results,
+            RunFolder(run),
+            rows_name=f"compevo-{dataset}",
+            paired_name=f"paired-{dataset}",
+        )
+
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(scores.rows, path),
+            "paired_tests": metadata.render_table(scores.paired_tests, rows=20),
+        }
+    )
 
 
-def describe(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
-    """Pooled errors as a table and bars."""
-    pooled = rows.filter(pl.col("entity") == POOLED)
-
-    def draw(axes: Any) -> None:
-        labels = [
-            f"{method}\n{subset}"
-            for method, subset in pooled.select("method", "subset").iter_rows()
-        ]
-        axes.barh(range(len(labels)), pooled["mae"].to_numpy())
-        axes.set_yticks(range(len(labels)), labels, fontsize=6)
-        axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=8)
-
-    return {
-        "dagster/row_count": rows.height,
-        "rows": show.path(path),
-        "pooled": show.table(pooled.select(SHOWN_COLUMNS), rows=40),
-        "synthetic": bool(rows["synthetic"].any()),
-        "plot": show.plot(draw, "Mean absolute error", height=max(2.0, 0.35 * pooled.height)),
-    }
+def _forecast_file(layout: Layout, dataset: str) -> Path:
+    """Return the file of the baselines' forecasts, which the population is compared with."""
+    return layout.forecasts / f"baselines-{dataset}.parquet"

@@ -1,8 +1,8 @@
-"""``evaluation/lud``: how much the logics of a trained population really changed, in the words of its judges.
+"""``evaluation/lud``: how much the logics of a trained population changed, as its judges see it.
 
-What belongs here: asking the deployment's judges about the run in use and showing the table. What does not: LUD itself
-(``compevo_core.lud.measure``), who the judges are (``judges``). Verdicts are kept in the run folder: materializing again
-asks nothing.
+What belongs here: asking the deployment's judges about the run in use and showing the table. What
+does not: the Logic Update Degree itself (``compevo_core.lud``), who the judges are (``judges``).
+Verdicts are stored in the run folder, so materializing again asks nobody.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,18 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.lud.measure import DEFAULT_PAIRS, SUMMARY_FILE, measure_lud
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.assets.training import GPU_POOL, compevo
-from compevo_pipeline.failures import source_failures
-from compevo_pipeline.judges.judges import judges_of
+from compevo_core.lud.measure import DEFAULT_PAIRS, measure_lud
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.keys import LUD, MODEL
+from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.judges.judges import build_judges
 from compevo_pipeline.partitions import datasets
-from compevo_pipeline.resources import Workspace
+from compevo_pipeline.resources import JudgeEndpoint, Workspace
 from compevo_pipeline.storage.runs import current
+
+CODE = ("compevo_core/lud", "compevo_core/lm/encoder.py")
 
 
 class LudConfig(dg.Config):
@@ -29,51 +33,72 @@ class LudConfig(dg.Config):
     pairs: int = Field(
         default=DEFAULT_PAIRS,
         ge=1,
-        description="updates of an agent that a judge sees, evenly spaced",
+        description="updates of an agent that a judge rates, evenly spaced",
     )
     encoder: str = Field(default="", description="encoder of the logics; empty: the run's own")
 
 
 @dg.asset(
-    key=["evaluation", "lud"],
-    deps=[compevo],
+    key=LUD,
+    deps=[MODEL],
     partitions_def=datasets,
     group_name="evaluation",
-    description="Logic Update Degree of every agent: embedding updates, judged by the backbone and by an endpoint.",
+    description=(
+        "Logic Update Degree of every agent: embedding distance of its updates, and their ratings "
+        "by the backbone and, where one is set, by a second model."
+    ),
     kinds={"pytorch", "json"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*CODE),
     pool=GPU_POOL,
 )
 def lud(
-    context: dg.AssetExecutionContext, config: LudConfig, workspace: Workspace
+    context: dg.AssetExecutionContext,
+    config: LudConfig,
+    workspace: Workspace,
+    judge_endpoint: JudgeEndpoint,
 ) -> dg.MaterializeResult[Any]:
-    """Judges the run in use; leaves ``lud.json`` and ``lud.csv`` in its folder."""
+    """Judge the run in use; write ``lud.json`` and ``lud.csv`` into its folder."""
     from compevo_core.training.artifact import read_config  # torch, only in the step
 
-    with source_failures(attempt=context.retry_number):
+    # The endpoint is a server of others: a transient failure of it is worth another try.
+    with translate_errors(attempt=context.retry_number):
         run = current(workspace.layout, context.partition_key)
         trained = read_config(run)
-        judges = judges_of(workspace.settings.judge, trained.backbone)
+
+        judges = build_judges(trained.backbone, judge_endpoint.create_judge())
         context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
+
         encoder = load_encoder(config.encoder or trained.news.encoder)
-        found = measure_lud(run, judges, encoder, pairs=config.pairs)
+        summary = measure_lud(run, judges, encoder, pairs=config.pairs)
+
     return dg.MaterializeResult(
-        metadata=_describe(found) | {"summary": show.path(run / SUMMARY_FILE)}
+        metadata={
+            **_describe(summary),
+            "summary": metadata.link_path(RunFolder(run).lud_summary_file),
+        }
     )
 
 
-def _describe(found: Mapping[str, Any]) -> dict[str, Any]:
-    updates = pl.DataFrame(found["agents"])
-    scores = [
-        {"judge": judge["name"]} | row for judge in found["judges"] for row in judge["agents"]
-    ]
-    agreement = pl.DataFrame(found["agreement"])
-    return {
-        "encoder": found["encoder"],
-        "prompt_hash": found["prompt_hash"],
-        "updates": show.table(updates, rows=updates.height),
-        "verdicts": show.table(pl.DataFrame(scores), rows=len(scores)),
-        "asked": sum(judge["asked"] for judge in found["judges"]),
-        "failures": sum(judge["failures"] for judge in found["judges"]),
-        **({"agreement": show.table(agreement)} if agreement.height else {}),
+def _describe(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of updates and verdicts, and what was asked of the judges."""
+    judges = summary["judges"]
+    updates = pl.DataFrame(summary["agents"])
+    scores = pl.DataFrame(
+        [{"judge": judge["name"]} | row for judge in judges for row in judge["agents"]]
+    )
+    described = {
+        **metadata.describe_table(scores),
+        "encoder": summary["encoder"],
+        "prompt_hash": summary["prompt_hash"],
+        "updates": metadata.render_table(updates, rows=updates.height),
+        "verdicts": metadata.render_table(scores, rows=scores.height),
+        "asked": sum(judge["asked"] for judge in judges),
+        "failures": sum(judge["failures"] for judge in judges),
     }
+
+    # One judge alone agrees with nobody.
+    agreement = pl.DataFrame(summary["agreement"])
+    if agreement.height:
+        described["agreement"] = metadata.render_table(agreement)
+    return described

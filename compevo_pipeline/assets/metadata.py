@@ -1,6 +1,7 @@
-"""What assets show in the UI: previews as tables, plots as images.
+"""Metadata of materializations: row counts, column schemas, previews as tables, plots as images.
 
-What belongs here: turning frames and arrays into Dagster metadata. What does not: choosing what to show, computing it.
+What belongs here: turning frames and numbers into Dagster metadata. What does not: computing what
+is shown, deciding what an asset shows (its own module does).
 """
 
 import base64
@@ -12,60 +13,125 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import polars as pl
 
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.report.tables import markdown_table
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OWNERS = ["team:forecasting"]
 PREVIEW_ROWS = 5
-_CELL = 60
+MAX_SCORE_ROWS = 40
+LABEL_POINTS = 8
+TICK_POINTS = 7
+
+SCORE_COLUMNS = (
+    *("method", "subset", "n_windows"),
+    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "unit"),
+)
+"""Columns of result rows that the UI shows; the CSV holds all of them."""
+
+_MAX_CELL_CHARACTERS = 60
+_PLOT_DPI = 90
 
 
-def table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataValue[Any]:
-    """The first rows as a Markdown table."""
+def describe_table(frame: pl.DataFrame) -> dict[str, Any]:
+    """Return the row count and the column schema of a frame under Dagster's own names.
+
+    The catalog, the asset's overview and its row-count plot read these two keys.
+    """
+    return {
+        "dagster/row_count": frame.height,
+        "dagster/column_schema": make_column_schema(frame.schema),
+    }
+
+
+def make_column_schema(schema: Mapping[str, pl.DataType]) -> dg.TableSchema:
+    """Return Dagster's schema of polars columns."""
+    return dg.TableSchema(
+        columns=[dg.TableColumn(name, type=str(dtype)) for name, dtype in schema.items()]
+    )
+
+
+def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
+    """Return the metadata of result rows: pooled errors as a table and as bars.
+
+    Args:
+        rows: result rows of one or more methods.
+        path: the CSV they were written to.
+    """
+    pooled = rows.filter(pl.col("entity") == POOLED)
+
+    def draw(axes: "Axes") -> None:
+        names = pooled.select("method", "subset").iter_rows()
+        labels = [f"{method}\n{subset}" for method, subset in names]
+        axes.barh(range(len(labels)), pooled["mae"].to_numpy())
+        axes.set_yticks(range(len(labels)), labels, fontsize=6)
+        axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=LABEL_POINTS)
+
+    return {
+        **describe_table(rows),
+        "rows": link_path(path),
+        "pooled": render_table(pooled.select(SCORE_COLUMNS), rows=MAX_SCORE_ROWS),
+        "synthetic": bool(rows["synthetic"].any()),
+        # A bar a method: the plot grows with their number, or labels would overlap.
+        "plot": render_plot(draw, "Mean absolute error", height=max(2.0, 0.35 * pooled.height)),
+    }
+
+
+def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataValue[Any]:
+    """Return the first rows of a frame as a Markdown table."""
     shown = frame.head(rows)
-    lines = ["| " + " | ".join(shown.columns) + " |", "|" + " --- |" * shown.width]
-    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in shown.iter_rows()]
+    text = markdown_table(
+        shown.columns, [[_render_cell(value) for value in row] for row in shown.iter_rows()]
+    )
+
     if frame.height > rows:
-        lines.append(f"\n{frame.height - rows:,} more rows")
-    return dg.MetadataValue.md("\n".join(lines))
+        text += f"\n\n{frame.height - rows:,} more rows"
+    return dg.MetadataValue.md(text)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = str(value).replace("|", "\\|").replace("\n", " ")
-    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
+    """Return named numbers as a Markdown table."""
+    return dg.MetadataValue.md(markdown_table(["name", "count"], numbers.items(), align="lr"))
 
 
-def counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
-    """Names and numbers as a Markdown table."""
-    lines = [
-        "| what | count |",
-        "| --- | ---: |",
-        *(f"| {name} | {value} |" for name, value in numbers.items()),
-    ]
-    return dg.MetadataValue.md("\n".join(lines))
-
-
-def plot(
+def render_plot(
     draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
 ) -> dg.MetadataValue[Any]:
-    """A PNG inside Markdown, which the UI shows beside the asset."""
+    """Return a plot as a PNG inside Markdown, which the UI shows with the asset.
+
+    Args:
+        draw: draws on the axes it is given.
+        title: title above the plot.
+        width: inches.
+        height: inches.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # A figure of its own instead of pyplot, whose global state is not safe in threads of Dagster.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+
     draw(axes)
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
+
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=90)
+    figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{encoded})")
 
 
-def path(where: Path) -> dg.MetadataValue[Any]:
-    """A file or folder."""
-    return dg.MetadataValue.path(str(where))
+def link_path(path: Path) -> dg.MetadataValue[Any]:
+    """Return a file or folder as metadata."""
+    return dg.MetadataValue.path(str(path))
+
+
+def _render_cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+
+    text = str(value)
+    return text if len(text) <= _MAX_CELL_CHARACTERS else text[: _MAX_CELL_CHARACTERS - 1] + "…"

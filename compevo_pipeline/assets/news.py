@@ -1,10 +1,11 @@
-"""``news/articles`` and ``news/embeddings``: the DuckDB file, and the pool folder that training reads.
+"""``news/articles`` and ``news/embeddings``: the DuckDB file, and the folder that training reads.
 
-What belongs here: ingest, embedding what is new, exporting the pool. What does not: parsing (``sources``), SQL
-(``storage``). Both write the one DuckDB file, so both run in the pool ``duckdb``, whose limit is one.
+What belongs here: storing articles, embedding those that are new, exporting the pool. What does
+not: parsing (``sources``), SQL (``storage``). Both assets write the one DuckDB file, so both run
+in the pool ``duckdb``, whose limit is one.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import numpy as np
@@ -13,17 +14,35 @@ from pydantic import Field
 
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.assets.series import IngestConfig, pick
-from compevo_pipeline.failures import source_failures
-from compevo_pipeline.feeds import FeedTable, Kind
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
+from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
+from compevo_pipeline.assets.keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
+from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.feeds import Feed, FeedTable, Kind
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
-DUCKDB_POOL = "duckdb"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
 NEWS = "news"
-BATCH = 512
-"""Titles encoded between two progress lines."""
+"""Name of the news feeds in the feed table."""
+TITLES_PER_BATCH = 512
+"""Titles embedded between two progress lines."""
+
+ARTICLES_CODE = (
+    "compevo_core/data/news.py",
+    "compevo_pipeline/feeds.py",
+    "compevo_pipeline/sources",
+    "compevo_pipeline/storage/news_store.py",
+)
+EMBEDDINGS_CODE = (
+    "compevo_core/data/news_pool.py",
+    "compevo_core/lm/encoder.py",
+    "compevo_pipeline/storage/news_store.py",
+)
 
 
 class EmbeddingConfig(dg.Config):
@@ -36,11 +55,16 @@ class EmbeddingConfig(dg.Config):
 
 
 @dg.asset(
-    key=["news", "articles"],
+    key=NEWS_ARTICLES,
     group_name="news",
-    description="Articles with the time from which each was available; one row an article, however often it was seen.",
+    description=(
+        "Articles with the time from which each was available; one row an article, however many "
+        "feeds carried it."
+    ),
     kinds={"duckdb"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*ARTICLES_CODE),
+    freshness_policy=DAILY_REFRESH,
     pool=DUCKDB_POOL,
 )
 def articles(
@@ -50,105 +74,130 @@ def articles(
     feeds: dg.ResourceParam[FeedTable],
     clock: dg.ResourceParam[Clock],
 ) -> dg.MaterializeResult[Any]:
-    """Reads every news feed, stores what is new."""
-    store, series_store = workspace.news_store(), workspace.series_store()
-    found: list[dict[str, Any]] = []
-    with source_failures(attempt=context.retry_number, retry=workspace.data_mode is Mode.LIVE):
-        for feed in pick(feeds[NEWS], config.feeds, workspace.data_mode):
-            raws = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
-            frame = feed.parsers[Kind.ARTICLES](raws)
-            for raw in raws:
-                series_store.keep_raw(raw)
-            report = store.upsert_articles(frame)
-            context.log.info(
-                f"{feed.name}: {len(raws)} files, {frame.height} articles, {report.added} new"
-            )
-            found.append(
-                {
-                    "feed": feed.name,
-                    "files": len(raws),
-                    "articles": frame.height,
-                    "new": report.added,
-                    "changed": report.changed,
-                }
-            )
-    stored = store.read_articles()
-    return dg.MaterializeResult(metadata=_describe(workspace, stored, pl.DataFrame(found)))
+    """Read every news feed and store what is new."""
+    # A file on disk does not mend itself: only a live source is worth another try.
+    is_live = workspace.data_mode is Mode.LIVE
 
+    with translate_errors(attempt=context.retry_number, retry=is_live):
+        selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
+        counts = [_ingest_feed(context, workspace, feed, clock) for feed in selected]
 
-def _describe(workspace: Workspace, stored: pl.DataFrame, found: pl.DataFrame) -> dict[str, Any]:
-    months = (
-        stored.group_by(pl.col("available_at").dt.truncate("1mo").alias("month"))
-        .len()
-        .sort("month")
+    stored = workspace.news_store().read_articles()
+    return dg.MaterializeResult(
+        metadata=_describe_articles(workspace, stored, pl.DataFrame(counts))
     )
 
-    def draw(axes: Any) -> None:
-        axes.bar(months["month"].to_numpy(), months["len"].to_numpy(), width=24)
-        axes.set_ylabel("articles a month", fontsize=8)
-        axes.tick_params(labelsize=7)
 
-    newest = stored.sort("available_at", descending=True).select(
-        "available_at", "title", "domain", "language"
+def _ingest_feed(
+    context: dg.AssetExecutionContext, workspace: Workspace, feed: Feed, clock: Clock
+) -> dict[str, Any]:
+    """Parse all files of a feed, keep their raw bytes, and store its articles."""
+    raw_files = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
+    frame = feed.parsers[Kind.ARTICLES](raw_files)
+
+    series_store = workspace.series_store()
+    for raw_file in raw_files:
+        series_store.keep_raw(raw_file)
+    report = workspace.news_store().upsert_articles(frame)
+
+    context.log.info(
+        f"{feed.name}: {len(raw_files)} files, {frame.height} articles, {report.added} new"
     )
     return {
-        "dagster/row_count": stored.height,
+        "feed": feed.name,
+        "files": len(raw_files),
+        "articles": frame.height,
+        "new": report.added,
+        "changed": report.changed,
+    }
+
+
+def _describe_articles(
+    workspace: Workspace, stored: pl.DataFrame, counts: pl.DataFrame
+) -> dict[str, Any]:
+    month = pl.col("available_at").dt.truncate("1mo").alias("month")
+    by_month = stored.group_by(month).len().sort("month")
+    newest = stored.sort("available_at", descending=True)
+
+    def draw(axes: "Axes") -> None:
+        axes.bar(by_month["month"].to_numpy(), by_month["len"].to_numpy(), width=24)
+        axes.set_ylabel("articles a month", fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+
+    return {
+        **metadata.describe_table(stored),
         "mode": workspace.data_mode.value,
-        "database": show.path(workspace.layout.news_database),
-        "feeds": show.table(found, rows=20),
-        "newest": show.table(newest),
-        "plot": show.plot(draw, "Articles by month of availability"),
+        "database": metadata.link_path(workspace.layout.news_database),
+        "feeds": metadata.render_table(counts, rows=20),
+        "newest": metadata.render_table(
+            newest.select("available_at", "title", "domain", "language")
+        ),
+        "plot": metadata.render_plot(draw, "Articles by month of availability"),
     }
 
 
 @dg.asset(
-    key=["news", "embeddings"],
-    deps=[articles],
+    key=NEWS_EMBEDDINGS,
+    deps=[NEWS_ARTICLES],
     group_name="news",
-    description="One sentence embedding an article, and the folder of articles and embeddings that models read.",
+    description="One sentence embedding an article, in the folder of articles that models read.",
     kinds={"duckdb", "huggingface"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*EMBEDDINGS_CODE),
+    freshness_policy=DAILY_REFRESH,
     pool=DUCKDB_POOL,
 )
 def embeddings(
     context: dg.AssetExecutionContext, config: EmbeddingConfig, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
-    """Embeds the articles that have no embedding of this encoder yet, then exports the pool."""
-    from compevo_core.lm.encoder import load_encoder
-
+    """Embed the articles that this encoder has not embedded yet, then export the pool."""
     name = config.encoder or RunConfig.preset(workspace.preset).news.encoder
+    newly_embedded = _embed_missing(context, workspace, name)
+
     store = workspace.news_store()
-    missing = store.missing_embeddings(name)
-    if missing.height:
-        encoder = load_encoder(name)
-        texts, ids = missing["title"].fill_null("").to_list(), missing["article_id"].to_list()
-        for start in range(0, len(ids), BATCH):
-            vectors = encoder.encode(texts[start : start + BATCH])
-            store.upsert_embeddings(name, ids[start : start + BATCH], vectors)
-            context.log.info(
-                f"embedded {min(start + BATCH, len(ids))} of {len(ids)} articles with {name}"
-            )
-    pool = _pool(store.read_articles(), *store.read_embeddings(name), name)
+    pool = _build_pool(store.read_articles(), *store.read_embeddings(name), name)
     pool.write(workspace.layout.news_pool)
+
     return dg.MaterializeResult(
         metadata={
-            "dagster/row_count": len(pool),
-            "newly_embedded": missing.height,
+            **metadata.describe_table(pool.articles),
+            "newly_embedded": newly_embedded,
             "encoder": name,
             "dimensions": int(pool.embeddings.shape[1]) if len(pool) else 0,
-            "folder": show.path(workspace.layout.news_pool),
+            "folder": metadata.link_path(workspace.layout.news_pool),
         }
     )
 
 
-def _pool(
-    stored: pl.DataFrame, ids: list[str], matrix: "np.ndarray[Any, np.dtype[np.float32]]", name: str
+def _embed_missing(context: dg.AssetExecutionContext, workspace: Workspace, name: str) -> int:
+    """Embed articles without an embedding of the encoder; return their number."""
+    store = workspace.news_store()
+    missing = store.missing_embeddings(name)
+    if not missing.height:
+        return 0
+
+    from compevo_core.lm.encoder import load_encoder  # torch: only where something is embedded
+
+    encoder = load_encoder(name)
+    titles = missing["title"].fill_null("").to_list()
+    ids = missing["article_id"].to_list()
+    for start in range(0, len(ids), TITLES_PER_BATCH):
+        batch = slice(start, start + TITLES_PER_BATCH)
+        # Each batch is stored at once: an interrupted run keeps what it has embedded.
+        store.upsert_embeddings(name, ids[batch], encoder.encode(titles[batch]))
+        context.log.info(f"embedded {min(batch.stop, len(ids))} of {len(ids)} articles with {name}")
+    return missing.height
+
+
+def _build_pool(
+    stored: pl.DataFrame, ids: list[str], embeddings_ND: "NDArray[np.float32]", encoder: str
 ) -> NewsPool:
-    """Articles and embeddings in one order."""
+    """Return articles and embeddings in one order: by availability, then by id."""
     order = pl.DataFrame(
         {"article_id": ids, "_row": np.arange(len(ids))},
         schema={"article_id": pl.String(), "_row": pl.Int64()},
     )
     joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
+
     rows = joined["_row"].to_numpy()
-    return NewsPool(joined.drop("_row"), matrix[rows], name)
+    return NewsPool(joined.drop("_row"), embeddings_ND[rows], encoder)

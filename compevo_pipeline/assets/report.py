@@ -1,6 +1,7 @@
 """``report/site``: one static HTML page from result rows and run folders.
 
-What belongs here: gathering what is on disk and handing it to :mod:`compevo_core.report`. What does not: any number.
+What belongs here: gathering what is on disk and handing it to :mod:`compevo_core.report`. What does
+not: any number.
 """
 
 from typing import Any
@@ -8,47 +9,58 @@ from typing import Any
 import dagster as dg
 
 from compevo_core.report.inputs import read_inputs
-from compevo_core.report.markdown import headline_markdown
+from compevo_core.report.markdown import format_results
 from compevo_core.report.page import write_report
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.failures import source_failures
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import OWNERS, code_version
+from compevo_pipeline.assets.keys import (
+    ABLATION,
+    BASELINES,
+    INFERENCE_2026,
+    LUD,
+    POPULATION_TEST,
+    REPORT,
+)
+from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.storage.runs import current, has_run
 
+CODE = ("compevo_core/report",)
+
 
 @dg.asset(
-    key=["report", "site"],
-    deps=[
-        dg.AssetKey(["evaluation", "baselines"]),
-        dg.AssetKey(["evaluation", "test"]),
-        dg.AssetKey(["evaluation", "lud"]),
-        dg.AssetKey(["ablation", "variants"]),
-        dg.AssetKey(["leakage", "inference_2026"]),
-    ],
+    key=REPORT,
+    deps=[BASELINES, POPULATION_TEST, LUD, ABLATION, INFERENCE_2026],
     group_name="report",
-    description="The page: tables, losses, rewards, weights, logics, forecasts against truth, ablation, leakage check.",
+    description=(
+        "The page: tables, losses, rewards, weights, logics, forecasts against truth, ablation, "
+        "leakage check."
+    ),
     kinds={"html", "matplotlib"},
-    owners=show.OWNERS,
+    owners=OWNERS,
+    code_version=code_version(*CODE),
 )
 def site(
     context: dg.AssetExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
 ) -> dg.MaterializeResult[Any]:
-    """Writes the page of the run's mode."""
+    """Write the page of the run's mode."""
     layout = workspace.layout
-    with source_failures(retry=False):
+
+    with translate_errors(retry=False):
         runs = [current(layout, dataset) for dataset in DATASETS if has_run(layout, dataset)]
         inputs = read_inputs(
             layout.results, runs, mode=workspace.data_mode.value, generated_at=clock()
         )
         page = write_report(inputs, layout.report)
+
     context.log.info(f"report written to {page}")
     return dg.MaterializeResult(
         metadata={
             "page": dg.MetadataValue.url(page.as_uri()),
-            "path": show.path(page),
+            "path": metadata.link_path(page),
             "bytes": page.stat().st_size,
             "result_rows": inputs.rows.height,
-            "results": dg.MetadataValue.md(headline_markdown(inputs)),
+            "results": dg.MetadataValue.md(format_results(inputs)),
         }
     )

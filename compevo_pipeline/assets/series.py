@@ -1,52 +1,70 @@
 """``series/<dataset>``: four time series as Parquet, with the frames that accompany them.
 
-What belongs here: reading every feed of a data set and storing what it gives. What does not: formats (``sources``),
-SQL and files (``storage``), quality rules (``checks``). Nothing is stored until every file of a feed has parsed.
+What belongs here: reading every feed of a data set and storing what it gives. What does not:
+formats (``sources``), SQL and files (``storage``), quality rules (``checks``). Nothing is stored
+until every file of a feed has been parsed, so a torn file leaves what was stored as it was.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
-from pydantic import Field
 
-from compevo_core.errors import ConfigError, SourceAbsent
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.failures import source_failures
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
+from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
+from compevo_pipeline.assets.keys import series_key
+from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable, Kind
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
-ABOUT = {
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DESCRIPTIONS = {
     "electricity": (
-        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, kept apart), AEMO's day-ahead "
-        "forecasts, daily weather, and the published 100-window benchmark."
+        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, kept apart), "
+        "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
     ),
-    "exchange": "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark.",
+    "exchange": (
+        "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
+    ),
     "bitcoin": "Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
     "traffic": "Hourly road occupancy (0 to 1) of Caltrans PeMS sensors.",
 }
 
+CODE = (
+    "compevo_core/data/series.py",
+    "compevo_core/data/faults.py",
+    "compevo_pipeline/feeds.py",
+    "compevo_pipeline/sources",
+    "compevo_pipeline/storage/series_store.py",
+    "compevo_pipeline/storage/frame_store.py",
+)
 
-class IngestConfig(dg.Config):
-    """What to read."""
-
-    feeds: list[str] = Field(
-        default=[], description="feeds to read; empty: all that exist in the run's mode"
-    )
+_PLOTTED_SERIES = 3
+_PLOTTED_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
-def series_asset(dataset: str) -> dg.AssetsDefinition:
-    """The asset of one data set."""
+def build_series_assets() -> list[dg.AssetsDefinition]:
+    """Return the series assets, one a data set."""
+    return [build_series_asset(dataset) for dataset in DATASETS]
+
+
+def build_series_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the series asset of one data set."""
 
     @dg.asset(
-        key=["series", dataset],
+        key=series_key(dataset),
         group_name="series",
-        description=ABOUT[dataset],
+        description=DESCRIPTIONS[dataset],
         kinds={"polars", "parquet"},
-        owners=show.OWNERS,
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
     )
@@ -57,62 +75,76 @@ def series_asset(dataset: str) -> dg.AssetsDefinition:
         feeds: dg.ResourceParam[FeedTable],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        with source_failures(attempt=context.retry_number, retry=workspace.data_mode is Mode.LIVE):
-            chosen = pick(feeds[dataset], config.feeds, workspace.data_mode)
-            found = {
-                feed.name: read_feed(context, workspace, feed, dataset, clock) for feed in chosen
+        # A file on disk does not mend itself: only a live source is worth another try.
+        is_live = workspace.data_mode is Mode.LIVE
+
+        with translate_errors(attempt=context.retry_number, retry=is_live):
+            selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
+            counts_by_feed = {
+                feed.name: ingest_feed(context, workspace, feed, dataset, clock)
+                for feed in selected
             }
-        return dg.MaterializeResult(metadata=describe(workspace, dataset, found))
+
+        return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))
 
     return _series
 
 
-def pick(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> list[Feed]:
-    """The feeds to read in a mode.
-
-    Raises:
-        ConfigError: an unknown name.
-        SourceAbsent: no feed exists in the mode.
-    """
-    unknown = sorted(set(names) - {feed.name for feed in feeds})
-    if unknown:
-        known = ", ".join(feed.name for feed in feeds)
-        raise ConfigError(
-            f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration"
-        )
-    found = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
-    if not found:
-        known = ", ".join(feed.name for feed in feeds)
-        raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
-    return found
-
-
-def read_feed(
+def ingest_feed(
     context: dg.AssetExecutionContext, workspace: Workspace, feed: Feed, dataset: str, clock: Clock
-) -> dict[str, Any]:
-    """Parses all files of a feed, then keeps the raw bytes and stores the frames; returns what was found."""
-    raws = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
-    frames = {kind: parse(raws) for kind, parse in feed.parsers.items()}
-    store, tables = workspace.series_store(), workspace.frame_store()
-    for raw in raws:
-        store.keep_raw(raw)
-    counts: dict[str, Any] = {"files": len(raws), "bytes": sum(len(raw.content) for raw in raws)}
+) -> dict[str, int]:
+    """Parse all files of a feed, then keep the raw bytes and store the frames.
+
+    Returns:
+        Files, bytes and stored rows by name.
+    """
+    raw_files = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
+    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+
+    store = workspace.series_store()
+    tables = workspace.frame_store()
+    for raw_file in raw_files:
+        store.keep_raw(raw_file)
+
+    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
     for kind, frame in frames.items():
         if kind is Kind.SERIES:
             report = store.write(dataset, frame)
             counts |= {"series rows": report.rows, "new": report.added, "changed": report.changed}
         else:
             counts[f"{kind} rows stored"] = tables.write(dataset, kind, frame)
+
     context.log.info(f"{feed.name}: {counts}")
     return counts
 
 
-def describe(
-    workspace: Workspace, dataset: str, found: dict[str, dict[str, Any]]
+def _describe(
+    workspace: Workspace, dataset: str, counts_by_feed: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """Row counts, a preview, coverage by series and a plot."""
     frame = workspace.series_store().read(dataset)
-    coverage = frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
+    coverage = _summarise_coverage(frame)
+    feeds = pl.DataFrame(
+        [
+            {"feed": name, **{key: f"{count:,}" for key, count in counts.items()}}
+            for name, counts in counts_by_feed.items()
+        ]
+    )
+
+    return {
+        **metadata.describe_table(frame),
+        "mode": workspace.data_mode.value,
+        "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
+        "series": coverage.height,
+        "folder": metadata.link_path(workspace.layout.series / dataset),
+        "feeds": metadata.render_table(feeds, rows=20),
+        "coverage": metadata.render_table(coverage, rows=12),
+        "preview": metadata.render_table(frame),
+        "plot": _plot_last_values(frame, dataset),
+    }
+
+
+def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
         pl.len().alias("rows"),
         pl.col("start_utc").min().alias("first"),
         pl.col("start_utc").max().alias("last"),
@@ -120,43 +152,25 @@ def describe(
         pl.col("value").min().alias("lowest"),
         pl.col("value").max().alias("highest"),
     )
-    feeds = pl.DataFrame(
-        [
-            {"feed": name, **{k: f"{v:,}" for k, v in counts.items()}}
-            for name, counts in found.items()
-        ]
-    )
-    return {
-        "dagster/row_count": frame.height,
-        "mode": workspace.data_mode.value,
-        "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
-        "series": coverage.height,
-        "folder": show.path(workspace.layout.series / dataset),
-        "feeds": show.table(feeds, rows=20),
-        "coverage": show.table(coverage, rows=12),
-        "preview": show.table(frame),
-        "plot": _plot(frame, dataset),
-    }
 
 
-def _plot(frame: pl.DataFrame, dataset: str) -> dg.MetadataValue[Any]:
-    ids = frame["series_id"].unique(maintain_order=True).to_list()[:3]
+def _plot_last_values(frame: pl.DataFrame, dataset: str) -> dg.MetadataValue[Any]:
+    series_ids = frame["series_id"].unique(maintain_order=True).to_list()[:_PLOTTED_SERIES]
 
-    def draw(axes: Any) -> None:
-        for name in ids:
-            part = frame.filter((pl.col("series_id") == name) & pl.col("value").is_not_null()).tail(
-                336
-            )
+    def draw(axes: "Axes") -> None:
+        for series_id in series_ids:
+            observed = frame.filter(
+                (pl.col("series_id") == series_id) & pl.col("value").is_not_null()
+            ).tail(_PLOTTED_VALUES)
             axes.plot(
-                part["start_utc"].to_numpy(), part["value"].to_numpy(), linewidth=0.9, label=name
+                observed["start_utc"].to_numpy(),
+                observed["value"].to_numpy(),
+                linewidth=0.9,
+                label=series_id,
             )
-        axes.legend(fontsize=7, frameon=False)
-        axes.set_ylabel(frame["unit"][0] if frame.height else "", fontsize=8)
-        axes.tick_params(labelsize=7)
 
-    return show.plot(draw, f"{dataset}: the last values of up to three series")
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+        axes.set_ylabel(frame["unit"][0] if frame.height else "", fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
 
-
-def series_assets() -> list[dg.AssetsDefinition]:
-    """The four series assets."""
-    return [series_asset(dataset) for dataset in DATASETS]
+    return metadata.render_plot(draw, f"{dataset}: the last values of up to three series")

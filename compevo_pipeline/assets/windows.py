@@ -1,31 +1,40 @@
-"""``windows/<dataset>``: 48 values in, 48 out, aligned with the news that was out before each origin.
+"""``windows/<dataset>``: 48 values in, 48 out, aligned with the news published before each origin.
 
-What belongs here: handing stored frames to :func:`compevo_core.data.build.build_windows` and writing what it returns.
-What does not: how windows are cut, where splits lie.
+What belongs here: handing stored frames to :func:`compevo_core.data.build.build_windows` and
+writing what it returns. What does not: how windows are cut (``compevo_core.data.cutting``), where
+splits lie (``compevo_core.data.splits``).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
 from compevo_core.data.build import build_windows
-from compevo_core.data.datasets import DATASETS as SPECS
-from compevo_core.data.news import dedupe
-from compevo_core.data.window import WindowSet
+from compevo_core.data.datasets import DATASETS as DATASET_SPECS
+from compevo_core.data.news import deduplicate_articles
+from compevo_core.data.window import WINDOWS_FILE, WindowSet
 from compevo_core.errors import ConfigError
-from compevo_pipeline.assets import metadata as show
-from compevo_pipeline.failures import source_failures
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
+from compevo_pipeline.assets.keys import NEWS_ARTICLES, series_key, windows_key
+from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Kind
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Workspace
 
-ARTICLES = dg.AssetKey(["news", "articles"])
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CODE = ("compevo_core/data",)
+
+_PREVIEW_WINDOWS = 5
+_MAX_CALENDAR_CHARACTERS = 80
 
 
 class WindowConfig(dg.Config):
-    """How windows meet the news."""
+    """Which news a window may see."""
 
     news_cutoff: str = Field(
         default="origin",
@@ -33,111 +42,124 @@ class WindowConfig(dg.Config):
     )
 
 
-def windows_asset(dataset: str) -> dg.AssetsDefinition:
-    """The asset of one data set."""
+def build_windows_assets() -> list[dg.AssetsDefinition]:
+    """Return the windows assets, one a data set."""
+    return [build_windows_asset(dataset) for dataset in DATASETS]
+
+
+def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the windows asset of one data set."""
 
     @dg.asset(
-        key=["windows", dataset],
-        deps=[dg.AssetKey(["series", dataset]), ARTICLES],
+        key=windows_key(dataset),
+        deps=[series_key(dataset), NEWS_ARTICLES],
         group_name="windows",
-        description=f"Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a manifest hash.",
+        description=(
+            f"Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a "
+            "manifest hash."
+        ),
         kinds={"polars", "parquet"},
-        owners=show.OWNERS,
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
     )
     def _windows(
         context: dg.AssetExecutionContext, config: WindowConfig, workspace: Workspace
     ) -> dg.MaterializeResult[Any]:
-        with source_failures(retry=False):
-            found = cut(workspace, dataset, config.news_cutoff)
-            found.write(workspace.layout.windows(dataset))
-        context.log.info(f"{len(found)} windows of {dataset}, hash {found.hash[:16]}")
+        with translate_errors(retry=False):
+            windows = _cut_windows(workspace, dataset, config.news_cutoff)
+            windows.write(workspace.layout.windows(dataset))
+
+        context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
         return dg.MaterializeResult(
-            metadata=describe(workspace, found), data_version=dg.DataVersion(found.hash[:32])
+            metadata=_describe(workspace, windows),
+            data_version=dg.DataVersion(windows.hash[:32]),
         )
 
     return _windows
 
 
-def cut(workspace: Workspace, dataset: str, news_cutoff: str) -> WindowSet:
-    """Builds the windows of a data set from what is stored."""
+def _cut_windows(workspace: Workspace, dataset: str, news_cutoff: str) -> WindowSet:
+    """Build the windows of a data set from what is stored."""
     if news_cutoff not in ("origin", "horizon-end"):
         raise ConfigError(
-            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run config"
+            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
+            "configuration"
         )
+
     tables = workspace.frame_store()
     return build_windows(
-        SPECS[dataset],
+        DATASET_SPECS[dataset],
         workspace.series_store().read(dataset),
         covariates=tables.read(dataset, Kind.COVARIATES),
-        articles=dedupe(workspace.news_store().read_articles()),
+        articles=deduplicate_articles(workspace.news_store().read_articles()),
         published=tables.read(dataset, Kind.PUBLISHED),
         benchmark=tables.read(dataset, Kind.BENCHMARK),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
     )
 
 
-def describe(workspace: Workspace, found: WindowSet) -> dict[str, Any]:
-    """Counts by split and subset, what was left out, a preview and one window drawn."""
-    manifest = found.manifest
-    views = found.views()
-    preview = pl.DataFrame(
-        [
-            {
-                "origin": f"{v.origin_utc:%Y-%m-%d %H:%M}",
-                "entity": v.entity,
-                "split": v.split,
-                "fold": v.fold,
-                "calendar": str(v.calendar)[:80],
-                "covariates": len(v.covariates),
-                "articles": len(v.candidate_ids),
-            }
-            for v in views[:5]
-        ]
-    )
+def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
+    """Return counts by split and subset, what was left out, a preview and one window drawn."""
+    manifest = windows.manifest
+    folder = workspace.layout.windows(windows.dataset)
+    schema = pl.read_parquet_schema(folder / WINDOWS_FILE)
+
     return {
-        "dagster/row_count": len(found),
+        "dagster/row_count": len(windows),
+        "dagster/column_schema": metadata.make_column_schema(schema),
         "mode": workspace.data_mode.value,
         "synthetic": bool(manifest.get("synthetic", False)),
-        "hash": found.hash,
-        "by_split": show.counts(manifest["n_by_split"]),
-        "by_subset": show.counts(manifest["n_by_subset"]),
-        "left_out": show.counts(manifest.get("dropped_origins", {})),
+        "hash": windows.hash,
+        "by_split": metadata.render_counts(manifest["n_by_split"]),
+        "by_subset": metadata.render_counts(manifest["n_by_subset"]),
+        "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
         "masked_targets": manifest["n_masked_targets"],
         "filled_inputs": manifest["n_filled_inputs"],
         "windows_without_articles": manifest.get("n_without_candidates", 0),
-        "folder": show.path(workspace.layout.windows(found.dataset)),
-        "preview": show.table(preview),
-        "plot": _plot(found),
+        "folder": metadata.link_path(folder),
+        "preview": metadata.render_table(_preview_windows(windows)),
+        "plot": _plot_window(windows),
     }
 
 
-def _plot(found: WindowSet) -> dg.MetadataValue[Any]:
-    window = found[len(found) // 2]
-
-    def draw(axes: Any) -> None:
-        axes.plot(range(-len(window.view.x), 0), window.view.x, label="input")
-        axes.plot(range(len(window.y)), window.y, label="truth")
-        if window.view.published is not None:
-            axes.plot(
-                range(len(window.y)),
-                window.view.published,
-                "--",
-                linewidth=0.9,
-                label="published forecast",
-            )
-        axes.axvline(0, color="grey", linewidth=0.7)
-        axes.set_xlabel("steps from the origin", fontsize=8)
-        axes.set_ylabel(window.view.unit, fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.legend(fontsize=7, frameon=False)
-
-    return show.plot(
-        draw, f"{window.view.entity}, origin {window.view.origin_utc:%Y-%m-%d %H:%M} UTC"
+def _preview_windows(windows: WindowSet) -> pl.DataFrame:
+    views = windows.views()[:_PREVIEW_WINDOWS]
+    return pl.DataFrame(
+        [
+            {
+                "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
+                "entity": view.entity,
+                "split": view.split,
+                "fold": view.fold,
+                "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
+                "covariates": len(view.covariates),
+                "articles": len(view.candidate_ids),
+            }
+            for view in views
+        ]
     )
 
 
-def windows_assets() -> list[dg.AssetsDefinition]:
-    """The four windows assets."""
-    return [windows_asset(dataset) for dataset in DATASETS]
+def _plot_window(windows: WindowSet) -> dg.MetadataValue[Any]:
+    """Draw the window in the middle of the set: input, truth and the published forecast."""
+    window = windows[len(windows) // 2]
+    view = window.view
+    target_steps = range(len(window.y))
+
+    def draw(axes: "Axes") -> None:
+        axes.plot(range(-len(view.x), 0), view.x, label="input")
+        axes.plot(target_steps, window.y, label="truth")
+        if view.published is not None:
+            axes.plot(target_steps, view.published, "--", linewidth=0.9, label="published forecast")
+
+        axes.axvline(0, color="grey", linewidth=0.7)
+        axes.set_xlabel("steps from the origin", fontsize=metadata.LABEL_POINTS)
+        axes.set_ylabel(view.unit, fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+
+    title = f"{view.entity}, origin {view.origin_utc:%Y-%m-%d %H:%M} UTC"
+    return metadata.render_plot(draw, title)

@@ -1,201 +1,240 @@
-"""Asset checks: Great Expectations suites of every series, freshness, news availability, window splits.
+"""Asset checks: Great Expectations suites of every series, age of the data, availability, splits.
 
-What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules' numbers
-(``expectations``), leakage detectors (``compevo_core.evaluation.leakage``), the checks that an asset makes of itself while it runs
-(``assets.leakage``). A blocking check that fails keeps everything downstream from running.
+What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules'
+numbers (``checks.expectations``), leakage detectors (``compevo_core.evaluation.leakage``), the
+checks that an asset makes of itself while it runs (``assets.leakage``), when an asset should be
+materialized again (the freshness policy of ``assets.definition``).
+
+A blocking check that fails keeps everything downstream from running. Every check can run alone.
 """
 
-from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import dagster as dg
 import polars as pl
 
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.leakage import overlapping_targets, shared_windows
-from compevo_pipeline.checks.availability import late, wording
-from compevo_pipeline.checks.expectations import NAMES, RULES, Outcome, run_suite
+from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
+from compevo_pipeline.assets.keys import NEWS_ARTICLES, series_key, windows_key
+from compevo_pipeline.checks.availability import find_availability_violations, format_violations
+from compevo_pipeline.checks.expectations import RULES, SUITES, Outcome, run_suites
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
-ABOUT = {
+DATA_AGE = "data_age"
+"""Age of the newest value. When the asset ran last is the concern of its freshness policy."""
+
+SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
     "grid": "Every stamp lies on the data set's grid.",
     "units": "Every variable is in the unit its name says.",
     "gaps": "Few values are missing where the series was collected at all.",
     "duplicates": "One row a series, variable and time.",
     "ranges": "Values lie within what is physically or economically possible.",
-    "fresh": "In live mode, the newest value is not older than the source's rhythm allows.",
+    DATA_AGE: "In live mode, the newest value is not older than the source's rhythm allows.",
 }
-WARNINGS = frozenset({"gaps", "fresh"})
-"""Checks that warn and do not block: what they find may be the publisher's state, not our fault."""
-MAX_AGE = {
+NEWS_DESCRIPTIONS = {
+    "available_when_known": "No article is marked available before it was published or seen.",
+    "one_row_an_article": "Each address is stored once.",
+    "has_title": "Every article has a headline to read.",
+    DATA_AGE: "In live mode, the newest article is not older than two days.",
+}
+WINDOW_DESCRIPTIONS = {
+    "splits_disjoint": (
+        "No target step is in two splits; one horizon lies between a split and the next."
+    ),
+    "no_shared_windows": (
+        "No test or inference window is also a train window, by id or by numbers."
+    ),
+    "available_before_origin": (
+        "Articles, covariates and published forecasts were available before each origin."
+    ),
+}
+
+WARNINGS = frozenset({"gaps", DATA_AGE})
+"""Checks that warn and do not block: their cause may lie with the publisher."""
+
+MAX_DATA_AGE = {
     "electricity": timedelta(days=2),
-    "exchange": timedelta(days=5),
+    "exchange": timedelta(days=5),  # a long weekend without rates
     "bitcoin": timedelta(days=3),
-    "traffic": timedelta(days=45),
+    "traffic": timedelta(days=45),  # a month is published when it is over
     "news": timedelta(days=2),
 }
 
+_MAX_DESCRIPTION_CHARACTERS = 1000
 
-def series_checks(dataset: str) -> dg.AssetChecksDefinition:
-    """All checks of one series asset in one step, so that the suite is imported and the data read once."""
-    key = dg.AssetKey(["series", dataset])
-    specs = [
-        dg.AssetCheckSpec(name, asset=key, description=about, blocking=name not in WARNINGS)
-        for name, about in ABOUT.items()
+
+def _make_specs(key: dg.AssetKey, descriptions: Mapping[str, str]) -> list[dg.AssetCheckSpec]:
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=description, blocking=name not in WARNINGS)
+        for name, description in descriptions.items()
     ]
 
-    @dg.multi_asset_check(name=f"series_{dataset}_checks", specs=specs)
+
+def build_asset_checks() -> list[dg.AssetChecksDefinition]:
+    """Return every check that is a step of its own."""
+    series = [build_series_checks(dataset) for dataset in DATASETS]
+    windows = [build_windows_checks(dataset) for dataset in DATASETS]
+    return [*series, check_articles, *windows]
+
+
+def build_series_checks(dataset: str) -> dg.AssetChecksDefinition:
+    """Return the checks of a series asset, in one step: the data is read once for all of them."""
+    key = series_key(dataset)
+
+    @dg.multi_asset_check(
+        name=f"series_{dataset}_checks",
+        specs=_make_specs(key, SERIES_DESCRIPTIONS),
+        can_subset=True,
+    )
     def _checks(
-        workspace: Workspace, clock: dg.ResourceParam[Clock]
+        context: dg.AssetCheckExecutionContext,
+        workspace: Workspace,
+        clock: dg.ResourceParam[Clock],
     ) -> Iterator[dg.AssetCheckResult]:
+        selected = _select_names(context)
         frame = workspace.series_store().read(dataset)
-        for outcome in run_suite(frame, RULES[dataset]):
-            yield _result(key, outcome)
-        newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
-        yield freshness(key, "fresh", newest, MAX_AGE[dataset], workspace, clock)
+
+        suites = [name for name in SUITES if name in selected]
+        if suites:
+            for outcome in run_suites(frame, RULES[dataset], suites):
+                yield _make_suite_result(key, outcome)
+
+        if DATA_AGE in selected:
+            newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
+            yield check_data_age(key, newest, MAX_DATA_AGE[dataset], workspace, clock)
 
     return _checks
-
-
-def _result(key: dg.AssetKey, outcome: Outcome) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=outcome.name,
-        passed=outcome.passed,
-        severity=dg.AssetCheckSeverity.WARN
-        if outcome.name in WARNINGS
-        else dg.AssetCheckSeverity.ERROR,
-        description=outcome.detail[:1000],
-        metadata={"expectations": outcome.expectations, "broken_rows": outcome.broken},
-    )
-
-
-def freshness(
-    key: dg.AssetKey,
-    name: str,
-    newest: Any,
-    limit: timedelta,
-    workspace: Workspace,
-    clock: Clock,
-) -> dg.AssetCheckResult:
-    """Age of the newest row against ``limit``; files on disk do not age, so only live mode can fail."""
-    age = clock() - newest if newest is not None else None
-    live = workspace.data_mode is Mode.LIVE
-    passed = not live or (age is not None and age <= limit)
-    hours = round(age.total_seconds() / 3600, 1) if age is not None else -1.0
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=name,
-        passed=passed,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=f"newest row {newest}"
-        + ("" if live else f"; not judged in {workspace.data_mode} mode"),
-        metadata={"age_hours": hours, "limit_hours": limit.total_seconds() / 3600},
-    )
-
-
-_ARTICLES = dg.AssetKey(["news", "articles"])
 
 
 @dg.multi_asset_check(
     name="news_articles_checks",
-    specs=[
-        dg.AssetCheckSpec(
-            "available_when_known",
-            asset=_ARTICLES,
-            blocking=True,
-            description="No article is marked available before it was published or seen.",
-        ),
-        dg.AssetCheckSpec(
-            "one_row_an_article",
-            asset=_ARTICLES,
-            blocking=True,
-            description="Each address is stored once.",
-        ),
-        dg.AssetCheckSpec(
-            "has_title",
-            asset=_ARTICLES,
-            blocking=True,
-            description="Every article has a headline to read.",
-        ),
-        dg.AssetCheckSpec(
-            "fresh", asset=_ARTICLES, description="In live mode, news arrived in the last two days."
-        ),
-    ],
+    specs=_make_specs(NEWS_ARTICLES, NEWS_DESCRIPTIONS),
+    can_subset=True,
 )
-def news_checks(
-    workspace: Workspace, clock: dg.ResourceParam[Clock]
+def check_articles(
+    context: dg.AssetCheckExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
 ) -> Iterator[dg.AssetCheckResult]:
-    """Availability, identity and content of the stored articles."""
+    """Check availability, identity and content of the stored articles."""
+    selected = _select_names(context)
     stored = workspace.news_store().read_articles()
-    early = stored.filter(pl.col("available_at") < pl.max_horizontal("published_at", "seen_at"))
-    twice = stored.filter(pl.col("article_id").is_duplicated())
-    silent = stored.filter(pl.col("title").fill_null("").str.strip_chars() == "")
-    for name, bad in (
-        ("available_when_known", early),
-        ("one_row_an_article", twice),
-        ("has_title", silent),
-    ):
-        yield dg.AssetCheckResult(
-            asset_key=_ARTICLES,
-            check_name=name,
-            passed=bad.height == 0,
-            description=f"{bad.height} of {stored.height} articles {bad['url'].head(1).to_list() or ''}",
-            metadata={"articles": stored.height, "broken": bad.height},
-        )
-    yield freshness(
-        _ARTICLES, "fresh", stored["available_at"].max(), MAX_AGE["news"], workspace, clock
+    known_at = pl.max_horizontal("published_at", "seen_at")
+
+    broken_rows = {
+        "available_when_known": pl.col("available_at") < known_at,
+        "one_row_an_article": pl.col("article_id").is_duplicated(),
+        "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
+    }
+    for name, condition in broken_rows.items():
+        if name in selected:
+            broken = stored.filter(condition)
+            example = broken["url"].head(1).to_list() or ""
+            yield dg.AssetCheckResult(
+                asset_key=NEWS_ARTICLES,
+                check_name=name,
+                passed=broken.is_empty(),
+                description=f"{broken.height} of {stored.height} articles {example}",
+                metadata={"articles": stored.height, "broken": broken.height},
+            )
+
+    if DATA_AGE in selected:
+        newest = stored["available_at"].max()
+        yield check_data_age(NEWS_ARTICLES, newest, MAX_DATA_AGE["news"], workspace, clock)
+
+
+def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
+    """Return the leakage checks of a windows asset.
+
+    They read the stored frames again instead of trusting what the windows say of themselves.
+    """
+    key = windows_key(dataset)
+
+    @dg.multi_asset_check(
+        name=f"windows_{dataset}_checks",
+        specs=_make_specs(key, WINDOW_DESCRIPTIONS),
+        can_subset=True,
     )
-
-
-WINDOW_ABOUT = {
-    "splits_disjoint": "No target step is in two splits; one horizon lies between a split and the next.",
-    "no_shared_windows": "No test or inference window is also a train window, by id or by numbers.",
-    "nothing_late": "Articles, covariates and published forecasts were available before each origin.",
-}
-
-
-def window_checks(dataset: str) -> dg.AssetChecksDefinition:
-    """Leakage checks of one windows asset; they read the stored frames again instead of trusting the windows."""
-    key = dg.AssetKey(["windows", dataset])
-    specs = [
-        dg.AssetCheckSpec(name, asset=key, description=about, blocking=True)
-        for name, about in WINDOW_ABOUT.items()
-    ]
-
-    @dg.multi_asset_check(name=f"windows_{dataset}_checks", specs=specs)
-    def _checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+    def _checks(
+        context: dg.AssetCheckExecutionContext, workspace: Workspace
+    ) -> Iterator[dg.AssetCheckResult]:
+        selected = _select_names(context)
         windows = WindowSet.read(workspace.layout.windows(dataset))
-        held = [window for window in windows if window.view.split in ("test", "inference")]
-        found = {
-            "splits_disjoint": overlapping_targets(windows),
-            "no_shared_windows": shared_windows(
-                windows.split("train"), WindowSet(held, dataset=dataset)
-            ),
-            "nothing_late": late(
+
+        # Looked up lazily: a check that is not selected costs nothing.
+        detectors: dict[str, Callable[[], Sequence[Violation]]] = {
+            "splits_disjoint": lambda: find_overlapping_targets(windows),
+            "no_shared_windows": lambda: _find_shared_windows(windows),
+            "available_before_origin": lambda: find_availability_violations(
                 workspace, dataset, [view for view in windows.views() if not view.leaky]
             ),
         }
-        for name, violations in found.items():
-            yield dg.AssetCheckResult(
-                asset_key=key,
-                check_name=name,
-                passed=not violations,
-                description=wording(violations),
-                metadata={"windows": len(windows), "violations": len(violations)},
-            )
+        for name, find_violations in detectors.items():
+            if name in selected:
+                violations = find_violations()
+                yield dg.AssetCheckResult(
+                    asset_key=key,
+                    check_name=name,
+                    passed=not violations,
+                    description=format_violations(violations),
+                    metadata={"windows": len(windows), "violations": len(violations)},
+                )
 
     return _checks
 
 
-def all_checks() -> list[dg.AssetChecksDefinition]:
-    """Every check that is a step of its own."""
-    series, windows = map(series_checks, DATASETS), map(window_checks, DATASETS)
-    return [*series, news_checks, *windows]
+def check_data_age(
+    key: dg.AssetKey, newest: object, limit: timedelta, workspace: Workspace, clock: Clock
+) -> dg.AssetCheckResult:
+    """Check the age of the newest row against a limit.
+
+    Files on disk do not age, so only live mode can fail.
+
+    Args:
+        key: the asset.
+        newest: time of the newest row, in UTC; None where there is no row.
+        limit: the age allowed.
+        workspace: says the mode.
+        clock: says the present time.
+    """
+    age = clock() - newest if isinstance(newest, datetime) else None
+    is_live = workspace.data_mode is Mode.LIVE
+    passed = not is_live or (age is not None and age <= limit)
+
+    note = "" if is_live else f"; not judged in {workspace.data_mode} mode"
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=DATA_AGE,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"newest row {newest}{note}",
+        metadata={
+            # -1 stands for no row at all: metadata has no null number.
+            "age_hours": round(age / timedelta(hours=1), 1) if age is not None else -1.0,
+            "limit_hours": limit / timedelta(hours=1),
+        },
+    )
 
 
-assert set(NAMES) < set(ABOUT)
+def _select_names(context: dg.AssetCheckExecutionContext) -> set[str]:
+    """Return the names of the checks that this run asks for."""
+    return {key.name for key in context.selected_asset_check_keys}
+
+
+def _make_suite_result(key: dg.AssetKey, outcome: Outcome) -> dg.AssetCheckResult:
+    is_warning = outcome.name in WARNINGS
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=outcome.name,
+        passed=outcome.passed,
+        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+        description=outcome.detail[:_MAX_DESCRIPTION_CHARACTERS],
+        metadata={"expectations": outcome.expectations, "broken_rows": outcome.broken_rows},
+    )
+
+
+def _find_shared_windows(windows: WindowSet) -> list[Violation]:
+    held_out = [window for window in windows if window.view.split in ("test", "inference")]
+    return find_shared_windows(windows.split("train"), WindowSet(held_out, dataset=windows.dataset))

@@ -1,7 +1,8 @@
-"""Whether anything in a window came too late: the core's detectors run on the stored frames.
+"""Availability of what windows hold, checked on the stored frames by the core's detectors.
 
-What belongs here: handing articles, covariates and published forecasts to :mod:`compevo_core.evaluation.leakage`, and wording what
-it finds. What does not: the detectors, or what a check does about a finding.
+What belongs here: handing articles, covariates and published forecasts to
+:mod:`compevo_core.evaluation.leakage`, and wording what it finds. What does not: the detectors,
+or what a check does about a violation.
 """
 
 from collections.abc import Sequence
@@ -9,35 +10,44 @@ from collections.abc import Sequence
 from compevo_core.data.window import WindowView
 from compevo_core.evaluation.leakage import (
     Violation,
-    late_articles,
-    late_covariates,
-    late_published,
+    find_unavailable_articles,
+    find_unavailable_covariates,
+    find_unavailable_published,
 )
 from compevo_pipeline.feeds import Kind
 from compevo_pipeline.resources import Workspace
 
-_SHOWN = 3
+_SHOWN_VIOLATIONS = 3
 
 
-def late(workspace: Workspace, dataset: str, views: Sequence[WindowView]) -> list[Violation]:
-    """Everything in the views that was not available before its origin."""
+def find_availability_violations(
+    workspace: Workspace, dataset: str, views: Sequence[WindowView]
+) -> list[Violation]:
+    """Return everything in the views that was not available before its origin.
+
+    The stored frames are read again: a window's own fields could not show that they are wrong.
+    """
+    violations = find_unavailable_articles(views, workspace.news_store().read_articles())
+
     tables = workspace.frame_store()
-    found = late_articles(views, workspace.news_store().read_articles())
-    covariates, published = (
-        tables.read(dataset, Kind.COVARIATES),
-        tables.read(dataset, Kind.PUBLISHED),
-    )
+    covariates = tables.read(dataset, Kind.COVARIATES)
     if covariates is not None:
-        found += late_covariates(views, covariates)
+        violations += find_unavailable_covariates(views, covariates)
+
+    published = tables.read(dataset, Kind.PUBLISHED)
     if published is not None:
-        found += late_published(views, published)
-    return found
+        violations += find_unavailable_published(views, published)
+
+    return violations
 
 
-def wording(found: Sequence[Violation]) -> str:
-    """The first few violations in words."""
-    if not found:
+def format_violations(violations: Sequence[Violation]) -> str:
+    """Return the number of violations and the first few in words."""
+    if not violations:
         return "none found"
-    return f"{len(found)}: " + "; ".join(
-        f"{v.kind} in {v.where}: {v.detail}" for v in found[:_SHOWN]
-    )
+
+    examples = [
+        f"{violation.kind} in {violation.where}: {violation.detail}"
+        for violation in violations[:_SHOWN_VIOLATIONS]
+    ]
+    return f"{len(violations)}: " + "; ".join(examples)

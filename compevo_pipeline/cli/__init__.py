@@ -1,1 +1,1 @@
-"""The command line: every command of `compevo`, and the demo."""
+"""The command line: a module for each command, and the demo."""

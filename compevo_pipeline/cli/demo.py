@@ -1,69 +1,105 @@
-"""``make demo``: runs a job in this process, tells how far it is, and ends with the results.
+"""``make demo``: run a job in this process, show its progress, and end with the results.
 
-What belongs here: the command line around one run. What does not: what the job does (``jobs``), how lines look
-(``console``). The run is stored in ``DAGSTER_HOME`` like any other, so the UI shows it afterwards.
+What belongs here: the command line around one run. What does not: what the job does (``jobs``),
+how progress looks (``loggers``). The run is stored in ``DAGSTER_HOME`` like any other, so the UI
+shows it afterwards. Heavy modules are imported inside the functions, so that ``compevo --help``
+answers at once.
 """
 
-import argparse
 import os
-import resource
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
-import dagster as dg
+import typer
 
 from compevo_core.durations import format_duration
-from compevo_core.report.inputs import read_inputs
-from compevo_core.report.markdown import headline_markdown
-from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import DEFAULT_PARTITION, run_config
-from compevo_pipeline.settings import Layout, Settings, ensure_dagster_home
-from compevo_pipeline.sources.common.base import Mode
+from compevo_core.errors import CompEvoError
 
-PARTITION_TAG = next(iter(DEFAULT_PARTITION))
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from compevo_pipeline.settings import Layout
+    from compevo_pipeline.sources.common.base import Mode
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job; returns 0 if it succeeded."""
-    parser = argparse.ArgumentParser(
-        description="Runs a job of the project with progress in plain lines."
-    )
-    parser.add_argument("--job", default="demo", choices=["demo", "full", "refresh"])
-    parser.add_argument(
-        "--dataset", default=DEFAULT_PARTITION[PARTITION_TAG], help="data set to train and score"
-    )
-    chosen = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+class Job(StrEnum):
+    """The jobs of the project."""
+
+    DEMO = "demo"
+    FULL = "full"
+    REFRESH = "refresh"
+
+
+class Dataset(StrEnum):
+    """The data sets a population can be trained for."""
+
+    ELECTRICITY = "electricity"
+    EXCHANGE = "exchange"
+    BITCOIN = "bitcoin"
+    TRAFFIC = "traffic"
+
+
+def demo(
+    job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
+    dataset: Annotated[
+        Dataset, typer.Option(help="Data set to train and score; refresh has none.")
+    ] = Dataset.ELECTRICITY,
+) -> None:
+    """Run everything end to end on the sample data (what `make demo` runs), or another job."""
+    from compevo_core.process_memory import peak_memory_gigabytes
+    from compevo_pipeline.definitions import build_defs
+    from compevo_pipeline.settings import Settings, disable_progress_bars, ensure_dagster_home
+    from compevo_pipeline.sources.common.base import Mode
+
+    _silence_warnings()
+    disable_progress_bars()
     ensure_dagster_home()
     settings = Settings.from_environment()
-    mode = Mode.SAMPLE if chosen.job == "demo" else settings.mode
+
     started = time.monotonic()
-    failures = run(build_defs(settings), chosen.job, chosen.dataset)
-    _say(
-        f"\n{chosen.job} ran for {format_duration(time.monotonic() - started)}, {peak_gigabytes():.1f} GB of memory at most."
+    failures = run_job(build_defs(settings), job.value, dataset.value)
+    seconds = time.monotonic() - started
+
+    typer.echo(
+        f"\n{job.value} ran for {format_duration(seconds)} and used up to "
+        f"{peak_memory_gigabytes(include_children=True):.1f} GB of memory."
     )
     if failures:
-        _say("It failed:", *failures)
-        _say(
-            "Correct the cause and run it again: what is finished is kept, training goes on where it stopped."
+        typer.echo("\n".join(["It failed:", *failures]))
+        typer.echo(
+            "Correct the cause and run it again: finished steps are kept, training resumes from "
+            "its last checkpoint."
         )
-        return 1
-    finish(settings.layout(mode), mode)
-    return 0
+        raise typer.Exit(1)
+
+    mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
+    show_results(settings.layout(mode), mode)
 
 
-def run(defs: dg.Definitions, name: str, dataset: str) -> list[str]:
-    """Runs a job in this process; returns what failed, in words."""
+def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
+    """Run a job in this process.
+
+    Args:
+        defs: the code location.
+        name: the job.
+        dataset: its partition; a job without partitions has none.
+
+    Returns:
+        A line for each step that failed.
+    """
+    import dagster as dg
+
+    from compevo_pipeline.jobs import run_config
+
     job = defs.resolve_job_def(name)
-    loggers: dict[str, Any] = {
-        "loggers": {"plain": {"config": {"steps": [node.name for node in job.nodes]}}}
-    }
+    steps = [node.name for node in job.nodes]
+    loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
+
     with dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
             run_config=run_config(name) | loggers,
@@ -71,63 +107,71 @@ def run(defs: dg.Definitions, name: str, dataset: str) -> list[str]:
             partition_key=dataset if job.partitions_def else None,
             raise_on_error=False,
         )
+
         if result.success:
             return []
-        return [
-            f"  {event.step_key}: {reason(event)}"
-            for event in result.filter_events(lambda e: e.is_step_failure)
-        ]
+        failed = result.filter_events(lambda event: event.is_step_failure)
+        return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
 
 
-def reason(event: dg.DagsterEvent) -> str:
-    """Why a step failed, in one line: the innermost error."""
+def describe_failure(event: "dg.DagsterEvent") -> str:
+    """Return why a step failed, in one line: the innermost error."""
     failure = event.step_failure_data
     if failure.user_failure_data and failure.user_failure_data.description:
         return failure.user_failure_data.description
+
     error = failure.error
     while error is not None and error.cause is not None:
         error = error.cause
     return error.message.strip() if error is not None else "no error was recorded"
 
 
-def peak_gigabytes() -> float:
-    """The largest resident memory of this process plus that of its largest child."""
-    scale = 1e9 if sys.platform == "darwin" else 1e6
-    parts = [
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    return sum(parts) / scale
+def show_results(layout: "Layout", mode: "Mode") -> None:
+    """Print the result tables, where the report is, and how to open the UI."""
+    from compevo_core.report.inputs import read_inputs
+    from compevo_core.report.markdown import format_results
+    from compevo_pipeline.sources.common.base import Mode
 
-
-def finish(layout: Layout, mode: Mode) -> None:
-    """Tells the results, where the page is, how to open the UI."""
     inputs = read_inputs(layout.results, [], mode=mode.value, generated_at=datetime.now(UTC))
-    _say("", headline_markdown(inputs), "")
+    typer.echo(f"\n{format_results(inputs)}\n")
+
     if mode is Mode.SAMPLE:
-        _say(
-            "The data is synthetic (exchange rates excepted): these errors show that everything works, no more."
+        typer.echo(
+            "The data is synthetic (exchange rates excepted): these errors show that everything "
+            "works, no more."
         )
-    _say(
-        f"Report:      {layout.report}",
-        f"Result rows: {layout.results}",
-        "Dagster UI:  make ui",
-        *_also(layout.root),
-    )
+    typer.echo(f"Report:      {layout.report}")
+    typer.echo(f"Result rows: {layout.results}")
+    typer.echo("Dagster UI:  make ui")
+    typer.echo(f"Everything else (windows, runs, news): {layout.root}")
 
 
-def _also(root: Path) -> list[str]:
-    return [f"Everything else (windows, runs, news): {root}"]
+def _silence_warnings() -> None:
+    """Hide Dagster's notices about its young APIs, which a user of the demo cannot act on."""
+    import dagster as dg
+
+    warnings.filterwarnings("ignore", category=dg.BetaWarning)
+    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
 
-def _say(*lines: str) -> None:
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the process's exit code."""
+    try:
+        app(args=arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except CompEvoError as error:
+        typer.echo(f"compevo: {error}", err=True)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    code = main()
+    exit_code = main()
     sys.stdout.flush()
-    os._exit(
-        code
-    )  # everything is closed; leaving now spares the terminal duckdb's pages of warnings at shutdown
+    # Everything is closed; leaving now spares the terminal duckdb's pages of warnings at shutdown.
+    os._exit(exit_code)

@@ -1,25 +1,47 @@
-"""The judges of a deployment: the run's own backbone always, and the endpoint the settings name, if they name one.
+"""The judges of a deployment: the run's own backbone, and an endpoint where the settings name one.
 
-What belongs here: settings -> judges. What does not: prompts and verdicts (``compevo_core.lud.judge``), HTTP
-(``judge_transport``).
+What belongs here: settings -> judges. What does not: prompts and verdicts
+(``compevo_core.lud.judge``), HTTP (``judges.openai_transport``), the Dagster resource
+(``resources.JudgeEndpoint``).
 """
+
+import dagster as dg
 
 from compevo_core.config import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lud.judge import EndpointJudge, Judge
 from compevo_core.lud.measure import BackboneJudge
 from compevo_pipeline.judges.openai_transport import endpoint_transport
-from compevo_pipeline.settings import JudgeSettings, Settings
+from compevo_pipeline.settings import JUDGE_KEY_VARIABLE, Settings
 
 
-def judges_of(judge: JudgeSettings | None, backbone: BackboneConfig) -> list[Judge]:
-    """The local judge, and the endpoint behind it where one is set: two judges whose agreement can be measured."""
-    local: list[Judge] = [BackboneJudge(backbone)]
-    return local if judge is None else [*local, _endpoint(judge)]
+def build_judges(backbone: BackboneConfig, endpoint: EndpointJudge | None) -> list[Judge]:
+    """Return the run's own backbone and, where there is one, the endpoint.
+
+    With two judges their agreement can be measured (Cohen's kappa).
+    """
+    judges: list[Judge] = [BackboneJudge(backbone)]
+    if endpoint is not None:
+        judges.append(endpoint)
+    return judges
 
 
-def endpoint_from_environment() -> EndpointJudge:
-    """The endpoint that the environment names, for the command line.
+def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
+    """Return the judge behind an OpenAI-compatible endpoint.
+
+    Args:
+        url: address up to and without ``/chat/completions``.
+        model: name of the model as the endpoint knows it.
+        key: API key; empty sends none.
+
+    Raises:
+        ConfigError: the address is none, or would send the key unencrypted.
+    """
+    return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
+
+
+def read_endpoint_judge() -> EndpointJudge:
+    """Return the endpoint that the environment names, for the command line.
 
     Raises:
         ConfigError: it names none.
@@ -27,12 +49,8 @@ def endpoint_from_environment() -> EndpointJudge:
     judge = Settings.from_environment().judge
     if judge is None:
         raise ConfigError(
-            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use local"
+            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
+            "--judge local"
         )
-    return _endpoint(judge)
-
-
-def _endpoint(judge: JudgeSettings) -> EndpointJudge:
-    return EndpointJudge(
-        model=judge.model, transport=endpoint_transport(judge.url, api_key=judge.key or None)
-    )
+    key = dg.EnvVar(JUDGE_KEY_VARIABLE).get_value("") or ""
+    return build_endpoint_judge(judge.url, judge.model, key)

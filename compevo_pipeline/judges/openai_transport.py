@@ -1,9 +1,9 @@
 """HTTP to an OpenAI-compatible chat endpoint, for ``compevo_core.lud.judge.EndpointJudge``.
 
-What belongs here: one POST with a time limit, and what each failure means.
-What does not: prompts and answers (``compevo_core.lud.judge``), retries (the caller's), reading the environment: address
-and key come from ``settings``. The key travels in one header, to one host, over TLS or to this machine only; it is in
-no error message.
+What belongs here: one POST with a time limit, and what each failure means. What does not: prompts
+and answers (``compevo_core.lud.judge``), retries (the caller's), reading the environment: address
+and key come from ``settings``. The key travels in one header, to one host, over TLS or to this
+machine only; it is in no error message.
 """
 
 import ipaddress

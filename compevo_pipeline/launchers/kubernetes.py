@@ -1,19 +1,20 @@
-"""Training in a Kubernetes pod: the manifest, and a launcher that uses ``dagster-k8s`` where it is installed.
+"""Training in a Kubernetes pod: the manifest, the client, and the launcher that joins them.
 
-What belongs here: what a training pod looks like. What does not: the cluster's own set-up. The pod and Dagster must see
-``COMPEVO_HOME`` under the same path, on one volume.
+What belongs here: what a training pod looks like and how it is started. What does not: setting up
+the cluster. The pod and Dagster must see ``COMPEVO_HOME`` under the same path, on one volume.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
+from pydantic import Field
 
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers.process import (
     TERMINATION_SECONDS,
-    reported,
+    read_reported_metadata,
     worker_command,
     write_jobs,
 )
@@ -25,7 +26,18 @@ CONTAINER = "dagster-pipes-execution"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """A training pod: image, shared volume, resources."""
+    """A training pod: image, shared volume, resources.
+
+    Attributes:
+        image: container image with this project installed.
+        volume_claim: claim of the volume that Dagster and the pod share.
+        mount_path: where the volume is mounted, as an absolute path.
+        namespace: namespace of the pod.
+        gpus: GPUs, one training process each; 0 trains on the CPU.
+        cpu: CPU limit in Kubernetes units.
+        memory: memory limit in Kubernetes units.
+        environment: variables of the container. Secrets belong in the image's own secret mounts.
+    """
 
     image: str
     volume_claim: str
@@ -37,29 +49,32 @@ class PodSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks the bounds before any work starts."""
+        """Check the bounds before any work starts."""
         if not self.image or not self.volume_claim or not self.mount_path.startswith("/"):
             raise ConfigError(
                 "a training pod needs an image, a volume claim and an absolute mount path; "
                 f"got image {self.image!r}, claim {self.volume_claim!r}, path {self.mount_path!r}"
             )
         if self.gpus < 0:
-            raise ConfigError(f"a training pod cannot have {self.gpus} GPUs; use 0 for a processor")
+            raise ConfigError(
+                f"a training pod cannot have {self.gpus} GPUs; set 0 to train on the CPU"
+            )
 
     def command(self, job_files: Sequence[str]) -> list[str]:
-        """The command line inside the pod: under torchrun, one process a GPU, where there are several."""
-        return worker_command(
-            job_files, python="python", processes=self.gpus if self.gpus > 1 else 0
-        )
+        """Return the command line inside the pod; several GPUs get a process each by torchrun."""
+        processes = self.gpus if self.gpus > 1 else 0
+        return worker_command(job_files, python="python", processes=processes)
 
     def pod_spec(self) -> dict[str, Any]:
-        """The ``base_pod_spec`` of ``PipesK8sClient.run``."""
-        amounts = {"cpu": self.cpu, "memory": self.memory} | (
-            {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
-        )
+        """Return the ``base_pod_spec`` of ``PipesK8sClient.run``."""
+        amounts = {"cpu": self.cpu, "memory": self.memory}
+        if self.gpus:
+            amounts["nvidia.com/gpu"] = str(self.gpus)
+
         container = {
             "name": CONTAINER,
             "image": self.image,
+            # Limits equal requests: a training is neither evicted first nor slowed by a neighbour.
             "resources": {"limits": amounts, "requests": amounts},
             "env": [
                 {"name": name, "value": value} for name, value in sorted(self.environment.items())
@@ -67,44 +82,103 @@ class PodSpec:
             "volumeMounts": [{"name": "home", "mountPath": self.mount_path}],
             "securityContext": {"allowPrivilegeEscalation": False},
         }
+        volume = {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}}
+
         return {
+            # Dagster decides about retries: a pod restarted behind its back would train twice.
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": int(TERMINATION_SECONDS),
             "containers": [container],
-            "volumes": [
-                {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}}
-            ],
+            "volumes": [volume],
         }
 
     def manifest(self, name: str, job_files: Sequence[str]) -> dict[str, Any]:
-        """A whole Pod, for ``kubectl apply`` without Dagster."""
+        """Return a whole Pod, for ``kubectl apply`` without Dagster."""
         spec = self.pod_spec()
         spec["containers"][0] |= {"command": self.command(job_files)}
+
         labels = {"app.kubernetes.io/name": "compevo", "app.kubernetes.io/component": "training"}
         metadata = {"name": name, "namespace": self.namespace, "labels": labels}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+class PodClient(Protocol):
+    """What starts a pod: ``PipesK8sClient`` of dagster-k8s, or a fake with the same method."""
+
+    def run(
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        namespace: str,
+        command: Sequence[str],
+        base_pod_spec: Mapping[str, Any],
+    ) -> dg.PipesClientCompletedInvocation:
+        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``."""
+
+
+class KubernetesPipes(dg.ConfigurableResource[None]):
+    """``PipesK8sClient`` of the extra ``kubernetes``, imported when a pod is started.
+
+    Definitions load, and training in a process works, where dagster-k8s is not installed.
+    """
+
+    in_cluster: bool | None = Field(
+        default=None, description="read the cluster's own configuration, where Dagster runs in it"
+    )
+    kubeconfig_file: str | None = Field(default=None, description="kubeconfig; null: the user's")
+    kube_context: str | None = Field(default=None, description="context of the kubeconfig")
+
+    def run(
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        namespace: str,
+        command: Sequence[str],
+        base_pod_spec: Mapping[str, Any],
+    ) -> dg.PipesClientCompletedInvocation:
+        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``.
+
+        Raises:
+            ConfigError: dagster-k8s is not installed.
+        """
+        try:
+            from dagster_k8s import PipesK8sClient  # type: ignore[import-not-found]  # an extra
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "launcher 'kubernetes' needs the package dagster-k8s: pip install "
+                "'compevo[kubernetes]'"
+            ) from error
+
+        client = PipesK8sClient(
+            load_incluster_config=self.in_cluster,
+            kubeconfig_file=self.kubeconfig_file,
+            kube_context=self.kube_context,
+        )
+        invocation: dg.PipesClientCompletedInvocation = client.run(
+            context=context, namespace=namespace, command=command, base_pod_spec=base_pod_spec
+        )
+        return invocation
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesLauncher:
-    """A pod through the optional ``dagster-k8s`` (same version line as dagster)."""
+    """Runs trainings in one pod."""
 
     pod: PodSpec
+    client: PodClient
 
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Starts the pod and waits for it; Pipes raises where the pod fails."""
-        try:
-            from dagster_k8s import PipesK8sClient  # type: ignore[import-not-found]  # optional, not installed
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "launcher 'kubernetes' needs dagster-k8s of the installed dagster version: pip install dagster-k8s"
-            ) from error
-        done = PipesK8sClient().run(
+        """Start the pod and wait for it; Pipes raises where the pod fails.
+
+        Returns:
+            The metadata that the training process reported.
+        """
+        invocation = self.client.run(
             context=context,
             namespace=self.pod.namespace,
             command=self.pod.command(write_jobs(jobs)),
             base_pod_spec=self.pod.pod_spec(),
         )
-        return reported(done.get_results())
+        return read_reported_metadata(invocation.get_results())

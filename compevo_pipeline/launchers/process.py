@@ -1,8 +1,9 @@
-"""Where training runs: a process of its own, torchrun, or (``pods``) a Kubernetes pod.
+"""Training in a process of its own, or in several under torchrun.
 
-What belongs here: starting the training command, following it, stopping it. What does not: what it computes
-(``train_worker``). Every launcher speaks Dagster Pipes, so that rounds, losses and metrics reach the event log while
-training runs; a launcher returns what the process reported about its asset.
+What belongs here: starting the training command, following it, stopping it. What does not: what
+it computes (``launchers.worker``). Every launcher speaks Dagster Pipes, so that rounds, losses
+and metrics reach the event log while training runs; a launcher returns what the process reported
+about its asset.
 """
 
 import signal
@@ -11,13 +12,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import dagster as dg
 
 from compevo_core.errors import CompEvoError
-from compevo_pipeline.launchers.progress import RoundTail, observation
+from compevo_core.training.round_record import RoundRecord
+from compevo_pipeline.launchers.progress import RoundTail
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.settings import child_environment
 
@@ -25,9 +26,15 @@ WORKER = "compevo_pipeline.launchers.worker"
 POLL_SECONDS = 0.5
 TERMINATION_SECONDS = 30.0
 
+OBSERVED_KEYS = (
+    *("loss", "loss_pred", "loss_pg", "loss_div", "loss_prune"),
+    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled"),
+)
+"""Keys of a round record that an asset observation holds, so that the UI plots them."""
+
 
 class TrainingError(CompEvoError):
-    """The training process ended with an error; its own log says why."""
+    """The training process ended with an error; its own log says which."""
 
 
 class Launcher(Protocol):
@@ -36,7 +43,7 @@ class Launcher(Protocol):
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Runs the jobs to their end and returns the metadata they reported.
+        """Run the jobs to their end and return the metadata they reported.
 
         Raises:
             TrainingError: a training did not reach its end.
@@ -44,27 +51,38 @@ class Launcher(Protocol):
 
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:
-    """The training command; ``processes`` above 0 starts it under torchrun, that many times."""
+    """Return the training command.
+
+    Args:
+        job_files: a ``job.json`` for each training.
+        python: the interpreter.
+        processes: above 0, torchrun starts that many processes.
+    """
     if processes < 1:
         return [python, "-m", WORKER, *job_files]
-    torchrun = [
-        python,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={processes}",
+
+    return [
+        *(python, "-m", "torch.distributed.run"),
+        *("--standalone", f"--nproc-per-node={processes}"),
+        *("-m", WORKER, *job_files),
     ]
-    return [*torchrun, "-m", WORKER, *job_files]
 
 
 def write_jobs(jobs: Sequence[TrainJob]) -> list[str]:
-    """Writes each job into its run folder; returns the files."""
-    return [str(job.write(Path(job.out) / "job.json")) for job in jobs]
+    """Write each job into its run folder; return the files."""
+    return [str(job.write()) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLauncher:
-    """A process on this machine; with ``processes`` above 0, torchrun starts that many and joins them."""
+    """Trains in a process on this machine.
+
+    Attributes:
+        processes: above 0, torchrun starts that many processes, which share the agents.
+        threads: OpenMP threads of a process; 0 leaves it to the environment.
+        observe_every: rounds between two asset observations.
+        poll_seconds: seconds between two looks at the rounds and at the process.
+    """
 
     processes: int = 0
     threads: int = 0
@@ -74,24 +92,35 @@ class ProcessLauncher:
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Starts the process, follows its rounds, stops it if the run is cancelled."""
+        """Start the process, follow its rounds, stop it if the run is cancelled.
+
+        Returns:
+            The metadata that the process reported.
+
+        Raises:
+            TrainingError: it ended with an error.
+        """
         command = worker_command(write_jobs(jobs), python=sys.executable, processes=self.processes)
+
         with dg.open_pipes_session(
             context=context,
             context_injector=dg.PipesTempFileContextInjector(),
             message_reader=dg.PipesTempFileMessageReader(),
         ) as session:
             env = child_environment(self.threads) | dict(session.get_bootstrap_env_vars())
-            process = subprocess.Popen(command, env=env)
+            process = subprocess.Popen(command, env=env)  # noqa: S603 -- our own command
             try:
                 code = self._follow(context, process, jobs)
             finally:
-                stop(process)
+                # Reached by an error, too: a cancelled run must not leave a training behind.
+                terminate(process)
+
         if code != 0:
             raise TrainingError(
-                f"training for {jobs[0].out} {why(code)}; then materialize again: it goes on"
+                f"training for {jobs[0].out} {describe_exit_code(code)}; rerun to resume from the "
+                "last checkpoint"
             )
-        return reported(session.get_results())
+        return read_reported_metadata(session.get_results())
 
     def _follow(
         self,
@@ -99,31 +128,60 @@ class ProcessLauncher:
         process: "subprocess.Popen[bytes]",
         jobs: Sequence[TrainJob],
     ) -> int:
-        tails = [RoundTail(Path(job.out) / "rounds.jsonl") for job in jobs]
+        """Report new rounds until the process ends; return its exit code."""
+        tails = [(job.folder.name, RoundTail(job.folder.rounds_file)) for job in jobs]
+
         while True:
+            # Asked before reading: rounds written just before the end are read after it.
             code = process.poll()
-            for tail in tails:
-                for record in tail.new():
-                    if int(record["round"]) % self.observe_every == 0:
-                        context.log_event(observation(context, record, tail.path.parent.name))
+            for run, tail in tails:
+                for record in tail.read_new():
+                    if record.round % self.observe_every == 0:
+                        context.log_event(build_observation(context, record, run))
+
             if code is not None:
                 return code
             time.sleep(self.poll_seconds)
 
 
-def why(code: int) -> str:
-    """What an exit code means, and what to do about it."""
+def build_observation(
+    context: dg.AssetExecutionContext, record: RoundRecord, run: str
+) -> dg.AssetObservation:
+    """Return the asset observation of one round."""
+    metadata: dict[str, Any] = {
+        "run": run,
+        "round": record.round + 1,
+        "eta_seconds": record.eta_seconds,
+    }
+    for key in OBSERVED_KEYS:
+        value = getattr(record, key)
+        if value is not None:
+            metadata[key] = float(value)
+    for agent, reward in enumerate(record.rewards):
+        metadata[f"reward_agent_{agent:02d}"] = reward
+
+    partition = context.partition_key if context.has_partition_key else None
+    return dg.AssetObservation(asset_key=context.asset_key, partition=partition, metadata=metadata)
+
+
+def describe_exit_code(code: int) -> str:
+    """Return what an exit code means and what to do about it."""
     if code == -signal.SIGKILL:
-        return "was killed, most often for want of memory: lower run.micro_windows or population.agents"
+        return (
+            "was killed, most often because memory ran out: lower run.micro_batch_size or "
+            "population.agents"
+        )
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}: find out by whom"
+        name = signal.Signals(-code).name
+        return f"was terminated by {name}; check the scheduler's or system log"
     return f"ended with exit code {code}: read the process's log above and correct the cause"
 
 
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process that still runs: politely, then not."""
+def terminate(process: "subprocess.Popen[bytes]") -> None:
+    """Terminate the process: SIGTERM, then SIGKILL after 30 s."""
     if process.poll() is not None:
         return
+
     process.terminate()
     try:
         process.wait(TERMINATION_SECONDS)
@@ -132,8 +190,8 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def reported(results: Sequence[object]) -> Mapping[str, Any]:
-    """The metadata of the materialization that the process reported."""
+def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
+    """Return the metadata of the materialization that a process reported."""
     for result in results:
         if isinstance(result, dg.MaterializeResult):
             return dict(result.metadata or {})

@@ -1,29 +1,33 @@
 """The training process: what Dagster starts through Pipes, and what a shell can start by hand.
 
-What belongs here: reading jobs, calling :func:`compevo_core.training.trainer.train`, telling Dagster how each round went.
-What does not: any training logic. Killed at any moment, it goes on from the newest good checkpoint of its run folder
-when it is started again with the same job. Under torchrun the processes share the agents; the first one alone speaks
-to Dagster.
+What belongs here: reading jobs, calling :func:`compevo_core.training.trainer.train`, reporting
+each round to Dagster. What does not: any training logic. A process killed at any moment resumes
+from the newest good checkpoint of its run folder when it is started again with the same job.
+Under torchrun the processes share the agents; the first one alone reports to Dagster.
 
 By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
 """
 
-import argparse
+import contextlib
 import json
 import logging
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
+from compevo_core.data.files import write_json
 from compevo_core.errors import ConfigError
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import describe_round
-from compevo_pipeline.settings import process_rank
+from compevo_pipeline.settings import disable_progress_bars, process_rank
 
 INTERRUPTED = 130
 """Exit code after SIGINT or SIGTERM; the run folder stays resumable."""
@@ -31,7 +35,15 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """Everything a training needs, as paths and plain values."""
+    """Everything a training needs, as paths and plain values.
+
+    Attributes:
+        config: resolved settings by section.
+        windows: folder of windows.
+        news: folder of articles and embeddings.
+        out: run folder.
+        resume: False starts over instead of resuming from the newest checkpoint.
+    """
 
     config: Mapping[str, Mapping[str, Any]]
     windows: str
@@ -39,15 +51,22 @@ class TrainJob:
     out: str
     resume: bool = True
 
-    def write(self, path: Path) -> Path:
-        """Writes the job as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1, sort_keys=True), encoding="utf-8")
-        return path
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder."""
+        return RunFolder(self.out)
+
+    def write(self) -> Path:
+        """Write the job into its run folder; return the file."""
+        return write_json(self.folder.job_file, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a job written by :meth:`write`."""
+        """Read a job written by :meth:`write`.
+
+        Raises:
+            ConfigError: there is no such file.
+        """
         if not path.is_file():
             raise ConfigError(
                 f"no training job at {path}: the asset writes it before it starts a process"
@@ -55,8 +74,23 @@ class TrainJob:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def run(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
-    """Trains and returns the trainer's summary."""
+def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
+    """Run the jobs in order.
+
+    Returns:
+        The plain values of every summary; prefixed by the run's name where there are several.
+    """
+    values: dict[str, Any] = {}
+    for job in jobs:
+        prefix = f"{job.folder.name}/" if len(jobs) > 1 else ""
+        summary = select_scalars(run_job(job, log))
+        values |= {f"{prefix}{key}": value for key, value in summary.items()}
+    return values
+
+
+def run_job(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
+    """Train and return the trainer's summary."""
+    # torch and the language-model stack are imported here: reading a job needs neither.
     from compevo_core.config import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
@@ -64,80 +98,112 @@ def run(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
 
     config = RunConfig.from_mapping(job.config)
     windows = WindowSet.read(Path(job.windows))
-    train_set, val_set = windows.split("train"), windows.split("val")
-    news = NewsPool.read(Path(job.news))
-    name = Path(job.out).name
+    train_windows = windows.split("train")
+    val_windows = windows.split("val")
+
+    name = job.folder.name
     log.info(
-        f"{name}: {len(train_set)} train and {len(val_set)} validation windows, configuration {config.hash}"
+        f"{name}: {len(train_windows)} train and {len(val_windows)} validation windows, "
+        f"configuration {config.hash}"
     )
 
-    def on_round(record: Mapping[str, Any]) -> None:
-        log.info(f"{name}: {describe_round(record, config.run.rounds)}")
+    def on_round(record: RoundRecord) -> None:
+        log.info(f"{name}: {describe_round(record)}")
 
-    out = Path(job.out)
     summary: dict[str, Any] = train(
-        config, train_set, val_set, news, out, resume=job.resume, on_round=on_round
+        config,
+        train_windows,
+        val_windows,
+        NewsPool.read(Path(job.news)),
+        Path(job.out),
+        resume=job.resume,
+        on_round=lambda record: on_round(RoundRecord.model_validate(record)),
     )
     return summary
 
 
-def run_all(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
-    """Runs the jobs in order; returns plain values, prefixed by the run's name where there are several."""
-    found: dict[str, Any] = {}
-    for job in jobs:
-        prefix = f"{Path(job.out).name}/" if len(jobs) > 1 else ""
-        found |= {f"{prefix}{key}": value for key, value in scalars(run(job, log)).items()}
-    return found
-
-
-def scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain values of a summary that Pipes can carry; NaN is left out."""
+def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plain values of a summary, which Pipes can carry; NaN is left out."""
     return {
         key: value
         for key, value in summary.items()
-        if isinstance(value, (str, int, float)) and value == value
+        # NaN alone differs from itself; the event log's JSON has no word for it.
+        if isinstance(value, str | int | float) and value == value
     }
 
 
-def _interrupt(signum: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(f"signal {signum}")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def _pipes() -> PipesContext | None:
-    loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
-    return open_dagster_pipes() if loader.is_dagster_pipes_process() else None
+@app.command()
+def train_jobs(
+    job: Annotated[list[Path], typer.Argument(help="job.json of a run folder; several in order.")],
+) -> None:
+    """Train CompEvo populations, one job after the other."""
+    jobs = [TrainJob.read(path) for path in job]
+
+    # Dagster stops a run by SIGTERM; as an exception it closes files and reports the end.
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        _run(jobs)
+    except KeyboardInterrupt as error:
+        typer.echo(
+            "interrupted; the run folder has its newest checkpoint: start the same job to resume",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED) from error
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the process's exit code."""
-    parser = argparse.ArgumentParser(
-        description="Trains CompEvo populations, one job after the other."
-    )
-    parser.add_argument("job", type=Path, nargs="+", help="job.json of a run folder")
-    jobs = [TrainJob.read(path) for path in parser.parse_args(arguments).job]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the process's exit code."""
+    try:
+        app(args=arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def _run(jobs: Sequence[TrainJob]) -> None:
     from compevo_core.distributed import process_group  # torch, only in the training process
 
-    signal.signal(signal.SIGTERM, _interrupt)
     rank, processes, local_rank = process_rank()
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s rank {rank} %(message)s", stream=sys.stderr
-    )
-    pipes = _pipes() if rank == 0 else None
-    try:
+    disable_progress_bars()
+    _set_up_logging(rank, processes)
+
+    with _open_pipes(rank) as pipes, process_group(rank, processes, local_rank):
         if pipes is None:
-            with process_group(rank, processes, local_rank):
-                run_all(jobs, logging.getLogger("compevo.train"))
+            run_jobs(jobs, logging.getLogger("compevo.train"))
         else:
-            with pipes, process_group(rank, processes, local_rank):
-                pipes.report_asset_materialization(
-                    metadata=run_all(jobs, pipes.log) | {"processes": processes}
-                )
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            "interrupted; the run folder keeps its newest checkpoint, start the same job to go on\n"
-        )
-        return INTERRUPTED
-    return 0
+            values = run_jobs(jobs, pipes.log)
+            pipes.report_asset_materialization(metadata=values | {"processes": processes})
+
+
+def _set_up_logging(rank: int, processes: int) -> None:
+    """Write plain lines; name the process where there are several."""
+    prefix = f"process {rank}: " if processes > 1 else ""
+    # Libraries speak up where something is wrong; progress is this project's own lines alone.
+    logging.basicConfig(
+        level=logging.WARNING, format=f"%(asctime)s {prefix}%(message)s", stream=sys.stderr
+    )
+    # Under torchrun, the other processes would only repeat what the first one says.
+    if rank == 0:
+        logging.getLogger("compevo").setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def _open_pipes(rank: int) -> Iterator[PipesContext | None]:
+    """Yield the connection to Dagster, or None where there is none or another process has it."""
+    loader = PipesEnvVarParamsLoader()  # type: ignore[no-untyped-call]  # its __init__ has no annotations
+    if rank != 0 or not loader.is_dagster_pipes_process():
+        yield None
+        return
+
+    with open_dagster_pipes() as pipes:
+        yield pipes
+
+
+def _raise_interrupt(signum: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(f"signal {signum}")
 
 
 if __name__ == "__main__":

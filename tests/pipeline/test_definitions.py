@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import REFRESHED, run_config
+from compevo_pipeline.jobs import REFRESHED_GROUPS, run_config
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
@@ -104,7 +104,7 @@ def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
     }
     for name in (
         "artifact_unchanged",
-        "nothing_late",
+        "available_before_origin",
         "nothing_of_2026_in_training",
         "every_window_scored",
     ):
@@ -126,7 +126,7 @@ def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
         k.to_user_string()
         for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
     }
-    assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED}
+    assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED_GROUPS}
     assert defs.resolve_job_def("refresh").partitions_def is None
 
 

@@ -5,11 +5,11 @@ from compevo_core import errors
 from compevo_pipeline.failures import (
     POLICIES,
     Throttled,
-    Verdict,
+    RetryDecision,
     classify_response,
     classify_status,
-    policy_of,
-    source_failures,
+    get_policy,
+    translate_errors,
     to_dagster,
 )
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
@@ -66,7 +66,7 @@ def test_every_source_error_of_the_family_has_a_policy():
         if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
     ]
     assert len(family) > 8
-    assert all(policy_of(kind("x")).verdict in Verdict for kind in family)
+    assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
 
 
 def test_only_transient_errors_are_retried():
@@ -100,7 +100,7 @@ def test_a_torn_file_on_disk_is_not_retried():
     "kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift]
 )
 def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
-    with pytest.raises(dg.Failure) as caught, source_failures():
+    with pytest.raises(dg.Failure) as caught, translate_errors():
         raise kind("the file, line 3")
     assert caught.value.allow_retries is False
     assert "the file, line 3" in caught.value.description
@@ -109,7 +109,7 @@ def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
 
 
 def test_errors_that_are_not_ours_are_left_alone():
-    with pytest.raises(ZeroDivisionError), source_failures():
+    with pytest.raises(ZeroDivisionError), translate_errors():
         1 / 0
 
 
@@ -119,7 +119,7 @@ def test_dagster_runs_a_permanently_failing_asset_exactly_once():
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=5))
     def broken():
         tries.append(1)
-        with source_failures():
+        with translate_errors():
             raise errors.SourceRejected("405")
 
     assert not dg.materialize([broken], raise_on_error=False).success

@@ -8,7 +8,7 @@ import dagster as dg
 
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.launchers.worker import run_all
+from compevo_pipeline.launchers.worker import run_jobs
 from compevo_pipeline.resources import Clock, Launchers
 from compevo_pipeline.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Mode
@@ -25,11 +25,11 @@ class InlineLauncher:
     """Trains in the test's own process."""
 
     def launch(self, context, jobs):
-        return run_all(jobs, context.log)
+        return run_jobs(jobs, context.log)
 
 
 class InlineLaunchers(Launchers):
-    def get(self, kind, processes):
+    def get(self, kind, processes, pod_client):
         return InlineLauncher()
 
 

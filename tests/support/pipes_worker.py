@@ -1,4 +1,7 @@
-"""Stands in for the training process: speaks Pipes, writes rounds, and ends as its job's ``news`` field says."""
+"""Stands in for the training process: speaks Pipes, writes rounds, and ends as its job says.
+
+The job's ``news`` field is the ending: ``fails``, ``killed``, or anything else for a good one.
+"""
 
 import json
 import os
@@ -9,24 +12,25 @@ from pathlib import Path
 
 from dagster_pipes import open_dagster_pipes
 
+from compevo_core.training.run_folder import RunFolder
+from tests.support.round_records import round_record
+
 with open_dagster_pipes() as pipes:
     for path in sys.argv[1:]:
         job = json.loads(Path(path).read_text())
-        pipes.log.info(f"working in {Path(job['out']).name}")
-        with (Path(job["out"]) / "rounds.jsonl").open("a") as stream:
-            for number in range(3):
-                record = {
-                    "round": number,
-                    "loss": 1.0 / (number + 1),
-                    "seconds": 0.1,
-                    "eta_seconds": 2 - number,
-                }
-                stream.write(json.dumps(record | {"rewards": [-0.5, -0.25]}) + "\n")
-                stream.flush()
-                time.sleep(0.05)
+        run = RunFolder(job["out"])
+        pipes.log.info(f"working in {run.name}")
+
+        for number in range(3):
+            run.append_round(
+                round_record(number, seconds=0.1, eta_seconds=2 - number, rewards=[-0.5, -0.25])
+            )
+            time.sleep(0.05)
+
         match job["news"]:
             case "fails":
                 sys.exit(3)
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+
     pipes.report_asset_materialization(metadata={"rounds": 3})

@@ -13,7 +13,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import SchemaDrift
 from compevo_core.evaluation.result_rows import RESULT_COLUMNS
 from compevo_core.experiments.ablation import VARIANTS
-from compevo_pipeline.checks.availability import late
+from compevo_pipeline.checks.availability import find_availability_violations
 from compevo_pipeline.feeds import Kind
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
@@ -162,7 +162,7 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
     found = {name: check for (key, name), check in checks(leakage).items()}
     assert set(found) == {
         "artifact_unchanged",
-        "nothing_late",
+        "available_before_origin",
         "nothing_of_2026_in_training",
         "every_window_scored",
     }
@@ -194,9 +194,9 @@ def test_an_article_that_became_available_late_fails_the_blocking_check(
 
     workspace = Workspace(settings=Settings(home=deployment.home, mode=Mode.SAMPLE, preset="tiny"))
     views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
-    assert late(workspace, "electricity", views) == []
+    assert find_availability_violations(workspace, "electricity", views) == []
     monkeypatch.setattr(NewsStore, "read_articles", shifted)
-    found = late(workspace, "electricity", views)
+    found = find_availability_violations(workspace, "electricity", views)
     assert {violation.kind for violation in found} == {"late article"}
 
 

@@ -13,7 +13,7 @@ from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.provenance import commit
+from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.storage.runs import set_current
 from tests.support import population as small
 from tests.support.deployment import deploy
@@ -97,7 +97,7 @@ def test_the_command_makes_the_rows_of_the_assets_cell_by_cell(by_asset, by_comm
         0.0,
     ]
     assert set(from_command["subset"]) == {"test-every-2"}
-    assert set(from_command["commit"]) == {commit()}
+    assert set(from_command["commit"]) == {read_commit()}
 
 
 def test_the_command_leaves_the_other_files_of_the_assets(by_asset, by_command):
@@ -127,6 +127,6 @@ def test_progress_is_logged_with_the_time_left(by_command, deployment, caplog):
     layout = deployment.layout
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool)
     words = ("--results", layout.root / "other", "--split", "val", "--seeds", 1)
-    with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.main"):
+    with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.evaluate"):
         invoke("evaluate", layout.run(RUN), *given, *words)
     assert any("val: 4/4 windows, 0s left" in line for line in caplog.messages)

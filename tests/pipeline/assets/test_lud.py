@@ -81,9 +81,10 @@ def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
 
 
 def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
-    tmp_path, endpoint
+    tmp_path, endpoint, monkeypatch
 ):
-    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", key=KEY))
+    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
+    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", has_key=True))
     found = metadata(materialize(deployment))
     assert len(endpoint.asked) == 2
     path, authorization, body = endpoint.asked[0]
@@ -97,9 +98,12 @@ def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_
     assert KEY not in stored and KEY not in str(found)
 
 
-def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(tmp_path, endpoint):
+def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(
+    tmp_path, endpoint, monkeypatch
+):
+    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
     endpoint.status = 401
-    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", key=KEY))
+    deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", has_key=True))
     result = materialize(deployment, raise_on_error=False)
     failure = str(result.failure_data_for_node("evaluation__lud"))
     assert not result.success and "status 401" in failure and KEY not in failure

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_pipeline.checks.expectations import NAMES, RULES, run_suite
+from compevo_pipeline.checks.expectations import RULES, SUITES, run_suites
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 ROWS = 96
@@ -49,24 +49,24 @@ FAULTS = {
 
 def failed(frame):
     return {
-        outcome.name for outcome in run_suite(frame, RULES["electricity"]) if not outcome.passed
+        outcome.name for outcome in run_suites(frame, RULES["electricity"]) if not outcome.passed
     }
 
 
 def test_sound_data_passes_every_suite():
-    outcomes = run_suite(sound(), RULES["electricity"])
-    assert [o.name for o in outcomes] == list(NAMES)
-    assert all(o.passed and o.expectations and not o.broken for o in outcomes)
+    outcomes = run_suites(sound(), RULES["electricity"])
+    assert [o.name for o in outcomes] == list(SUITES)
+    assert all(o.passed and o.expectations and not o.broken_rows for o in outcomes)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SUITES)
 def test_each_suite_finds_its_fault(name):
     assert name in failed(FAULTS[name])
 
 
 def test_a_missing_column_fails_the_schema_with_its_name():
     with pytest.raises(pl.exceptions.ColumnNotFoundError, match="value"):
-        run_suite(sound().drop("value"), RULES["electricity"])
+        run_suites(sound().drop("value"), RULES["electricity"])
 
 
 def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exchange_rates():
@@ -79,9 +79,11 @@ def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exc
         pl.lit("USD per AUD").alias("unit"), pl.lit("observed").alias("flag"), pl.lit("x").alias("source"),
         pl.lit(START).alias("fetched_at"),
     )  # fmt: skip
-    assert all(outcome.passed for outcome in run_suite(rates, RULES["exchange"]))
+    assert all(outcome.passed for outcome in run_suites(rates, RULES["exchange"]))
 
 
 def test_a_broken_rule_says_how_many_rows_and_shows_one():
-    (ranges,) = [o for o in run_suite(FAULTS["ranges"], RULES["electricity"]) if o.name == "ranges"]
-    assert ranges.broken == 1 and "70000.0" in ranges.detail
+    (ranges,) = [
+        o for o in run_suites(FAULTS["ranges"], RULES["electricity"]) if o.name == "ranges"
+    ]
+    assert ranges.broken_rows == 1 and "70000.0" in ranges.detail

@@ -1,13 +1,19 @@
 """The command line: thin, and its errors are one line with a remedy."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.cli.main import app, main, parse_changes, round_line
-from tests.support.report_samples import rows, write_run
+from compevo_pipeline.cli.arguments import parse_changes
+from compevo_pipeline.cli.demo import Dataset, Job
+from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.jobs import DEFAULT_DATASET, build_jobs
+from compevo_pipeline.partitions import DATASETS
+from tests.support.report_samples import make_rows, write_run
 
 RUNNER = CliRunner()
 
@@ -42,30 +48,30 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
         parse_changes([change])
 
 
-def test_a_round_says_how_far_and_how_long_still():
-    record = {
-        "round": 3,
-        "rounds": 60,
-        "loss_pred": 0.25,
-        "rewards": [-0.4, -0.2],
-        "eta_seconds": 125.0,
-        "val_mae_scaled": 0.3,
-    }
-    assert (
-        round_line(record)
-        == "round 4/60  loss 0.2500  best reward -0.2000  validation 0.3000  2:05 left"
+def test_the_demo_offers_every_job_and_every_data_set():
+    assert [job.value for job in Job] == [job.name for job in build_jobs()]
+    assert tuple(Dataset) == DATASETS and DEFAULT_DATASET == Dataset.ELECTRICITY
+
+
+def test_help_answers_without_loading_a_heavy_library():
+    heavy = ("torch", "transformers", "dagster", "polars", "matplotlib", "sklearn")
+    code = (
+        "import sys, compevo_pipeline.cli.main; "
+        f"print([name for name in {heavy} if name in sys.modules])"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_table_is_the_readmes(tmp_path):
-    rows().write_csv(tmp_path / "main.csv")
+    make_rows().write_csv(tmp_path / "main.csv")
     result = RUNNER.invoke(app, ["table", str(tmp_path)])
     assert result.exit_code == 0 and "| CompEvo | 198.4 |" in result.output
 
 
 def test_the_report_is_written_where_asked(tmp_path):
     (tmp_path / "results").mkdir()
-    rows().write_csv(tmp_path / "results" / "main.csv")
+    make_rows().write_csv(tmp_path / "results" / "main.csv")
     target = tmp_path / "page.html"
     run = write_run(tmp_path / "electricity")
     result = RUNNER.invoke(
@@ -85,4 +91,4 @@ def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):
 
 def test_parameter_counts_are_those_of_the_paper():
     result = RUNNER.invoke(app, ["params"])
-    assert json.loads(result.output)["methods"]["compevo"]["millions"] == 922.8
+    assert json.loads(result.stdout)["methods"]["compevo"]["millions"] == 922.8

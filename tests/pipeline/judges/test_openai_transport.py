@@ -13,7 +13,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_core.lud.judge import EndpointJudge, Verdict
+from compevo_core.lud.judge import EndpointJudge, JudgeVerdict
 from compevo_pipeline.judges import openai_transport as judge_transport
 from compevo_pipeline.judges.openai_transport import endpoint_transport
 
@@ -29,7 +29,7 @@ def test_a_verdict_comes_back_through_http_with_the_key_in_one_header() -> None:
     }
     responses.post(URL, json=reply)
     judge = EndpointJudge(model="m", transport=endpoint_transport(BASE + "/", api_key=KEY))
-    assert judge.judge("old", "new") == Verdict(1, 1)
+    assert judge.judge("old", "new") == JudgeVerdict(1, 1)
     request = responses.calls[0].request
     assert request.headers["Authorization"] == f"Bearer {KEY}"
     assert json.loads(request.body)["temperature"] == 0

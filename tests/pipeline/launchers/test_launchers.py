@@ -10,19 +10,22 @@ import dagster as dg
 import pytest
 
 from compevo_core.data.window import WindowSet
-from compevo_core.durations import format_duration
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers import process as launch
-from compevo_pipeline.launchers.kubernetes import CONTAINER, KubernetesLauncher, PodSpec
+from compevo_pipeline.launchers.kubernetes import (
+    CONTAINER,
+    KubernetesLauncher,
+    KubernetesPipes,
+    PodSpec,
+)
 from compevo_pipeline.launchers.process import (
     ProcessLauncher,
     TrainingError,
-    stop,
-    why,
+    describe_exit_code,
+    terminate,
     worker_command,
 )
-from compevo_pipeline.launchers.progress import RoundTail, describe_round
-from compevo_pipeline.launchers.worker import TrainJob, main, scalars
+from compevo_pipeline.launchers.worker import TrainJob, main, select_scalars
 from compevo_pipeline.resources import Launchers
 
 REPO = Path(__file__).resolve().parents[3]
@@ -134,55 +137,23 @@ def test_a_training_process_reports_rounds_as_observations_and_its_end_as_metada
 
 
 @pytest.mark.parametrize(
-    ("ending", "said"), [("fails", "exit code 3"), ("killed", "for want of memory")]
+    ("ending", "reason"), [("fails", "exit code 3"), ("killed", "because memory ran out")]
 )
 def test_a_training_that_does_not_end_well_fails_the_asset_and_says_why(
-    worker, tmp_path, ending, said
+    worker, tmp_path, ending, reason
 ):
     result = run([job(tmp_path, ending)])
     assert not result.success
-    assert said in result.failure_data_for_node("models__compevo").error.cause.message
+    message = result.failure_data_for_node("models__compevo").error.cause.message
+    assert reason in message
+    assert message.strip().endswith("rerun to resume from the last checkpoint")
 
 
-def test_a_process_that_is_stopped_is_gone():
+def test_a_process_that_is_terminated_is_gone():
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     started = time.monotonic()
-    stop(sleeper)
+    terminate(sleeper)
     assert sleeper.poll() is not None and time.monotonic() - started < 10
-
-
-def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
-    rounds = tmp_path / "rounds.jsonl"
-    rounds.write_text('{"round": 0}\n')
-    tail = RoundTail(rounds)
-    with rounds.open("a") as stream:
-        stream.write('{"round": 1}\n{"rou')
-    assert [r["round"] for r in tail.new()] == [1]
-    with rounds.open("a") as stream:
-        stream.write('nd": 2}\n')
-    assert [r["round"] for r in tail.new()] == [2]
-    rounds.write_text('{"round": 0}\n')
-    assert [r["round"] for r in tail.new()] == [0]
-
-
-def test_a_round_is_told_with_its_time_left():
-    record = {
-        "round": 4,
-        "loss": 0.25,
-        "seconds": 2.0,
-        "eta_seconds": 185.0,
-        "rewards": [-2, -1],
-        "val_mae_scaled": 0.5,
-    }
-    assert describe_round(record, 60) == (
-        "round 5/60, loss 0.2500, best reward -1.0000, validation MAE 0.5000 (scaled), 2.0 s, 3m05s left"
-    )
-    assert [format_duration(s) for s in (0.4, 59.6, 3600, 7325)] == [
-        "0s",
-        "1m00s",
-        "1h00m",
-        "2h02m",
-    ]
 
 
 def test_torchrun_is_used_only_where_it_is_asked_for():
@@ -197,14 +168,14 @@ def test_torchrun_is_used_only_where_it_is_asked_for():
     assert joined == (
         "py -m torch.distributed.run --standalone --nproc-per-node=4 -m compevo_pipeline.launchers.worker a"
     )
-    assert Launchers().get("torchrun", 2).processes == 2
+    assert Launchers().get("torchrun", 2, KubernetesPipes()).processes == 2
 
 
 def test_unknown_or_unconfigured_launchers_are_refused():
     with pytest.raises(ConfigError, match="not one of process, torchrun, kubernetes"):
-        Launchers().get("slurm", 1)
+        Launchers().get("slurm", 1, KubernetesPipes())
     with pytest.raises(ConfigError, match="PodSpec"):
-        Launchers().get("kubernetes", 1)
+        Launchers().get("kubernetes", 1, KubernetesPipes())
 
 
 def pod(**changes):
@@ -234,15 +205,43 @@ def test_an_impossible_pod_is_refused_before_any_work(bad):
 
 def test_the_kubernetes_launcher_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
-    result = run([job(tmp_path)], launcher=KubernetesLauncher(pod=pod()))
-    assert (
-        "pip install dagster-k8s"
-        in result.failure_data_for_node("models__compevo").error.cause.message
-    )
+    result = run([job(tmp_path)], launcher=KubernetesLauncher(pod=pod(), client=KubernetesPipes()))
+    message = result.failure_data_for_node("models__compevo").error.cause.message
+    assert "pip install 'compevo[kubernetes]'" in message
+
+
+class FakePods:
+    """Takes the place of ``PipesK8sClient``: keeps what it is asked for and reports a result."""
+
+    def __init__(self):
+        self.started = []
+
+    def run(self, *, context, namespace, command, base_pod_spec):
+        self.started.append((namespace, command, base_pod_spec))
+        return self
+
+    def get_results(self):
+        return [dg.MaterializeResult(metadata={"rounds": 2})]
+
+
+def test_the_kubernetes_launcher_starts_the_pod_it_was_given_with_the_job_of_the_run(tmp_path):
+    pods = FakePods()
+    launcher = Launchers(pod(namespace="train")).get("kubernetes", 1, pods)
+    result = run([job(tmp_path / "run")], launcher=launcher)
+    assert result.success
+
+    ((namespace, command, spec),) = pods.started
+    job_file = tmp_path / "run" / "job.json"
+    assert namespace == "train" and spec == pod().pod_spec()
+    assert command[-1] == str(job_file) and TrainJob.read(job_file) == job(tmp_path / "run")
+    (materialized,) = result.asset_materializations_for_node("models__compevo")
+    assert materialized.metadata["rounds"].value == 2
 
 
 def test_exit_codes_are_put_in_words():
-    assert "SIGTERM" in why(-15)
+    assert describe_exit_code(-15) == (
+        "was terminated by SIGTERM; check the scheduler's or system log"
+    )
     assert TrainingError.__mro__[1].__name__ == "CompEvoError"
 
 
@@ -253,5 +252,8 @@ def test_a_worker_without_its_job_says_who_writes_it(tmp_path):
 
 def test_a_job_survives_its_file_and_only_plain_numbers_reach_pipes(tmp_path):
     written = job(tmp_path)
-    assert TrainJob.read(written.write(tmp_path / "sub" / "job.json")) == written
-    assert scalars({"a": 1, "b": float("nan"), "c": [1], "d": "x", "e": None}) == {"a": 1, "d": "x"}
+    assert TrainJob.read(written.write()) == written
+    assert select_scalars({"a": 1, "b": float("nan"), "c": [1], "d": "x", "e": None}) == {
+        "a": 1,
+        "d": "x",
+    }

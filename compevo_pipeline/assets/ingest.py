@@ -1,0 +1,48 @@
+"""What every asset that reads sources shares: its run configuration and the choice of feeds.
+
+What belongs here: which feeds a run reads. What does not: reading them (``assets.series``,
+``assets.news``), which feeds exist (``feeds``).
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from pydantic import Field
+
+from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_pipeline.feeds import Feed
+from compevo_pipeline.sources.common.base import Mode
+
+
+class IngestConfig(dg.Config):
+    """What to read."""
+
+    feeds: list[str] = Field(
+        default=[], description="feeds to read; empty: all that exist in the run's mode"
+    )
+
+
+def select_feeds(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> list[Feed]:
+    """Return the feeds to read in a mode.
+
+    Args:
+        feeds: all feeds of a data set.
+        names: the feeds a run asks for; empty for all.
+        mode: where data comes from.
+
+    Raises:
+        ConfigError: a name that no feed has.
+        SourceAbsent: none of the feeds exists in the mode.
+    """
+    known = ", ".join(feed.name for feed in feeds)
+    unknown = sorted(set(names) - {feed.name for feed in feeds})
+    if unknown:
+        raise ConfigError(
+            f"no feed {', '.join(unknown)}; known: {known}: correct the run configuration"
+        )
+
+    selected = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
+    if not selected:
+        raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
+
+    return selected

@@ -1,0 +1,68 @@
+"""Arguments that several commands share, and reading them.
+
+What belongs here: annotated argument types, ``--set`` and the choice of windows. What does not:
+what a command does with them. Heavy modules are imported inside the functions, so that ``compevo
+--help`` answers at once.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compevo_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from compevo_core.data.window import WindowSet
+
+WindowsFolder = Annotated[
+    Path, typer.Option(help="Folder of windows (windows.parquet and manifest.json).")
+]
+NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
+RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
+ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
+Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
+Subset = Annotated[str, typer.Option(help="Named subset to use instead of the whole split.")]
+
+
+def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that ``--set`` changes, by dotted name.
+
+    ``population.agents=3`` becomes ``{"population.agents": 3}``. A value is read as TOML; what is
+    not TOML is text, so that names need no quotes.
+
+    Raises:
+        ConfigError: a change is not ``section.setting=value``.
+    """
+    parsed: dict[str, Any] = {}
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if not equals or not name:
+            raise ConfigError(
+                f"--set {change!r} is not section.setting=value, for example population.agents=3"
+            )
+
+        try:
+            parsed[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[name] = text
+    return parsed
+
+
+def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
+    """Return the windows of a split or, if named, of a subset.
+
+    Raises:
+        ConfigError: there is no such window.
+    """
+    from compevo_core.data.window import WindowSet
+
+    window_set = WindowSet.read(windows)
+    selected = window_set.subset(subset) if subset else window_set.split(split)
+    if not len(selected):
+        raise ConfigError(
+            f"{windows}: no window in {subset or split}; name another --split or --subset"
+        )
+    return selected

@@ -1,0 +1,55 @@
+"""``compevo lud``."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.cli.arguments import RunPath
+
+if TYPE_CHECKING:
+    from compevo_core.config import BackboneConfig
+    from compevo_core.lud.judge import Judge
+
+
+def lud(
+    run: RunPath,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(help="local or endpoint (COMPEVO_JUDGE_URL); may be given twice."),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Updates of an agent that a judge rates, evenly spaced.")
+    ] = 8,
+    encoder: Annotated[str, typer.Option(help="Encoder of the logics; empty: the run's own.")] = "",
+) -> None:
+    """Measure how much the logics of a run changed (Logic Update Degree).
+
+    Writes lud.json and lud.csv into the run folder.
+    """
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.lud.measure import measure_lud
+    from compevo_core.training.artifact import read_config
+
+    trained = read_config(run)
+    judges = _build_judges(judge or ["local"], trained.backbone)
+    summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    typer.echo(json.dumps(summary, indent=1))
+
+
+def _build_judges(names: Sequence[str], backbone: "BackboneConfig") -> "list[Judge]":
+    """Return the judges by name.
+
+    Raises:
+        ConfigError: an unknown name, or an endpoint that the environment does not set.
+    """
+    from compevo_core.lud.measure import BackboneJudge
+    from compevo_pipeline.judges.judges import read_endpoint_judge
+
+    unknown = sorted(set(names) - {"local", "endpoint"})
+    if unknown:
+        raise ConfigError(f"--judge {unknown[0]!r} is not local or endpoint")
+
+    return [BackboneJudge(backbone) if name == "local" else read_endpoint_judge() for name in names]

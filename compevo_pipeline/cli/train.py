@@ -1,0 +1,56 @@
+"""``compevo train``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compevo_pipeline.cli.arguments import NewsFolder, WindowsFolder, parse_changes
+
+
+def train(
+    windows: WindowsFolder,
+    news: NewsFolder,
+    out: Annotated[
+        Path, typer.Option(help="Run folder; an unfinished run of the same identity is resumed.")
+    ],
+    preset: Annotated[
+        str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")
+    ] = "default",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one setting: population.agents=3.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start over instead of resuming.")
+    ] = False,
+) -> None:
+    """Train a population on the train split; validation chooses the round.
+
+    Under torchrun the processes share the agents, and the first one alone prints.
+    """
+    from compevo_core.config import RunConfig
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.distributed import process_group
+    from compevo_core.training.trainer import train as train_population
+    from compevo_pipeline.launchers.progress import describe_round
+    from compevo_pipeline.settings import process_rank
+
+    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    window_set = WindowSet.read(windows)
+    rank, processes, local_rank = process_rank()
+
+    with process_group(rank, processes, local_rank):
+        summary = train_population(
+            config,
+            window_set.split("train"),
+            window_set.split("val"),
+            NewsPool.read(news),
+            out,
+            resume=not restart,
+            on_round=lambda record: typer.echo(describe_round(record)),
+        )
+
+    if rank == 0:
+        typer.echo(json.dumps(summary, indent=1, sort_keys=True))
