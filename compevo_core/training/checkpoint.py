@@ -115,6 +115,13 @@ def load_newest_checkpoint(root: Path, shards: AgentShards) -> Checkpoint | None
     return Checkpoint(root / name, state)
 
 
+def remove_checkpoints(root: Path, shards: AgentShards) -> None:
+    """Remove all checkpoints below ``root``, for a run that starts over there."""
+    if shards.is_first and root.is_dir():
+        shutil.rmtree(root)
+    shards.barrier()  # nobody looks for a checkpoint before they are gone
+
+
 @contextlib.contextmanager
 def write_sealed_folder(
     root: Path, target: Path, facts: Mapping[str, Any], shards: AgentShards

@@ -28,7 +28,12 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
-from compevo_core.training.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from compevo_core.training.checkpoint import (
+    Checkpoint,
+    load_newest_checkpoint,
+    remove_checkpoints,
+    save_checkpoint,
+)
 from compevo_core.training.generators import RunGenerators, seed_dropout
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundTrainer
@@ -169,6 +174,11 @@ class Trainer:
     def _start(self) -> RoundState:
         """Return the state before the first round: every agent plays its seed logic."""
         self._truncate_rounds(0)
+
+        # Checkpoints of an earlier run in this folder may be of later rounds than those to come:
+        # they would pass for the newest ones.
+        remove_checkpoints(self.folder.checkpoints, self.shards)
+        remove_checkpoints(self.folder.best, self.shards)
 
         agents = self.config.population.agents
         logics = list(SEED_LOGICS[:agents])

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.training.checkpoint import load_newest_checkpoint
-from compevo_core.training.manifest import verify_manifest
+from compevo_core.training.manifest import verify_manifest, write_manifest
 from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.train_state import STATE_VERSION
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
 
@@ -204,3 +205,43 @@ def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path
     (folder / "agent_02.safetensors").write_bytes(bytes(data))
     with pytest.raises(CheckpointMismatch, match=r"agent_02\.safetensors is altered"):
         verify_manifest(folder)
+
+
+def test_a_run_that_starts_over_leaves_no_checkpoint_of_the_run_before(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed, tmp_path / "run")
+    config = tiny(run__seed=5, run__rounds=2, run__epochs=2, run__validate_every=1)
+    summary = train(
+        config,
+        windows("train", 8),
+        windows("val", 3, first_day=20),
+        news_pool(),
+        tmp_path / "run",
+        resume=False,
+    )
+    assert summary["config_hash"] == config.hash
+    assert summary["chosen_round"] in (1, 2)
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["round_000001", "round_000002"]
+
+
+def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    _stop_after(tmp_path, 1)
+    checkpoint = load_newest_checkpoint(tmp_path / "checkpoints", AgentShards(3))
+    state = json.dumps(checkpoint.state | {"version": STATE_VERSION + 1})
+    (checkpoint.folder / "state.json").write_text(state)
+    write_manifest(checkpoint.folder, {"round": 2})
+    with pytest.raises(CheckpointMismatch, match="later version of CompEvo"):
+        train_here(tmp_path)
+
+
+def test_a_checkpoint_without_a_version_is_resumed(undisturbed: Path, tmp_path: Path) -> None:
+    _stop_after(tmp_path, 3)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        state = json.loads((folder / "state.json").read_text())
+        del state["version"]
+        (folder / "state.json").write_text(json.dumps(state))
+        write_manifest(folder, {"round": state["round"]})
+    train_here(tmp_path)
+    _same_end(tmp_path, undisturbed)
