@@ -207,7 +207,9 @@ def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
 def _describe_series(
     frames: Sequence[pl.DataFrame], planned: Sequence[_PlannedSeries]
 ) -> dict[str, Any]:
+    # "archive:aemo/file.csv" counts as "archive:aemo": a manifest names publishers, not files.
     sources = {source for frame in frames for source in frame["source"].unique().to_list()}
+
     return {
         "series": {
             plan.series.series_id: {

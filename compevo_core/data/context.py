@@ -90,6 +90,7 @@ class PublishedForecastIndex:
             return
 
         known = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
+        # The median is what a point forecast is scored against; other quantiles stay unused.
         medians = known.filter((pl.col("quantile") == _MEDIAN) & pl.col("value").is_not_null())
 
         ordered = medians.sort("entity", "start_utc", "available_at")

@@ -90,6 +90,8 @@ def apply_known_faults(frame: pl.DataFrame, faults: Sequence[Fault] = KNOWN_FAUL
     so applying the table twice changes nothing.
     """
     for fault in faults:
+        # One fault after the other: a row nulled by the first is null for the second, which then
+        # leaves its flag alone.
         is_wrong = _match_fault(fault)
         frame = frame.with_columns(
             pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),

@@ -17,12 +17,16 @@ _TEMPORARY_SUFFIX = ".part"
 _PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
+def write_atomically(
+    path: Path, write: Callable[[Path], object], *, is_durable: bool = True
+) -> Path:
     """Write a file so that a reader sees the old one or the whole new one, never a part.
 
     Args:
         path: the file to write; missing parent folders are made.
         write: called with the path of a temporary file in the same folder, which it fills.
+        is_durable: whether to flush the file to disk first, which takes milliseconds; for
+            hundreds of files that can be fetched again it is not worth them.
 
     Returns:
         ``path``.
@@ -36,7 +40,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
 
     try:
         write(temporary)
-        _flush_to_disk(temporary)
+        if is_durable:
+            _flush_to_disk(temporary)
         temporary.chmod(_PUBLIC_MODE)
         return temporary.replace(path)
     except BaseException:
@@ -50,9 +55,9 @@ def write_text(path: Path, text: str) -> Path:
     return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write bytes atomically."""
-    return write_atomically(path, lambda part: part.write_bytes(content))
+def write_bytes(path: Path, content: bytes, *, is_durable: bool = True) -> Path:
+    """Write bytes atomically; see :func:`write_atomically` for ``is_durable``."""
+    return write_atomically(path, lambda part: part.write_bytes(content), is_durable=is_durable)
 
 
 def write_json(path: Path, value: object) -> Path:

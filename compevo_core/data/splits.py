@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet
 from compevo_core.errors import DataError
 
-FOLDS = 5
+FOLDS = 5  # the five-fold protocol of the paper, ordered in time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,6 +332,8 @@ _FRAME_SCHEMA: dict[str, pl.DataType] = {
 
 def _to_row(window: Window) -> dict[str, Any]:
     view = window.view
+
+    # JSON for what Parquet has no stable column for: covariates differ from window to window.
     converted = {
         "x": view.x.tolist(),
         "calendar": json.dumps(view.calendar.as_dict(), sort_keys=True),

@@ -1,4 +1,4 @@
-"""The real electricity windows, cut once a test session from the archive by the product's own parsers."""
+"""The real electricity windows, cut once a test session by the product's own parsers."""
 
 from datetime import UTC, datetime
 from functools import cache
@@ -9,34 +9,34 @@ import polars as pl
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.window import WindowSet
-from compevo_pipeline.feeds import Kind, default_feeds
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 @cache
-def electricity_frames(archive: Path) -> dict[Kind, pl.DataFrame]:
-    """Series, covariates, published forecasts and benchmark records of the archive."""
-    frames: dict[Kind, list[pl.DataFrame]] = {}
+def load_electricity_frames(archive: Path) -> dict[FrameKind, pl.DataFrame]:
+    """Return series, covariates, published forecasts and benchmark records of the archive."""
+    frames: dict[FrameKind, list[pl.DataFrame]] = {}
     for feed in default_feeds()["electricity"]:
-        raws = list(feed.raw_files(Mode.ARCHIVE, archive, lambda: NOW))
+        raws = list(feed.read_files(Mode.ARCHIVE, archive, lambda: NOW))
         for kind, parse in feed.parsers.items():
             frames.setdefault(kind, []).append(parse(raws))
     return {kind: pl.concat(parts) for kind, parts in frames.items()}
 
 
 @cache
-def electricity_windows(archive: Path) -> WindowSet:
-    """All windows of the real electricity data, without articles."""
-    frames = electricity_frames(archive)
-    series = frames[Kind.SERIES].unique(
+def build_electricity_windows(archive: Path) -> WindowSet:
+    """Return all windows of the real electricity data, without articles."""
+    frames = load_electricity_frames(archive)
+    series = frames[FrameKind.SERIES].unique(
         ["series_id", "variable", "start_utc"], keep="last", maintain_order=True
     )
     return build_windows(
         DATASETS["electricity"],
         series,
-        covariates=frames[Kind.COVARIATES],
-        published=frames[Kind.PUBLISHED],
-        benchmark=frames[Kind.BENCHMARK],
+        covariates=frames[FrameKind.COVARIATES],
+        published=frames[FrameKind.PUBLISHED],
+        benchmark=frames[FrameKind.BENCHMARK],
     )

@@ -1,4 +1,8 @@
-"""Made-up series, articles, covariates and windows for tests; small, fixed and in the core's own contracts."""
+"""Made-up series, articles, covariates and windows for tests.
+
+What belongs here: small, fixed samples that keep the core's frame contracts. What does not:
+samples of a publisher's file format (``tests.support.sources``).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +13,8 @@ import polars as pl
 
 from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.schemas import (
+    ARTICLE_SCHEMA,
     BENCHMARK_SCHEMA,
     COVARIATE_SCHEMA,
     PUBLISHED_SCHEMA,
@@ -24,15 +28,15 @@ DAY = timedelta(days=1)
 SYDNEY = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
 
 
-def nem(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
-    """A NEM wall-clock time (UTC+10) in UTC."""
+def from_nem(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    """Return a NEM wall-clock time (UTC+10) in UTC."""
     return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
 
 
-NEW_YEAR = nem(2019, 1, 1)
+NEW_YEAR = from_nem(2019, 1, 1)
 
 
-def series(
+def make_series(
     values: Sequence[float | None],
     *,
     first: datetime = NEW_YEAR,
@@ -41,7 +45,7 @@ def series(
     variable: str = "demand_mw",
     source: str = "archive:made-up",
 ) -> pl.DataFrame:
-    """A series frame; None is a missing value."""
+    """Return a series frame; None is a missing value."""
     n = len(values)
     return pl.DataFrame(
         {
@@ -58,59 +62,87 @@ def series(
     )
 
 
-def daily_shape(n_days: int, seed: int = 0, level: float = 1000.0) -> list[float]:
-    """Half-hourly values with a daily wave, a weekday level (by count of days) and noise."""
+def make_daily_values(n_days: int, seed: int = 0, level: float = 1000.0) -> list[float]:
+    """Return half-hourly values with a daily wave, a weekday level (by count of days) and noise."""
     rng = np.random.default_rng(seed)
     t = np.arange(48 * n_days)
     week = np.where((t // 48) % 7 >= 5, 0.8, 1.0)
     return list(level * week * (1 + 0.2 * np.sin(2 * np.pi * t / 48)) + rng.normal(0, 10, t.size))
 
 
-def electricity_series() -> pl.DataFrame:
-    """Four short pieces of the electricity data set, one in each split."""
+def make_electricity_series() -> pl.DataFrame:
+    """Return short pieces of the electricity data set, at least one in each split."""
     return pl.concat(
         [
-            series(daily_shape(60, 1), first=nem(2019, 11, 2), series_id="AEMO/HISTDEMAND/NSW1"),
-            series(
-                daily_shape(60, 2, 300), first=nem(2019, 11, 2), series_id="AEMO/HISTDEMAND/SA1"
+            make_series(
+                make_daily_values(60, 1),
+                first=from_nem(2019, 11, 2),
+                series_id="AEMO/HISTDEMAND/NSW1",
             ),
-            series(daily_shape(20, 3), first=nem(2020, 1, 1), series_id="AEMO/TOTALDEMAND/NSW1"),
-            series(daily_shape(20, 4), first=nem(2020, 12, 25), series_id="AEMO/TOTALDEMAND/SA1"),
-            series(
-                daily_shape(42, 5), first=nem(2026, 2, 18), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+            make_series(
+                make_daily_values(60, 2, 300),
+                first=from_nem(2019, 11, 2),
+                series_id="AEMO/HISTDEMAND/SA1",
+            ),
+            make_series(
+                make_daily_values(20, 3),
+                first=from_nem(2020, 1, 1),
+                series_id="AEMO/TOTALDEMAND/NSW1",
+            ),
+            make_series(
+                make_daily_values(20, 4),
+                first=from_nem(2020, 12, 25),
+                series_id="AEMO/TOTALDEMAND/SA1",
+            ),
+            make_series(
+                make_daily_values(42, 5),
+                first=from_nem(2026, 2, 18),
+                series_id="AEMO/OPERATIONAL_DEMAND/NSW1",
             ),
         ]
     )
 
 
-def covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
-    """An afternoon and a maximum temperature a day, out at 18:00 and at 09:00 the day after (NEM time)."""
+def make_covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
+    """Return an afternoon and a maximum temperature for each day.
+
+    They become available at 18:00 and at 09:00 of the day after, NEM time.
+    """
     rows = []
     for i, day in enumerate(days):
-        out = nem(day.year, day.month, day.day, 18)
-        rows.append((entity, "afternoon_temp_k", day, 290.0 + i % 9, out, "archive:made-up"))
+        available = from_nem(day.year, day.month, day.day, 18)
+        rows.append((entity, "afternoon_temp_k", day, 290.0 + i % 9, available, "archive:made-up"))
         rows.append(
-            (entity, "max_temp_k", day, 295.0 + i % 9, out + timedelta(hours=15), "archive:made-up")
+            (
+                entity,
+                "max_temp_k",
+                day,
+                295.0 + i % 9,
+                available + timedelta(hours=15),
+                "archive:made-up",
+            )
         )
     return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
 
 
-def published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.DataFrame:
-    """Half-hourly median and 10% forecasts of each day, out at 17:00 the day before."""
+def make_published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.DataFrame:
+    """Return half-hourly median and 10% forecasts of each day, issued at 17:00 the day before."""
     rows = []
     for day in range(n_days):
         for i in range(48):
             start = first + day * DAY + i * HALF_HOUR
-            out = first + day * DAY - timedelta(hours=7)
+            issued = first + day * DAY - timedelta(hours=7)
             rows += [
-                (entity, start, 900.0 + i, out, 0.5, "archive:x"),
-                (entity, start, 1.0, out, 0.1, "archive:x"),
+                (entity, start, 900.0 + i, issued, 0.5, "archive:x"),
+                (entity, start, 1.0, issued, 0.1, "archive:x"),
             ]
     return pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
 
 
-def articles(available: Sequence[datetime], titles: Sequence[str] | None = None) -> pl.DataFrame:
-    """Articles a0, a1, ... that became available at the given times."""
+def make_articles(
+    available: Sequence[datetime], titles: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """Return articles a0, a1, ... that became available at the given times."""
     n = len(available)
     return pl.DataFrame(
         {
@@ -131,8 +163,10 @@ def articles(available: Sequence[datetime], titles: Sequence[str] | None = None)
     )
 
 
-def benchmark(day: date, entity: str = "NSW1", record: int = 0, length: int = 48) -> pl.DataFrame:
-    """One benchmark record that predicts ``day``."""
+def make_benchmark(
+    day: date, entity: str = "NSW1", record: int = 0, length: int = 48
+) -> pl.DataFrame:
+    """Return one benchmark record that predicts ``day``."""
     row = (
         record,
         entity,
@@ -144,7 +178,7 @@ def benchmark(day: date, entity: str = "NSW1", record: int = 0, length: int = 48
     return pl.DataFrame([row], schema=BENCHMARK_SCHEMA, orient="row")
 
 
-def window(
+def make_window(
     index: int = 0,
     *,
     origin: datetime | None = None,
@@ -152,8 +186,8 @@ def window(
     y: Sequence[float] | None = None,
     **changes: object,
 ) -> Window:
-    """One electricity window; ``index`` moves the origin by whole days."""
-    at = origin or nem(2019, 3, 1) + index * DAY
+    """Return one electricity window; ``index`` moves the origin by whole days."""
+    origin_utc = origin or from_nem(2019, 3, 1) + index * DAY
     rng = np.random.default_rng(index)
     facts: dict[str, object] = {
         "window_id": f"w{index}",
@@ -163,20 +197,20 @@ def window(
         "variable": "demand_mw",
         "unit": "MW",
         "step_minutes": 30,
-        "origin_utc": at,
+        "origin_utc": origin_utc,
         "x": np.array(x) if x is not None else 1000 + rng.normal(0, 50, 48),
-        "calendar": build_calendar(at, SYDNEY),
+        "calendar": build_calendar(origin_utc, SYDNEY),
         "split": "train",
     }
     truth = np.array(y) if y is not None else 1000 + rng.normal(0, 50, 48)
     return Window(view=WindowView(**(facts | changes)), y=truth)
 
 
-def window_set(n: int = 6, **changes: object) -> WindowSet:
-    """``n`` windows a day apart."""
-    return WindowSet([window(i, **changes) for i in range(n)], dataset="electricity")
+def make_window_set(n: int = 6, **changes: object) -> WindowSet:
+    """Return ``n`` windows a day apart."""
+    return WindowSet([make_window(i, **changes) for i in range(n)], dataset="electricity")
 
 
-def spec(**changes: object) -> DatasetSpec:
-    """The electricity declaration with changes."""
+def make_spec(**changes: object) -> DatasetSpec:
+    """Return the electricity declaration with changes."""
     return replace(ELECTRICITY, **changes)

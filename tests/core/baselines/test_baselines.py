@@ -1,3 +1,5 @@
+"""The contract that every baseline keeps, and what each one forecasts."""
+
 import json
 
 import numpy as np
@@ -11,14 +13,14 @@ from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, Leak
 from compevo_core.evaluation.leakage import hash_folder
 from tests.support.window_samples import (
     DAY,
-    covariates,
-    daily_shape,
-    nem,
-    published,
-    series,
-    spec,
-    window,
-    window_set,
+    from_nem,
+    make_covariates,
+    make_daily_values,
+    make_published,
+    make_series,
+    make_spec,
+    make_window,
+    make_window_set,
 )
 
 N_DAYS = 60
@@ -26,16 +28,22 @@ FITTED = ("calendar-ridge", "gbm")
 
 
 @pytest.fixture(autouse=True)
-def few_rounds(monkeypatch):
+def use_few_rounds(monkeypatch):
     monkeypatch.setattr(gbm, "BOOSTING_ROUNDS", 30)
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
 
 
 @pytest.fixture(scope="module")
 def windows() -> WindowSet:
-    days = [nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
-    frame = series(daily_shape(N_DAYS), first=nem(2019, 1, 1))
-    return build_windows(spec(), frame, covariates(days), None, published(nem(2019, 1, 1), N_DAYS))
+    days = [from_nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
+    frame = make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
+    return build_windows(
+        make_spec(),
+        frame,
+        make_covariates(days),
+        None,
+        make_published(from_nem(2019, 1, 1), N_DAYS),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +81,16 @@ def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, wind
 @pytest.mark.parametrize("split", ["test", "inference"])
 def test_no_baseline_can_be_fitted_on_a_later_split(name, split):
     with pytest.raises(LeakageError, match=split):
-        fit_baseline(name, WindowSet([window(0), window(1, split=split)], dataset="electricity"))
+        fit_baseline(
+            name, WindowSet([make_window(0), make_window(1, split=split)], dataset="electricity")
+        )
 
 
 @pytest.mark.parametrize("name", FITTED)
 def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
-    held = windows[50:]
+    held_out = windows[50:]
     error = {
-        n: np.abs(fit_baseline(n, train).predict(held.views()) - held.truth()).mean()
+        n: np.abs(fit_baseline(n, train).predict(held_out.views()) - held_out.truth()).mean()
         for n in (name, "persistence")
     }
     assert error[name] < 0.6 * error["persistence"]
@@ -89,8 +99,10 @@ def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
 @pytest.mark.parametrize("name", FITTED)
 def test_forecasts_scale_with_the_unit_of_the_series(name, windows):
     def errors(factor: float) -> float:
-        frame = series([v * factor for v in daily_shape(N_DAYS)], first=nem(2019, 1, 1))
-        scaled = build_windows(spec(), frame)
+        frame = make_series(
+            [v * factor for v in make_daily_values(N_DAYS)], first=from_nem(2019, 1, 1)
+        )
+        scaled = build_windows(make_spec(), frame)
         fitted = fit_baseline(name, scaled[:50])
         return float(
             np.abs(fitted.predict(scaled[50:].views()) - scaled[50:].truth()).mean() / factor
@@ -100,11 +112,13 @@ def test_forecasts_scale_with_the_unit_of_the_series(name, windows):
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_windows_without_weather_are_answered_and_counted(name, train, windows):
+def test_windows_without_weather_are_forecast_and_counted(name, train, windows):
     fitted = fit_baseline(name, train)
-    bare = build_windows(spec(), series(daily_shape(N_DAYS), first=nem(2019, 1, 1)))
-    answers = fitted.predict(bare[50:].views())
-    assert np.abs(answers - bare[50:].truth()).mean() < 150
+    bare = build_windows(
+        make_spec(), make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
+    )
+    forecasts = fitted.predict(bare[50:].views())
+    assert np.abs(forecasts - bare[50:].truth()).mean() < 150
     assert fitted.count_missing_covariates(bare.views())["windows_without_covariates"] == len(bare)
     assert fitted.count_missing_covariates(windows[50:].views()) == dict.fromkeys(
         fitted.count_missing_covariates([]), 0
@@ -114,35 +128,38 @@ def test_windows_without_weather_are_answered_and_counted(name, train, windows):
 def test_one_missing_covariate_is_imputed_from_train_and_counted(train, windows):
     fitted = fit_baseline("calendar-ridge", train)
     keys = sorted(windows[52].view.covariates)
-    thin = window(0, covariates={keys[0]: windows[52].view.covariates[keys[0]]})
-    assert fitted.count_missing_covariates([thin.view]) == {
+    sparse = make_window(0, covariates={keys[0]: windows[52].view.covariates[keys[0]]})
+    assert fitted.count_missing_covariates([sparse.view]) == {
         "windows_without_covariates": 0,
         "covariates_imputed": len(keys) - 1,
     }
-    assert np.isfinite(fitted.predict([thin.view])).all()
+    assert np.isfinite(fitted.predict([sparse.view])).all()
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
     masked = [
-        window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i)) for i in range(40)
+        make_window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i))
+        for i in range(40)
     ]
     fitted = fit_baseline("calendar-ridge", WindowSet(masked, dataset="electricity"))
     assert np.isfinite(fitted.predict([masked[0].view])).all()
-    never = [window(i, y=np.where(np.arange(48) == 5, np.nan, 1000.0 + i)) for i in range(40)]
+    masked_step = [
+        make_window(i, y=np.where(np.arange(48) == 5, np.nan, 1000.0 + i)) for i in range(40)
+    ]
     with pytest.raises(DataError, match="known in 0 train windows"):
-        fit_baseline("calendar-ridge", WindowSet(never, dataset="electricity"))
+        fit_baseline("calendar-ridge", WindowSet(masked_step, dataset="electricity"))
 
 
 @pytest.mark.parametrize("name", FITTED)
 def test_an_entity_unknown_to_train_is_refused(name, train):
     with pytest.raises(DataError, match="'QLD1' was not in the train split"):
-        fit_baseline(name, train).predict([window(0, entity="QLD1").view])
+        fit_baseline(name, train).predict([make_window(0, entity="QLD1").view])
 
 
 def test_persistence_repeats_the_season_of_the_grid():
     x = np.arange(48.0)
-    views = [window(0, x=x, step_minutes=minutes).view for minutes in (30, 60, 1440)]
-    half_hours, hours, days = fit_baseline("persistence", window_set()).predict(views)
+    views = [make_window(0, x=x, step_minutes=minutes).view for minutes in (30, 60, 1440)]
+    half_hours, hours, days = fit_baseline("persistence", make_window_set()).predict(views)
     assert half_hours.tolist() == x.tolist()
     assert hours.tolist() == [*x[24:], *x[24:]]
     assert set(days) == {47.0}
@@ -150,30 +167,30 @@ def test_persistence_repeats_the_season_of_the_grid():
 
 def test_weekly_persistence_needs_a_week_of_input():
     x = np.arange(48.0)
-    weekly = fit_baseline("weekly", window_set())
-    daily = window(0, x=x, step_minutes=1440)
+    weekly = fit_baseline("weekly", make_window_set())
+    daily = make_window(0, x=x, step_minutes=1440)
     assert weekly.predict([daily.view])[0].tolist() == np.tile(x[-7:], 7)[:48].tolist()
     with pytest.raises(DataError, match="7 days of input"):
-        weekly.predict([window(0).view])
-    assert not is_applicable("weekly", window_set())
+        weekly.predict([make_window(0).view])
+    assert not is_applicable("weekly", make_window_set())
 
 
 def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
-    have = window(0, published=np.arange(48.0))
-    forecaster = fit_baseline("published", window_set())
+    have = make_window(0, published=np.arange(48.0))
+    forecaster = fit_baseline("published", make_window_set())
     assert forecaster.predict([have.view])[0].tolist() == list(range(48))
     with pytest.raises(DataError, match="1 of 2 windows have no published"):
-        forecaster.predict([have.view, window(1).view])
-    assert not is_applicable("published", window_set())
+        forecaster.predict([have.view, make_window(1).view])
+    assert not is_applicable("published", make_window_set())
     assert is_applicable("published", WindowSet([have], dataset="electricity"))
 
 
-def test_unknown_names_and_torn_folders_are_refused(tmp_path):
+def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no baseline 'arima'; known: persistence"):
-        fit_baseline("arima", window_set())
+        fit_baseline("arima", make_window_set())
     with pytest.raises(CheckpointMismatch, match=r"baseline\.json is missing"):
         load_baseline(tmp_path)
-    fit_baseline("persistence", window_set()).save(tmp_path)
+    fit_baseline("persistence", make_window_set()).save(tmp_path)
     with pytest.raises(CheckpointMismatch, match="holds 'persistence', not 'gbm'"):
         BASELINES["gbm"].load(tmp_path)
     assert json.loads((tmp_path / "baseline.json").read_text()) == {"baseline": "persistence"}

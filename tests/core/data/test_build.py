@@ -1,3 +1,5 @@
+"""Windows of made-up frames: splits, gaps, covariates, publications, candidates, benchmark."""
+
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
@@ -17,30 +19,32 @@ from compevo_core.evaluation.leakage import (
 )
 from tests.support.window_samples import (
     DAY,
-    articles,
-    benchmark,
-    covariates,
-    daily_shape,
-    electricity_series,
-    nem,
-    published,
-    series,
+    from_nem,
+    make_articles,
+    make_benchmark,
+    make_covariates,
+    make_daily_values,
+    make_electricity_series,
+    make_published,
+    make_series,
 )
 
 
-def train_series(n_days: int = 4) -> pl.DataFrame:
-    return series([float(i) for i in range(48 * n_days)], first=nem(2019, 1, 1))
+def make_train_series(n_days: int = 4) -> pl.DataFrame:
+    return make_series([float(i) for i in range(48 * n_days)], first=from_nem(2019, 1, 1))
 
 
-def rates(n: int = 900, *, series_id: str = "N2F/AUD") -> pl.DataFrame:
+def make_rates(n: int = 900, *, series_id: str = "N2F/AUD") -> pl.DataFrame:
     values = [round(0.7 + 0.01 * np.sin(i / 9), 4) for i in range(n)]
     first = datetime(2019, 1, 1, tzinfo=UTC)
-    return series(values, first=first, step=DAY, series_id=series_id, variable="rate_usd_per_aud")
+    return make_series(
+        values, first=first, step=DAY, series_id=series_id, variable="rate_usd_per_aud"
+    )
 
 
 def test_an_electricity_window_is_one_market_day_and_the_next():
-    windows = build_windows(ELECTRICITY, train_series(4))
-    assert [w.view.origin_utc for w in windows] == [nem(2019, 1, d) for d in (2, 3, 4)]
+    windows = build_windows(ELECTRICITY, make_train_series(4))
+    assert [w.view.origin_utc for w in windows] == [from_nem(2019, 1, d) for d in (2, 3, 4)]
     assert windows[0].view.x.tolist() == [float(i) for i in range(48)]
     assert windows[0].y.tolist() == [float(i) for i in range(48, 96)]
     assert windows[0].view.calendar.target_date == date(2019, 1, 2)
@@ -49,24 +53,24 @@ def test_an_electricity_window_is_one_market_day_and_the_next():
 def test_windows_do_not_depend_on_the_row_order_of_any_frame():
     days = [date(2019, 11, 1) + i * DAY for i in range(60)]
     frames = (
-        electricity_series(),
-        covariates(days),
-        articles([nem(2019, 11, d) for d in range(1, 20)]),
+        make_electricity_series(),
+        make_covariates(days),
+        make_articles([from_nem(2019, 11, d) for d in range(1, 20)]),
     )
-    one = build_windows(ELECTRICITY, *frames)
-    other = build_windows(
+    first = build_windows(ELECTRICITY, *frames)
+    shuffled = build_windows(
         ELECTRICITY, *(f.sample(fraction=1.0, shuffle=True, seed=3) for f in frames)
     )
-    assert one.hash == other.hash
+    assert first.hash == shuffled.hash
 
 
 def test_the_four_splits_hold_their_own_measures_and_years():
-    windows = build_windows(ELECTRICITY, electricity_series())
-    seen = {
+    windows = build_windows(ELECTRICITY, make_electricity_series())
+    measures = {
         (w.view.split, w.view.series_id.split("/")[1], w.view.calendar.target_date.year)
         for w in windows
     }
-    assert seen == {
+    assert measures == {
         ("train", "HISTDEMAND", 2019),
         ("val", "TOTALDEMAND", 2020),
         ("test", "TOTALDEMAND", 2021),
@@ -77,11 +81,11 @@ def test_the_four_splits_hold_their_own_measures_and_years():
 
 
 def test_dropped_origins_are_counted_by_reason():
-    gap = train_series(5).filter(
-        (pl.col("start_utc") < nem(2019, 1, 2)) | (pl.col("start_utc") >= nem(2019, 1, 4))
+    gap = make_train_series(5).filter(
+        (pl.col("start_utc") < from_nem(2019, 1, 2)) | (pl.col("start_utc") >= from_nem(2019, 1, 4))
     )
     windows = build_windows(ELECTRICITY, gap)
-    assert [w.view.origin_utc for w in windows] == [nem(2019, 1, 5)]
+    assert [w.view.origin_utc for w in windows] == [from_nem(2019, 1, 5)]
     assert windows.manifest["dropped_origins"] == {
         "input gap longer than the fill limit": 2,
         "no observed target": 1,
@@ -89,7 +93,7 @@ def test_dropped_origins_are_counted_by_reason():
 
 
 def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted():
-    gap = train_series(4).filter(pl.col("value") != 52.0)
+    gap = make_train_series(4).filter(pl.col("value") != 52.0)
     windows = build_windows(ELECTRICITY, gap)
     assert np.flatnonzero(np.isnan(windows[0].y)).tolist() == [4]
     assert windows[1].view.x[4] == 51.0
@@ -98,7 +102,7 @@ def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted
 
 
 def test_zero_demand_is_a_value_and_not_a_gap():
-    zeros = train_series(3).with_columns(
+    zeros = make_train_series(3).with_columns(
         pl.when(pl.col("value") == 52.0).then(0.0).otherwise(pl.col("value")).alias("value")
     )
     windows = build_windows(ELECTRICITY, zeros)
@@ -108,8 +112,8 @@ def test_zero_demand_is_a_value_and_not_a_gap():
 
 def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
     days = [date(2018, 12, 30) + i * DAY for i in range(8)]
-    frame = covariates(days)
-    windows = build_windows(ELECTRICITY, train_series(4), frame)
+    frame = make_covariates(days)
+    windows = build_windows(ELECTRICITY, make_train_series(4), frame)
     known = windows[0].view.covariates
     assert set(known) == {"afternoon_temp_k_lag1", "afternoon_temp_k_lag2", "max_temp_k_lag2"}
     assert known["afternoon_temp_k_lag1"] == 292.0
@@ -117,46 +121,51 @@ def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
 
 
 def test_a_covariate_out_exactly_at_the_origin_is_left_out():
-    frame = covariates([date(2019, 1, 1)]).with_columns(
-        available_at=pl.lit(nem(2019, 1, 2)).dt.cast_time_unit("us")
+    frame = make_covariates([date(2019, 1, 1)]).with_columns(
+        available_at=pl.lit(from_nem(2019, 1, 2)).dt.cast_time_unit("us")
     )
-    windows = build_windows(ELECTRICITY, train_series(3), frame)
+    windows = build_windows(ELECTRICITY, make_train_series(3), frame)
     assert windows[0].view.covariates == {}
     assert windows.manifest["n_without_covariates"] == 1
 
 
 def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_partial_one_is_not():
-    frame = published(nem(2019, 1, 1), 3)
-    windows = build_windows(ELECTRICITY, train_series(4), None, None, frame)
+    frame = make_published(from_nem(2019, 1, 1), 3)
+    windows = build_windows(ELECTRICITY, make_train_series(4), None, None, frame)
     assert windows[0].view.published.tolist() == [900.0 + i for i in range(48)]
     assert windows[2].view.published is None
     assert find_unavailable_published(windows.views(), frame) == []
     late = frame.with_columns(available_at=pl.col("start_utc"))
-    assert build_windows(ELECTRICITY, train_series(4), None, None, late)[0].view.published is None
-    partial = frame.filter(pl.col("start_utc") != nem(2019, 1, 2, 5))
     assert (
-        build_windows(ELECTRICITY, train_series(4), None, None, partial)[0].view.published is None
+        build_windows(ELECTRICITY, make_train_series(4), None, None, late)[0].view.published is None
+    )
+    partial = frame.filter(pl.col("start_utc") != from_nem(2019, 1, 2, 5))
+    assert (
+        build_windows(ELECTRICITY, make_train_series(4), None, None, partial)[0].view.published
+        is None
     )
 
 
 def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
-    frame = articles([nem(2019, 1, 1, 20), nem(2019, 1, 2), nem(2019, 1, 2, 9)])
-    honest = build_windows(ELECTRICITY, train_series(3), None, frame)[0].view
+    frame = make_articles([from_nem(2019, 1, 1, 20), from_nem(2019, 1, 2), from_nem(2019, 1, 2, 9)])
+    honest = build_windows(ELECTRICITY, make_train_series(3), None, frame)[0].view
     assert (honest.candidate_ids, honest.leaky) == (("a0",), False)
-    relaxed = build_windows(ELECTRICITY, train_series(3), None, frame, news_cutoff="horizon-end")[
-        0
-    ].view
+    relaxed = build_windows(
+        ELECTRICITY, make_train_series(3), None, frame, news_cutoff="horizon-end"
+    )[0].view
     assert (relaxed.candidate_ids, relaxed.leaky) == (("a2", "a1", "a0"), True)
     assert len(find_unavailable_articles([relaxed], frame)) == 2
 
 
 def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origin():
-    windows = build_windows(ELECTRICITY, train_series(3), benchmark=benchmark(date(2021, 3, 4)))
-    found = windows.subset(SUBSET)[0]
-    assert found.view.origin_utc == nem(2021, 3, 3, 23, 30)
-    assert (found.view.split, found.view.series_id) == ("test", "N2F/TOTALDEMAND/NSW1")
-    assert (found.view.x[0], found.y[47]) == (100.0, 247.0)
-    assert found.view.calendar.target_date == date(2021, 3, 4)
+    windows = build_windows(
+        ELECTRICITY, make_train_series(3), benchmark=make_benchmark(date(2021, 3, 4))
+    )
+    record = windows.subset(SUBSET)[0]
+    assert record.view.origin_utc == from_nem(2021, 3, 3, 23, 30)
+    assert (record.view.split, record.view.series_id) == ("test", "N2F/TOTALDEMAND/NSW1")
+    assert (record.view.x[0], record.y[47]) == (100.0, 247.0)
+    assert record.view.calendar.target_date == date(2021, 3, 4)
 
 
 def test_benchmark_days_after_the_change_to_five_minutes_are_marked():
@@ -164,18 +173,20 @@ def test_benchmark_days_after_the_change_to_five_minutes_are_marked():
         (date(2021, 9, 30), (SUBSET,)),
         (date(2021, 10, 1), (SUBSET, SHIFTED_SUBSET)),
     ):
-        windows = build_windows(ELECTRICITY, train_series(3), benchmark=benchmark(day))
+        windows = build_windows(ELECTRICITY, make_train_series(3), benchmark=make_benchmark(day))
         assert windows.split("test")[0].view.subsets == expected
 
 
 @pytest.mark.parametrize(("day", "length"), [(date(2019, 3, 4), 48), (date(2021, 3, 4), 47)])
 def test_a_benchmark_record_of_the_train_years_or_of_another_length_is_refused(day, length):
     with pytest.raises(DataError, match="benchmark record 0"):
-        build_windows(ELECTRICITY, train_series(3), benchmark=benchmark(day, length=length))
+        build_windows(
+            ELECTRICITY, make_train_series(3), benchmark=make_benchmark(day, length=length)
+        )
 
 
 def test_daily_windows_slide_by_a_day_and_keep_an_embargo():
-    windows = build_windows(DATASETS["exchange"], rates())
+    windows = build_windows(DATASETS["exchange"], make_rates())
     assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
     assert find_overlapping_targets(windows) == []
     first_val = min(w.view.origin_utc for w in windows.split("val"))
@@ -185,17 +196,17 @@ def test_daily_windows_slide_by_a_day_and_keep_an_embargo():
 
 
 def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():
-    both = pl.concat([rates(), rates(series_id="ECB/AUD")])
+    both = pl.concat([make_rates(), make_rates(series_id="ECB/AUD")])
     windows = build_windows(DATASETS["exchange"], both)
     assert {w.view.series_id for w in windows} == {"N2F/AUD"}
     assert windows.manifest["unused_series"] == ["ECB/AUD"]
-    only = build_windows(DATASETS["exchange"], rates(series_id="ECB/AUD"))
+    only = build_windows(DATASETS["exchange"], make_rates(series_id="ECB/AUD"))
     assert {w.view.entity for w in only} == {"AUD"}
 
 
 def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in_the_input():
     weekend = pl.col("start_utc").dt.weekday() > 5
-    frame = rates().with_columns(
+    frame = make_rates().with_columns(
         pl.when(weekend).then(pl.col("value") + 1.2345e-6).otherwise(pl.col("value")).alias("value")
     )
     windows = build_windows(DATASETS["exchange"], frame)
@@ -209,11 +220,11 @@ def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in
 
 def test_a_data_set_without_its_series_says_what_it_was_given():
     with pytest.raises(DataError, match=r"bitcoin: no series.*price_usd.*AEMO/HISTDEMAND/NSW1"):
-        build_windows(DATASETS["bitcoin"], train_series())
+        build_windows(DATASETS["bitcoin"], make_train_series())
 
 
 def test_sample_data_makes_the_manifest_say_synthetic():
-    sample = series(daily_shape(3), source="sample:aemo/file.csv")
+    sample = make_series(make_daily_values(3), source="sample:aemo/file.csv")
     manifest = build_windows(ELECTRICITY, sample).manifest
     assert (manifest["synthetic"], manifest["sources"]) == (True, ["sample:aemo"])
 
@@ -221,7 +232,7 @@ def test_sample_data_makes_the_manifest_say_synthetic():
 def test_hourly_windows_are_two_days_each_and_start_a_day_apart():
     n = 24 * 60
     first = datetime(2015, 1, 1, 8, tzinfo=UTC)
-    hours = series(
+    hours = make_series(
         [0.01 * (i % 24) for i in range(n)],
         first=first,
         step=timedelta(hours=1),

@@ -1,4 +1,4 @@
-"""The real electricity windows: counts, the published test set, and the reference errors of design 4.2."""
+"""The real electricity windows: counts, the published test set, and reference errors."""
 
 import time
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from compevo_core.evaluation.leakage import (
 )
 from compevo_core.evaluation.metrics import score
 from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast_windows
-from compevo_pipeline.feeds import Kind
-from tests.support.archive_windows import electricity_frames, electricity_windows
-from tests.support.window_samples import nem
+from compevo_pipeline.sources.common.base import FrameKind
+from tests.support.archive_windows import build_electricity_windows, load_electricity_frames
+from tests.support.window_samples import from_nem
 
 HALF_HOUR = timedelta(minutes=30)
 ONE_DECIMAL = 0.05 + 1e-9
@@ -32,10 +32,10 @@ IDENTITY = Identity(experiment="reference")
 
 @pytest.fixture(scope="module")
 def windows(archive_dir) -> WindowSet:
-    return electricity_windows(archive_dir)
+    return build_electricity_windows(archive_dir)
 
 
-def pooled(windows: WindowSet, name: str, train: WindowSet) -> tuple[float, float, float]:
+def score_pooled(windows: WindowSet, name: str, train: WindowSet) -> tuple[float, float, float]:
     rows = evaluate(fit_baseline(name, train), windows, IDENTITY).filter(pl.col("entity") == POOLED)
     return rows.select("mae", "rmse", "mape_pct").row(0)
 
@@ -61,48 +61,46 @@ def test_known_bad_readings_are_masked_and_nothing_else_is(windows):
 
 
 def test_all_electricity_windows_are_cut_in_ten_processor_seconds(archive_dir, windows):
-    frames = electricity_frames(archive_dir)
+    frames = load_electricity_frames(archive_dir)
     started = time.process_time()
-    again = build_windows(ELECTRICITY, frames[Kind.SERIES], covariates=frames[Kind.COVARIATES],
-                          published=frames[Kind.PUBLISHED], benchmark=frames[Kind.BENCHMARK])  # fmt: skip
+    again = build_windows(
+        ELECTRICITY,
+        frames[FrameKind.SERIES],
+        covariates=frames[FrameKind.COVARIATES],
+        published=frames[FrameKind.PUBLISHED],
+        benchmark=frames[FrameKind.BENCHMARK],
+    )
     assert time.process_time() - started < 10
     assert again.hash == windows.hash
 
 
 def test_no_split_overlaps_and_nothing_in_a_view_is_later_than_its_origin(archive_dir, windows):
-    frames = electricity_frames(archive_dir)
+    frames = load_electricity_frames(archive_dir)
+    covariates = frames[FrameKind.COVARIATES].filter(pl.col("value").is_not_null())
+    medians = frames[FrameKind.PUBLISHED].filter(pl.col("quantile") == 0.5)
+
     assert find_overlapping_targets(windows) == []
     assert find_shared_windows(windows.split("train"), windows.split("test")) == []
-    assert (
-        find_unavailable_covariates(
-            windows.views(), frames[Kind.COVARIATES].filter(pl.col("value").is_not_null())
-        )
-        == []
-    )
-    assert (
-        find_unavailable_published(
-            windows.views(), frames[Kind.PUBLISHED].filter(pl.col("quantile") == 0.5)
-        )
-        == []
-    )
+    assert find_unavailable_covariates(windows.views(), covariates) == []
+    assert find_unavailable_published(windows.views(), medians) == []
     assert all(w.view.published is not None for w in windows.split("inference"))
 
 
-def published_values(window: Window) -> Iterator[tuple[object, float, bool]]:
-    """(start, value, whether it is a target) of a benchmark window; its day is the rows stamped 00:00 to 23:30."""
+def iterate_benchmark_values(window: Window) -> Iterator[tuple[object, float, bool]]:
+    """Yield (start, value, whether it is a target) of a benchmark window."""
     start = window.view.origin_utc - 48 * HALF_HOUR
     for i, value in enumerate([*window.view.x, *window.y]):
         yield start + i * HALF_HOUR, float(value), i >= 48
 
 
 def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them(
-    archive_dir, windows, capsys
+    archive_dir, windows
 ):
     """Covered before AEMO's change to five minutes: every value is equal to the printed decimal."""
-    series = electricity_frames(archive_dir)[Kind.SERIES].filter(
+    series = load_electricity_frames(archive_dir)[FrameKind.SERIES].filter(
         pl.col("series_id").str.starts_with("AEMO/TOTALDEMAND/") & pl.col("value").is_not_null()
     )
-    ours = {
+    archive_values = {
         (sid[-4:].strip("/"), at): v
         for sid, at, v in series.select("series_id", "start_utc", "value").iter_rows()
     }
@@ -115,28 +113,27 @@ def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them
         "shifted equal": 0,
     }
     for window in windows.subset(SUBSET):
-        late = SHIFTED_SUBSET in window.view.subsets
+        is_shifted = SHIFTED_SUBSET in window.view.subsets
         pairs = [
-            (v, ours[key])
-            for at, v, _ in published_values(window)
-            if (key := (window.view.entity, at)) in ours
+            (v, archive_values[key])
+            for at, v, _ in iterate_benchmark_values(window)
+            if (key := (window.view.entity, at)) in archive_values
         ]
         close = sum(abs(a - b) <= ONE_DECIMAL for a, b in pairs)
-        prefix = "shifted " if late else ""
+        prefix = "shifted " if is_shifted else ""
         counts[f"{prefix}covered"] += len(pairs)
         counts[f"{prefix}equal"] += close
-        counts["windows"] += bool(pairs) and not late
-        counts["whole"] += len(pairs) == 96 and not late
-    with capsys.disabled():
-        print(f"\npublished test set against our TOTALDEMAND: {counts}")
-    assert counts["equal"] == counts["covered"] > 0
-    assert (counts["whole"], counts["covered"]) == (17, 17 * 96)
-    assert counts["shifted equal"] < 0.05 * counts["shifted covered"]
+        counts["windows"] += bool(pairs) and not is_shifted
+        counts["whole"] += len(pairs) == 96 and not is_shifted
+
+    assert counts["equal"] == counts["covered"] > 0, counts
+    assert (counts["whole"], counts["covered"]) == (17, 17 * 96), counts
+    assert counts["shifted equal"] < 0.05 * counts["shifted covered"], counts
 
 
 def test_persistence_gives_the_known_errors_of_the_published_test_set(windows):
     test = windows.subset(SUBSET)
-    assert pooled(test, "persistence", windows.split("train")) == pytest.approx(
+    assert score_pooled(test, "persistence", windows.split("train")) == pytest.approx(
         (291.0, 488.5, 7.65), abs=0.06
     )
     by_region = evaluate(fit_baseline("persistence", windows.split("train")), test, IDENTITY)
@@ -146,7 +143,7 @@ def test_persistence_gives_the_known_errors_of_the_published_test_set(windows):
 
 
 def test_the_ridge_reaches_its_reference_on_the_published_test_set(windows):
-    mae, rmse, mape = pooled(windows.subset(SUBSET), "calendar-ridge", windows.split("train"))
+    mae, rmse, mape = score_pooled(windows.subset(SUBSET), "calendar-ridge", windows.split("train"))
     assert mae < 205
     assert rmse < 324
     assert mape < 5.4
@@ -154,7 +151,7 @@ def test_the_ridge_reaches_its_reference_on_the_published_test_set(windows):
 
 @pytest.mark.slow
 def test_boosted_trees_reach_their_reference_on_the_published_test_set(windows):
-    mae, rmse, mape = pooled(windows.subset(SUBSET), "gbm", windows.split("train"))
+    mae, rmse, mape = score_pooled(windows.subset(SUBSET), "gbm", windows.split("train"))
     assert mae < 180
     assert rmse < 285
     assert mape < 5.2
@@ -162,19 +159,19 @@ def test_boosted_trees_reach_their_reference_on_the_published_test_set(windows):
 
 def test_the_2026_references_of_persistence_and_poe50_are_reproduced(windows):
     inference, train = windows.split("inference"), windows.split("train")
-    assert pooled(inference, "persistence", train)[:2] == pytest.approx((318, 533), abs=0.6)
-    assert pooled(inference, "published", train)[:2] == pytest.approx((126, 200), abs=0.6)
+    assert score_pooled(inference, "persistence", train)[:2] == pytest.approx((318, 533), abs=0.6)
+    assert score_pooled(inference, "published", train)[:2] == pytest.approx((126, 200), abs=0.6)
     poe = forecast_windows(fit_baseline("published", train), inference.entity("SA1"))
     assert score(
         inference.entity("SA1").truth(), poe, mape_threshold=1.0
     ).mape_pct == pytest.approx(12.66, abs=0.01)
-    ridge = pooled(inference, "calendar-ridge", train)
+    ridge = score_pooled(inference, "calendar-ridge", train)
     assert ridge[0] < 318
     assert ridge[1] < 533
 
 
 def test_the_whole_2026_window_is_cut_from_operational_demand_of_that_time(windows):
     views = windows.split("inference").views()
-    assert min(v.origin_utc for v in views) == nem(2026, 2, 19)
-    assert max(v.end_utc for v in views) == nem(2026, 3, 31)
+    assert min(v.origin_utc for v in views) == from_nem(2026, 2, 19)
+    assert max(v.end_utc for v in views) == from_nem(2026, 3, 31)
     assert {v.series_id.split("/")[1] for v in views} == {"OPERATIONAL_DEMAND"}

@@ -1,3 +1,5 @@
+"""Article identity, availability, duplicates, candidates and the news pool."""
+
 from datetime import timedelta
 
 import numpy as np
@@ -16,9 +18,9 @@ from compevo_core.data.news import (
 )
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import DataError
-from tests.support.window_samples import articles, nem
+from tests.support.window_samples import from_nem, make_articles
 
-ORIGIN = nem(2019, 3, 1)
+ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
 WEEK = timedelta(days=7)
 WORDS = "Storm cuts power to northern suburbs"
@@ -63,35 +65,35 @@ def test_a_canonical_address_is_its_own_canonical_address(url):
 
 
 def test_an_article_seen_at_the_origin_is_too_late_and_one_microsecond_before_is_not():
-    frame = articles([ORIGIN, ORIGIN - timedelta(microseconds=1), ORIGIN + HOUR])
+    frame = make_articles([ORIGIN, ORIGIN - timedelta(microseconds=1), ORIGIN + HOUR])
     assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1"]
 
 
 def test_candidates_come_newest_first_within_the_lookback_and_the_limit():
-    frame = articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
+    frame = make_articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
     assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1", "a3", "a2", "a0"]
     assert find_candidates(frame, ORIGIN, WEEK, 2) == ["a1", "a3"]
 
 
 def test_candidates_do_not_depend_on_the_row_order():
-    frame = articles([ORIGIN - HOUR] * 5)
+    frame = make_articles([ORIGIN - HOUR] * 5)
     assert find_candidates(frame, ORIGIN, WEEK, 3) == find_candidates(
         frame.reverse(), ORIGIN, WEEK, 3
     )
 
 
 def test_keywords_match_whole_words_of_title_or_body():
-    frame = articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
+    frame = make_articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
     assert find_candidates(frame, ORIGIN, WEEK, 9, ["heat"]) == ["a0"]
 
 
 def test_an_origin_without_a_time_zone_is_refused():
     with pytest.raises(DataError, match="time zone"):
-        find_candidates(articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
+        find_candidates(make_articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
 
 
 def test_available_is_the_latest_of_published_and_seen():
-    frame = articles([ORIGIN, ORIGIN]).with_columns(
+    frame = make_articles([ORIGIN, ORIGIN]).with_columns(
         seen_at=pl.Series([ORIGIN + HOUR, None], dtype=pl.Datetime("us", "UTC"))
     )
     assert frame.with_columns(availability_expr())["available_at"].to_list() == [
@@ -103,9 +105,9 @@ def test_available_is_the_latest_of_published_and_seen():
 
 
 def test_of_a_syndicated_story_the_first_to_be_available_is_kept():
-    frame = articles(
+    frame = make_articles(
         [ORIGIN, ORIGIN - HOUR, ORIGIN + HOUR],
-        [WORDS, WORDS.upper() + "!", "Another story is told here"],
+        [WORDS, WORDS.upper() + "!", "Another story is printed here"],
     )
     assert deduplicate_articles(frame)["article_id"].to_list() == ["a1", "a2"]
     assert deduplicate_articles(deduplicate_articles(frame)).equals(deduplicate_articles(frame))
@@ -113,31 +115,34 @@ def test_of_a_syndicated_story_the_first_to_be_available_is_kept():
 
 def test_short_titles_are_not_taken_for_syndication():
     assert (
-        deduplicate_articles(articles([ORIGIN, ORIGIN - HOUR], ["Weather", "Weather"])).height == 2
+        deduplicate_articles(make_articles([ORIGIN, ORIGIN - HOUR], ["Weather", "Weather"])).height
+        == 2
     )
 
 
-def pool() -> NewsPool:
-    return NewsPool(articles([ORIGIN - HOUR, ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing")
+def make_pool() -> NewsPool:
+    return NewsPool(
+        make_articles([ORIGIN - HOUR, ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing"
+    )
 
 
 def test_a_pool_is_read_back_as_it_was_written(tmp_path):
-    pool().write(tmp_path)
-    found = NewsPool.read(tmp_path)
-    assert found.articles.equals(pool().articles)
-    np.testing.assert_array_equal(found.embeddings, pool().embeddings)
-    assert (found.encoder_name, found.get_title("a1"), found.get_date("a0")) == (
+    make_pool().write(tmp_path)
+    loaded = NewsPool.read(tmp_path)
+    assert loaded.articles.equals(make_pool().articles)
+    np.testing.assert_array_equal(loaded.embeddings, make_pool().embeddings)
+    assert (loaded.encoder_name, loaded.get_title("a1"), loaded.get_date("a0")) == (
         "hashing",
         "Made up title number 1",
         ORIGIN - HOUR,
     )
-    assert found.find_rows(["a1", "a0"]).tolist() == [1, 0]
+    assert loaded.find_rows(["a1", "a0"]).tolist() == [1, 0]
 
 
 def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
-    pool().write(tmp_path)
+    make_pool().write(tmp_path)
     with pytest.raises(DataError, match="not in the news pool, first a9"):
-        pool().find_rows(["a9"])
+        make_pool().find_rows(["a9"])
     (tmp_path / "embeddings.safetensors").write_bytes(b"x")
     with pytest.raises(DataError, match="differs from its manifest"):
         NewsPool.read(tmp_path)
@@ -145,6 +150,6 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
 
 def test_embeddings_must_be_one_unit_vector_an_article():
     with pytest.raises(DataError, match="length"):
-        NewsPool(articles([ORIGIN]), np.full((1, 3), 2.0, dtype=np.float32), "hashing")
+        NewsPool(make_articles([ORIGIN]), np.full((1, 3), 2.0, dtype=np.float32), "hashing")
     with pytest.raises(DataError, match="1 articles but"):
-        NewsPool(articles([ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing")
+        NewsPool(make_articles([ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing")

@@ -1,3 +1,5 @@
+"""Series contracts, gaps, causal fill, resampling and known faults."""
+
 from datetime import timedelta
 
 import polars as pl
@@ -13,67 +15,69 @@ from compevo_core.data.series import (
     validate_series,
 )
 from compevo_core.errors import DataError
-from tests.support.window_samples import DAY, HALF_HOUR, NOW, nem, series
+from tests.support.window_samples import DAY, HALF_HOUR, NOW, from_nem, make_series
 
-FIVE = timedelta(minutes=5)
+FIVE_MINUTES = timedelta(minutes=5)
 
 
-def flags(frame: pl.DataFrame) -> list[str]:
+def read_flags(frame: pl.DataFrame) -> list[str]:
     return frame["flag"].to_list()
 
 
 def test_a_series_is_sorted_and_keeps_every_row_whatever_order_it_comes_in():
-    frame = series([1.0, 2.0, 3.0, None])
+    frame = make_series([1.0, 2.0, 3.0, None])
     assert validate_series(frame.reverse()).equals(frame)
 
 
 def test_a_missing_column_is_named():
     with pytest.raises(DataError, match=r"lacks column.*fetched_at"):
-        validate_series(series([1.0]).drop("fetched_at"))
+        validate_series(make_series([1.0]).drop("fetched_at"))
 
 
 def test_a_column_of_another_type_is_named_with_both_types():
     with pytest.raises(DataError, match="value is Int64, not Float64"):
-        validate_series(series([1.0]).with_columns(pl.col("value").cast(pl.Int64)))
+        validate_series(make_series([1.0]).with_columns(pl.col("value").cast(pl.Int64)))
 
 
 def test_two_rows_for_one_stamp_are_refused():
     with pytest.raises(DataError, match="2 rows share a key"):
-        validate_series(pl.concat([series([1.0]), series([2.0])]))
+        validate_series(pl.concat([make_series([1.0]), make_series([2.0])]))
 
 
 @pytest.mark.parametrize("flag", ["missing", "nulled:stuck", "guessed"])
 def test_a_flag_that_contradicts_its_value_or_is_unknown_is_refused(flag):
     with pytest.raises(DataError, match="flag"):
-        validate_series(series([1.0]).with_columns(pl.lit(flag).alias("flag")))
+        validate_series(make_series([1.0]).with_columns(pl.lit(flag).alias("flag")))
 
 
 def test_not_a_number_is_refused_and_null_is_not():
     with pytest.raises(DataError, match="NaN or infinite"):
-        validate_series(series([float("nan")]))
-    assert validate_series(series([None, 0.0])).height == 2
+        validate_series(make_series([float("nan")]))
+    assert validate_series(make_series([None, 0.0])).height == 2
 
 
 def test_absent_rows_come_back_flagged_missing_and_are_counted():
-    frame = series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
+    frame = make_series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
     full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
-    assert flags(full) == ["observed", "missing", "missing", "observed", "observed"]
+    assert read_flags(full) == ["observed", "missing", "missing", "observed", "observed"]
     assert (report.rows, report.missing, report.longest_gap_steps) == (5, 2, 2)
     assert full.schema == SERIES_SCHEMA
 
 
 def test_a_stamp_off_the_grid_is_refused_with_its_time():
-    frame = pl.concat([series([1.0, 2.0]), series([3.0], first=nem(2019, 1, 1, 1, 17))])
+    frame = pl.concat(
+        [make_series([1.0, 2.0]), make_series([3.0], first=from_nem(2019, 1, 1, 1, 17))]
+    )
     with pytest.raises(DataError, match="off the 0:30:00 grid"):
         regularise_series(frame, HALF_HOUR)
 
 
 def test_filling_goes_forward_only_at_most_so_far_and_says_so():
-    full, _ = regularise_series(series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
+    full, _ = regularise_series(make_series([None, 1.0, None, None, None, 9.0]), HALF_HOUR)
     filled = fill_forward(full, 2)
     assert filled["value"].to_list() == [None, 1.0, 1.0, 1.0, None, 9.0]
-    assert flags(filled) == [
+    assert read_flags(filled) == [
         "missing",
         "observed",
         "filled:forward",
@@ -84,21 +88,21 @@ def test_filling_goes_forward_only_at_most_so_far_and_says_so():
 
 
 def test_a_filled_value_does_not_change_when_the_future_does():
-    one, _ = regularise_series(series([1.0, None, None, 4.0]), HALF_HOUR)
-    other, _ = regularise_series(series([1.0, None, None, 400.0]), HALF_HOUR)
-    assert fill_forward(one, 5)["value"][:3].equals(fill_forward(other, 5)["value"][:3])
+    first, _ = regularise_series(make_series([1.0, None, None, 4.0]), HALF_HOUR)
+    second, _ = regularise_series(make_series([1.0, None, None, 400.0]), HALF_HOUR)
+    assert fill_forward(first, 5)["value"][:3].equals(fill_forward(second, 5)["value"][:3])
 
 
 def test_six_five_minute_rows_make_a_half_hour_and_five_do_not():
-    rows = series([float(i) for i in range(12)], step=FIVE)
+    rows = make_series([float(i) for i in range(12)], step=FIVE_MINUTES)
     assert resample_to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]
-    torn = rows.filter(pl.col("value") != 9.0)
-    assert resample_to_step(torn, HALF_HOUR)["value"].to_list() == [2.5]
+    incomplete = rows.filter(pl.col("value") != 9.0)
+    assert resample_to_step(incomplete, HALF_HOUR)["value"].to_list() == [2.5]
 
 
 def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
-    old = series([10.0, 20.0], first=nem(2021, 9, 30, 23))
-    new = series([float(i) for i in range(6)], first=nem(2021, 10, 1), step=FIVE)
+    old = make_series([10.0, 20.0], first=from_nem(2021, 9, 30, 23))
+    new = make_series([float(i) for i in range(6)], first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
     assert resample_to_step(pl.concat([old, new]), HALF_HOUR)["value"].to_list() == [
         10.0,
         20.0,
@@ -107,28 +111,28 @@ def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
 
 
 def test_stuck_values_of_easter_2019_are_nulled_and_their_neighbours_kept():
-    day = series([5.0] * 48, first=nem(2019, 4, 21))
+    day = make_series([5.0] * 48, first=from_nem(2019, 4, 21))
     nulled = apply_known_faults(day)
-    hit = nulled.filter(pl.col("flag") == "nulled:stuck")
-    assert hit["start_utc"].to_list()[0] == nem(2019, 4, 21, 19)
-    assert hit["start_utc"].to_list()[-1] == nem(2019, 4, 21, 22, 30)
-    assert hit["value"].null_count() == hit.height == 8
+    nulled_rows = nulled.filter(pl.col("flag") == "nulled:stuck")
+    assert nulled_rows["start_utc"].to_list()[0] == from_nem(2019, 4, 21, 19)
+    assert nulled_rows["start_utc"].to_list()[-1] == from_nem(2019, 4, 21, 22, 30)
+    assert nulled_rows["value"].null_count() == nulled_rows.height == 8
     assert apply_known_faults(nulled).equals(nulled)
 
 
 def test_a_fault_of_one_measure_leaves_the_other_measure_alone():
-    total = series([5.0] * 48, first=nem(2019, 4, 21), series_id="AEMO/TOTALDEMAND/NSW1")
+    total = make_series([5.0] * 48, first=from_nem(2019, 4, 21), series_id="AEMO/TOTALDEMAND/NSW1")
     assert apply_known_faults(total).equals(total)
 
 
-def test_interpolated_exchange_rates_are_told_by_their_decimals():
-    rates = series(
+def test_interpolated_exchange_rates_are_recognised_by_their_decimals():
+    rates = make_series(
         [0.7012, 0.70118833, 0.69, 0.701234],
         series_id="N2F/AUD",
         step=DAY,
         variable="rate_usd_per_aud",
     )
-    assert flags(apply_known_faults(rates)) == [
+    assert read_flags(apply_known_faults(rates)) == [
         "observed",
         "nulled:interpolated",
         "observed",
@@ -137,12 +141,17 @@ def test_interpolated_exchange_rates_are_told_by_their_decimals():
 
 
 def test_nothing_of_bitcoin_before_2014_is_used():
-    prices = series(
-        [1.0] * 4, series_id="BITINFOCHARTS/price", first=nem(2013, 12, 31, 10), step=DAY
+    prices = make_series(
+        [1.0] * 4, series_id="BITINFOCHARTS/price", first=from_nem(2013, 12, 31, 10), step=DAY
     )
-    assert flags(apply_known_faults(prices)) == ["nulled:unreliable-before-2014"] + ["observed"] * 3
+    assert (
+        read_flags(apply_known_faults(prices))
+        == ["nulled:unreliable-before-2014"] + ["observed"] * 3
+    )
 
 
 def test_sample_rows_make_a_series_synthetic():
-    assert is_synthetic(pl.concat([series([1.0]), series([1.0], source="sample:aemo", first=NOW)]))
-    assert not is_synthetic(series([1.0]))
+    assert is_synthetic(
+        pl.concat([make_series([1.0]), make_series([1.0], source="sample:aemo", first=NOW)])
+    )
+    assert not is_synthetic(make_series([1.0]))

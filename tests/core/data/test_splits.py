@@ -1,3 +1,5 @@
+"""Chronological splits, their embargo, subsets and folds."""
+
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -16,13 +18,19 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.window import HORIZON, LOOKBACK
 from compevo_core.errors import ConfigError, DataError
-from tests.support.window_samples import DAY, HALF_HOUR, electricity_series, nem
+from tests.support.window_samples import (
+    DAY,
+    HALF_HOUR,
+    from_nem,
+    make_electricity_series,
+    make_spec,
+)
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
 NEM = timedelta(hours=10)
 
 
-def span(split: str, first: date, last: date) -> Span:
+def make_span(split: str, first: date, last: date) -> Span:
     return Span(split=split, series_pattern="", first_day=first, last_day=last)
 
 
@@ -49,20 +57,20 @@ def test_a_window_across_a_boundary_belongs_to_no_split():
 
 def test_a_later_split_starts_one_horizon_after_the_earlier_one_ends():
     train, val = (
-        span("train", date(2019, 1, 1), date(2019, 12, 31)),
-        span("val", date(2020, 1, 1), date(2020, 12, 31)),
+        make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
+        make_span("val", date(2020, 1, 1), date(2020, 12, 31)),
     )
     limits = resolve_spans([val, train], HALF_HOUR, NEM)
-    assert limits[train] == (nem(2019, 1, 1), nem(2020, 1, 1))
-    assert limits[val] == (nem(2020, 1, 2), nem(2021, 1, 1))
+    assert limits[train] == (from_nem(2019, 1, 1), from_nem(2020, 1, 1))
+    assert limits[val] == (from_nem(2020, 1, 2), from_nem(2021, 1, 1))
 
 
 def test_overlapping_spans_are_refused():
     with pytest.raises(DataError, match="split test starts 2019-06-01, inside train"):
         resolve_spans(
             [
-                span("train", date(2019, 1, 1), date(2019, 12, 31)),
-                span("test", date(2019, 6, 1), date(2020, 1, 1)),
+                make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
+                make_span("test", date(2019, 6, 1), date(2020, 1, 1)),
             ],
             HALF_HOUR,
             NEM,
@@ -72,20 +80,24 @@ def test_overlapping_spans_are_refused():
 def test_the_2026_subset_is_every_other_day_twenty_times():
     subset = DaySubset(name="s", first_day=date(2026, 2, 19), every=2, count=20)
     days = [date(2026, 2, 1) + i * DAY for i in range(80)]
-    held = [day for day in days if subset.contains(day)]
-    assert (len(held), held[0], held[-1]) == (20, date(2026, 2, 19), date(2026, 3, 29))
+    days_in_subset = [day for day in days if subset.contains(day)]
+    assert (len(days_in_subset), days_in_subset[0], days_in_subset[-1]) == (
+        20,
+        date(2026, 2, 19),
+        date(2026, 3, 29),
+    )
 
 
 def test_folds_expand_in_time_with_an_embargo_and_never_reach_validation_or_test():
-    windows = build_windows(ELECTRICITY, electricity_series())
+    windows = build_windows(ELECTRICITY, make_electricity_series())
     pairs = build_folds(windows)
     assert len(pairs) == 5
     sizes = [len(train) for train, _ in pairs]
     assert sizes == sorted(sizes)
-    for train, held in pairs:
+    for train, validation in pairs:
         last = max(w.view.end_utc for w in train)
-        assert min(w.view.origin_utc for w in held) - last >= HORIZON * HALF_HOUR
-        assert {w.view.split for w in [*train, *held]} == {"train"}
+        assert min(w.view.origin_utc for w in validation) - last >= HORIZON * HALF_HOUR
+        assert {w.view.split for w in [*train, *validation]} == {"train"}
 
 
 def test_every_train_origin_has_one_fold_and_the_first_part_is_only_trained_on():
@@ -103,7 +115,5 @@ def test_every_declared_data_set_is_consistent(name):
 
 
 def test_fractions_that_do_not_add_up_are_refused():
-    from tests.support.window_samples import spec
-
     with pytest.raises(ConfigError, match="add up to 1"):
-        spec(fractions=(0.7, 0.2, 0.2))
+        make_spec(fractions=(0.7, 0.2, 0.2))

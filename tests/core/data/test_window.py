@@ -1,3 +1,5 @@
+"""Windows, their order and hash, and their folder."""
+
 import dataclasses
 import json
 
@@ -6,17 +8,17 @@ import pytest
 
 from compevo_core.data.window import WindowSet, WindowView
 from compevo_core.errors import DataError
-from tests.support.window_samples import window, window_set
+from tests.support.window_samples import make_window, make_window_set
 
 
 def test_the_hash_and_the_order_do_not_depend_on_the_order_of_the_windows():
-    windows = [window(i) for i in range(6)]
-    one, other = (
+    windows = [make_window(i) for i in range(6)]
+    forward, backward = (
         WindowSet(windows, dataset="electricity"),
         WindowSet(windows[::-1], dataset="electricity"),
     )
-    assert one.hash == other.hash
-    assert [w.view.window_id for w in other] == [f"w{i}" for i in range(6)]
+    assert forward.hash == backward.hash
+    assert [w.view.window_id for w in backward] == [f"w{i}" for i in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -32,35 +34,40 @@ def test_the_hash_and_the_order_do_not_depend_on_the_order_of_the_windows():
     ],
 )
 def test_the_hash_covers_everything_a_model_can_see(changes):
-    assert WindowSet([window(0, **changes)], dataset="electricity").hash != window_set(1).hash
+    assert (
+        WindowSet([make_window(0, **changes)], dataset="electricity").hash
+        != make_window_set(1).hash
+    )
 
 
 def test_the_hash_tells_a_masked_target_from_a_zero():
     y = np.ones(48)
     zero, masked = y.copy(), y.copy()
     zero[3], masked[3] = 0.0, np.nan
-    hashes = {WindowSet([window(0, y=t)], dataset="electricity").hash for t in (y, zero, masked)}
+    hashes = {
+        WindowSet([make_window(0, y=t)], dataset="electricity").hash for t in (y, zero, masked)
+    }
     assert len(hashes) == 3
 
 
 def test_a_view_has_no_field_for_the_truth():
     names = {field.name for field in dataclasses.fields(WindowView)}
     assert not names & {"y", "truth", "target", "targets", "window"}
-    assert not hasattr(window(0).view, "y")
+    assert not hasattr(make_window(0).view, "y")
 
 
 def test_inputs_and_truths_are_read_only():
-    one = window(0)
+    window = make_window(0)
     with pytest.raises(ValueError, match="read-only"):
-        one.view.x[0] = 1.0
+        window.view.x[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
-        one.y[0] = 1.0
+        window.y[0] = 1.0
 
 
 def test_windows_are_read_back_as_they_were_written(tmp_path):
     y = np.arange(48.0)
     y[5] = np.nan
-    full = window(
+    full = make_window(
         1,
         y=y,
         covariates={"b": 2.0, "a": 1.0},
@@ -69,20 +76,20 @@ def test_windows_are_read_back_as_they_were_written(tmp_path):
         n_filled=3,
     )
     written = WindowSet(
-        [full, window(0)], dataset="electricity", manifest={"news_cutoff": "origin"}
+        [full, make_window(0)], dataset="electricity", manifest={"news_cutoff": "origin"}
     )
     written.write(tmp_path)
-    found = WindowSet.read(tmp_path)
-    assert found.manifest == written.manifest
-    assert found[1].view.candidate_ids == ("a2", "a1")
-    assert found[1].view.calendar == full.view.calendar
-    np.testing.assert_array_equal(found.truth(), written.truth())
-    assert found[0].view.published is None
+    loaded = WindowSet.read(tmp_path)
+    assert loaded.manifest == written.manifest
+    assert loaded[1].view.candidate_ids == ("a2", "a1")
+    assert loaded[1].view.calendar == full.view.calendar
+    np.testing.assert_array_equal(loaded.truth(), written.truth())
+    assert loaded[0].view.published is None
 
 
 def test_a_folder_whose_windows_were_exchanged_is_refused(tmp_path):
-    window_set(2).write(tmp_path / "a")
-    window_set(3).write(tmp_path / "b")
+    make_window_set(2).write(tmp_path / "a")
+    make_window_set(3).write(tmp_path / "b")
     (tmp_path / "b" / "windows.parquet").replace(tmp_path / "a" / "windows.parquet")
     with pytest.raises(DataError, match="differs from its manifest"):
         WindowSet.read(tmp_path / "a")
@@ -95,7 +102,7 @@ def test_the_manifest_counts_splits_subsets_and_masked_targets():
     y = np.full(48, np.nan)
     y[0] = 1.0
     windows = WindowSet(
-        [window(0), window(1, split="test", subsets=("s",), y=y)], dataset="electricity"
+        [make_window(0), make_window(1, split="test", subsets=("s",), y=y)], dataset="electricity"
     )
     assert windows.manifest["n_by_split"] == {"train": 1, "test": 1}
     assert windows.manifest["n_by_subset"] == {"s": 1}
@@ -105,14 +112,14 @@ def test_the_manifest_counts_splits_subsets_and_masked_targets():
 
 def test_an_unknown_subset_is_an_error_and_not_an_empty_set():
     with pytest.raises(DataError, match=r"no subset 'n2f'.*known: none"):
-        window_set().subset("n2f")
+        make_window_set().subset("n2f")
     with pytest.raises(DataError, match="split 'dev'"):
-        window_set().split("dev")
+        make_window_set().split("dev")
 
 
 def test_two_windows_of_one_id_are_refused():
     with pytest.raises(DataError, match="w0 comes twice"):
-        WindowSet([window(0), window(0)], dataset="electricity")
+        WindowSet([make_window(0), make_window(0)], dataset="electricity")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +133,8 @@ def test_two_windows_of_one_id_are_refused():
 )
 def test_a_malformed_window_is_refused(changes, message):
     with pytest.raises(DataError, match=message):
-        window(0, **changes)
+        make_window(0, **changes)
 
 
 def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():
-    assert [window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]
+    assert [make_window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]

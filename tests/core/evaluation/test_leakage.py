@@ -23,25 +23,25 @@ from compevo_core.evaluation.leakage import (
 from tests.support.leakage_probes import find_lookahead, find_training_on_test
 from tests.support.window_samples import (
     DAY,
-    articles,
-    covariates,
-    daily_shape,
-    electricity_series,
-    nem,
-    published,
-    series,
-    spec,
-    window,
-    window_set,
+    from_nem,
+    make_articles,
+    make_covariates,
+    make_daily_values,
+    make_electricity_series,
+    make_published,
+    make_series,
+    make_spec,
+    make_window,
+    make_window_set,
 )
 
-ORIGIN = nem(2019, 3, 1)
+ORIGIN = from_nem(2019, 3, 1)
 
 
 def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
-    frame = articles([ORIGIN - DAY, ORIGIN, ORIGIN + DAY])
-    clean = window(0, candidate_ids=("a0",)).view
-    dirty = window(0, candidate_ids=("a0", "a1", "a2", "a7")).view
+    frame = make_articles([ORIGIN - DAY, ORIGIN, ORIGIN + DAY])
+    clean = make_window(0, candidate_ids=("a0",)).view
+    dirty = make_window(0, candidate_ids=("a0", "a1", "a2", "a7")).view
     assert find_unavailable_articles([clean], frame) == []
     assert [v.detail.split()[1] for v in find_unavailable_articles([dirty], frame)] == [
         "a1",
@@ -51,21 +51,21 @@ def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
 
 
 def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
-    frame = covariates([date(2019, 2, 28), date(2019, 3, 1)])
-    clean = window(0, covariates={"afternoon_temp_k_lag1": 290.0}).view
-    observed = window(0, covariates={"afternoon_temp_k_lag0": 291.0}).view
-    invented = window(0, covariates={"afternoon_temp_k_lag1": 290.5}).view
+    frame = make_covariates([date(2019, 2, 28), date(2019, 3, 1)])
+    clean = make_window(0, covariates={"afternoon_temp_k_lag1": 290.0}).view
+    observed = make_window(0, covariates={"afternoon_temp_k_lag0": 291.0}).view
+    invented = make_window(0, covariates={"afternoon_temp_k_lag1": 290.5}).view
     assert find_unavailable_covariates([clean], frame) == []
     assert [len(find_unavailable_covariates([v], frame)) for v in (observed, invented)] == [1, 1]
 
 
 def test_a_published_forecast_that_came_out_after_the_origin_is_found():
-    frame = published(ORIGIN, 1)
+    frame = make_published(ORIGIN, 1)
     values = np.array([900.0 + i for i in range(48)])
-    view = window(0, published=values).view
+    view = make_window(0, published=values).view
     assert find_unavailable_published([view], frame) == []
     late = frame.with_columns(
-        available_at=pl.when(pl.col("start_utc") == nem(2019, 3, 1, 12))
+        available_at=pl.when(pl.col("start_utc") == from_nem(2019, 3, 1, 12))
         .then(ORIGIN)
         .otherwise("available_at")
     )
@@ -73,8 +73,8 @@ def test_a_published_forecast_that_came_out_after_the_origin_is_found():
 
 
 def test_a_target_day_in_two_splits_is_found_even_across_measures():
-    train = window(0)
-    same_day = window(
+    train = make_window(0)
+    same_day = make_window(
         1, origin=train.view.origin_utc, split="test", series_id="AEMO/TOTALDEMAND/NSW1"
     )
     assert [v.kind for v in find_overlapping_targets([train, same_day])] == ["no embargo"]
@@ -82,22 +82,22 @@ def test_a_target_day_in_two_splits_is_found_even_across_measures():
 
 @pytest.mark.parametrize(("days", "leaks"), [(1, 1), (2, 0)])
 def test_splits_closer_than_one_horizon_are_found(days, leaks):
-    later = window(1, origin=ORIGIN + days * DAY, split="test")
-    assert len(find_overlapping_targets([window(0), later])) == leaks
+    later = make_window(1, origin=ORIGIN + days * DAY, split="test")
+    assert len(find_overlapping_targets([make_window(0), later])) == leaks
 
 
 def test_the_same_window_or_the_same_numbers_in_train_and_test_are_found():
-    train = window_set(3)
-    renamed = window(1, window_id="other", split="test")
+    train = make_window_set(3)
+    renamed = make_window(1, window_id="other", split="test")
     test = WindowSet(
-        [window(0, split="test"), renamed, window(9, split="test")], dataset="electricity"
+        [make_window(0, split="test"), renamed, make_window(9, split="test")], dataset="electricity"
     )
     assert [v.where for v in find_shared_windows(train, test)] == ["w0", "other"]
 
 
 def test_training_that_reaches_into_the_inference_period_is_found():
-    train = window_set(3)
-    assert find_training_after(train, nem(2026, 1, 1)) == []
+    train = make_window_set(3)
+    assert find_training_after(train, from_nem(2026, 1, 1)) == []
     assert [v.where for v in find_training_after(train, ORIGIN + 2 * DAY)] == ["w2"]
 
 
@@ -117,11 +117,11 @@ def test_an_artifact_that_inference_touched_is_found(tmp_path):
     ]
 
 
-SHIFT_ORIGIN = nem(2019, 2, 10)
+SHIFT_ORIGIN = from_nem(2019, 2, 10)
 
 
 def shifted_by(predict, origin=SHIFT_ORIGIN):
-    frame = series(daily_shape(50), first=nem(2019, 1, 1))
+    frame = make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
 
     def build(rows: pl.DataFrame) -> WindowSet:
         return build_windows(ELECTRICITY, rows)
@@ -131,12 +131,16 @@ def shifted_by(predict, origin=SHIFT_ORIGIN):
 
 @pytest.mark.parametrize("name", ["persistence", "calendar-ridge"])
 def test_no_forecast_changes_when_values_after_the_origin_do(name):
-    windows = build_windows(ELECTRICITY, series(daily_shape(30, 7), first=nem(2019, 1, 1)))
+    windows = build_windows(
+        ELECTRICITY, make_series(make_daily_values(30, 7), first=from_nem(2019, 1, 1))
+    )
     assert shifted_by(fit_baseline(name, windows).predict) == []
 
 
 def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
-    windows = build_windows(ELECTRICITY, series(daily_shape(50), first=nem(2019, 1, 1)))
+    windows = build_windows(
+        ELECTRICITY, make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
+    )
     calls = iter([windows, windows.with_truth(windows.truth() + 1)])
 
     def cheating(views):
@@ -150,12 +154,12 @@ def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
 
 def test_a_shift_test_that_would_compare_nothing_is_refused():
     with pytest.raises(LeakageError, match="no window has its origin"):
-        shifted_by(lambda views: np.zeros((len(views), 48)), origin=nem(2018, 1, 1))
+        shifted_by(lambda views: np.zeros((len(views), 48)), origin=from_nem(2018, 1, 1))
 
 
 def mixed() -> WindowSet:
-    held = [window(i, split="test") for i in range(50, 55)]
-    return WindowSet([*(window(i) for i in range(40)), *held], dataset="electricity")
+    held = [make_window(i, split="test") for i in range(50, 55)]
+    return WindowSet([*(make_window(i) for i in range(40)), *held], dataset="electricity")
 
 
 def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_path):
@@ -175,10 +179,10 @@ def test_a_trainer_that_reads_the_test_split_is_found_by_the_poison():
     )
     assert [v.kind for v in found] == ["poison"]
     with pytest.raises(LeakageError, match="no test or inference window"):
-        find_training_on_test(lambda windows: "", window_set(), np.random.default_rng(0))
+        find_training_on_test(lambda windows: "", make_window_set(), np.random.default_rng(0))
 
 
 def test_the_whole_sample_of_splits_has_no_leak():
-    windows = build_windows(spec(), electricity_series())
+    windows = build_windows(make_spec(), make_electricity_series())
     assert find_overlapping_targets(windows) == []
     assert find_shared_windows(windows.split("train"), windows.split("test")) == []

@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_naive_error, score, measure_window_errors
-from tests.support.window_samples import window
+from tests.support.window_samples import make_window
 
 Y = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
 
@@ -74,10 +74,10 @@ def test_a_missing_window_is_refused_and_not_ignored():
 
 
 def test_the_naive_error_is_the_daily_difference_of_half_hours_on_train():
-    one = window(0, x=[100.0] * 48, y=[103.0] * 47 + [float("nan")])
+    one = make_window(0, x=[100.0] * 48, y=[103.0] * 47 + [float("nan")])
     assert measure_naive_error([one]) == {"NSW1": 3.0}
     with pytest.raises(DataError, match="split 'test'"):
-        measure_naive_error([window(0, split="test")])
+        measure_naive_error([make_window(0, split="test")])
 
 
 def test_window_errors_are_means_over_known_steps():

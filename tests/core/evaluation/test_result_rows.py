@@ -13,21 +13,25 @@ from compevo_core.evaluation.result_rows import (
     forecast_windows,
     write_rows,
 )
-from tests.support.window_samples import nem, window
+from tests.support.window_samples import from_nem, make_window
 
 N = 13
 
 
 def windows(n: int = N, **changes) -> WindowSet:
-    some = [window(i, **({"split": "test"} | changes)) for i in range(n)]
+    some = [make_window(i, **({"split": "test"} | changes)) for i in range(n)]
     other = [
-        window(i, split="test", entity="SA1", series_id="AEMO/HISTDEMAND/SA1", window_id=f"s{i}")
+        make_window(
+            i, split="test", entity="SA1", series_id="AEMO/HISTDEMAND/SA1", window_id=f"s{i}"
+        )
         for i in range(3)
     ]
     return WindowSet([*some, *other], dataset="electricity", manifest={"synthetic": False})
 
 
-TRAIN = WindowSet([window(i) for i in range(4)] + [window(9, entity="SA1")], dataset="electricity")
+TRAIN = WindowSet(
+    [make_window(i) for i in range(4)] + [make_window(9, entity="SA1")], dataset="electricity"
+)
 PERSISTENCE = fit_baseline("persistence", TRAIN)
 IDENTITY = Identity(experiment="main", subset="made-up", config_hash="c", commit="abc")
 
@@ -77,7 +81,7 @@ def test_mase_of_an_entity_without_train_windows_is_null():
     ],
 )
 def test_windows_before_the_knowledge_cutoff_are_marked_as_possibly_memorised(cutoff, memorised):
-    assert windows()[0].view.origin_utc == nem(2019, 3, 1)
+    assert windows()[0].view.origin_utc == from_nem(2019, 3, 1)
     rows = evaluate(PERSISTENCE, windows(), Identity(experiment="x", knowledge_cutoff=cutoff))
     assert rows["possibly_memorised"].to_list() == [memorised] * 3
 
@@ -101,7 +105,7 @@ def test_masked_points_and_points_left_out_of_mape_are_in_the_row():
 
 
 def test_windows_of_two_splits_are_refused():
-    both = WindowSet([window(0), window(1, split="test")], dataset="electricity")
+    both = WindowSet([make_window(0), make_window(1, split="test")], dataset="electricity")
     with pytest.raises(DataError, match=r"one split, got \['test', 'train'\]"):
         evaluate(PERSISTENCE, both, IDENTITY)
 

@@ -1,0 +1,43 @@
+"""Columns and types of the frame contracts."""
+
+import polars as pl
+import pytest
+
+from compevo_core.data.schemas import (
+    ARTICLE_SCHEMA,
+    BENCHMARK_SCHEMA,
+    COVARIATE_SCHEMA,
+    PUBLISHED_SCHEMA,
+    SERIES_SCHEMA,
+    validate_frame,
+)
+from compevo_core.errors import DataError
+
+SCHEMAS = (ARTICLE_SCHEMA, BENCHMARK_SCHEMA, COVARIATE_SCHEMA, PUBLISHED_SCHEMA, SERIES_SCHEMA)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_columns_come_back_in_the_order_of_the_contract_without_others(schema):
+    frame = pl.DataFrame(schema=schema).with_columns(extra=pl.lit(1))
+    shuffled = frame.select(frame.columns[::-1])
+    assert validate_frame(shuffled, schema, "a frame").schema == pl.Schema(schema)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_missing_column_is_named_with_the_frame(schema):
+    last = list(schema)[-1]
+    with pytest.raises(DataError, match=rf"a frame lacks column\(s\) {last}"):
+        validate_frame(pl.DataFrame(schema=schema).drop(last), schema, "a frame")
+
+
+def test_integers_in_a_list_of_numbers_are_refused_and_not_cast():
+    frame = pl.DataFrame(schema=BENCHMARK_SCHEMA).with_columns(pl.col("x").cast(pl.List(pl.Int64)))
+    with pytest.raises(DataError, match=r"x is List\(Int64\), not List\(Float64\)"):
+        validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
+
+
+def test_instants_of_another_unit_are_refused():
+    milliseconds = pl.col("start_utc").cast(pl.Datetime("ms", "UTC"))
+    frame = pl.DataFrame(schema=PUBLISHED_SCHEMA).with_columns(milliseconds)
+    with pytest.raises(DataError, match="start_utc is Datetime"):
+        validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
