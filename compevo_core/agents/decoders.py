@@ -131,9 +131,9 @@ class TextDecoder:
         self, prompts: AgentPrompts, examples: Sequence[ForecastExample]
     ) -> tuple[Tensor, int]:
         tokenizer = self.population.backbone.tokenizer
-        prefix = self.population.prefill(self.population.pack(prompts))
+        cache = self.population.prefill(self.population.pack(prompts))
         ids_ART, mask_ART = self.population.sample(
-            prefix,
+            cache,
             max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
             temperature=0.0,
             stop_tokens=stop_token_ids(tokenizer),

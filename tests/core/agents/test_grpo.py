@@ -22,9 +22,8 @@ def test_advantages_do_not_depend_on_other_groups_and_sum_to_zero(
 ) -> None:
     alone, _ = group_advantages(torch.tensor([rewards]))
     both, _ = group_advantages(torch.tensor([rewards, [other] * len(rewards)]))
-    assert torch.allclose(
-        alone[0], both[0], atol=1e-5
-    )  # one row and two are summed in different orders
+    # One row and two are summed in different orders.
+    assert torch.allclose(alone[0], both[0], atol=1e-5)
     assert abs(float(alone.sum())) < 1e-2
 
 
@@ -75,7 +74,8 @@ def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere() -> None:
 def test_masked_tokens_change_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     logp, old, ref = (torch.randn(2, 3, 5, generator=generator) for _ in range(3))
-    advantage, mask = torch.randn(2, 3, generator=generator), torch.ones(2, 3, 5)
+    advantage = torch.randn(2, 3, generator=generator)
+    mask = torch.ones(2, 3, 5)
     mask[:, :, 3:] = 0
     full = policy_loss(logp, old, ref, advantage, mask, clip_range=0.2, kl_coefficient=0.04).loss
     logp = logp.clone()
@@ -87,7 +87,7 @@ def test_masked_tokens_change_nothing() -> None:
 
 @pytest.fixture(scope="module", params=[1.0, 0.7])
 def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
-    """TRL's own trainer on the tiny backbone at one temperature; only its functions are used, never its loop."""
+    """TRL's trainer on the tiny backbone at one temperature; only its functions are used."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -118,10 +118,10 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         train_dataset=Dataset.from_dict({"prompt": ["a"]}),
     )
-    trainer.model.get_input_embeddings().requires_grad_(
-        False
-    )  # tied to the vocabulary, which is frozen here
-    trainer.beta = 0.04  # given at once, it would load a second model as the reference
+    # Tied to the vocabulary, which is frozen here.
+    trainer.model.get_input_embeddings().requires_grad_(False)
+    # Given in the arguments, it would load a second model as the reference.
+    trainer.beta = 0.04
     return trainer
 
 
@@ -141,13 +141,16 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
     mask = torch.ones(4, 6, dtype=torch.long)
     mask[1, 4:] = 0
     ids = torch.cat([prompt, completion], 1)
+
     with torch.no_grad():
-        here = _logp(model, ids, completion, temperature)
-        theirs_here, _ = trl._get_per_token_logps_and_entropies(
-            model, ids, torch.ones_like(ids), 6
-        )[:2]
-    assert torch.allclose(here, theirs_here, atol=1e-5)
-    old, ref = (here + 0.3 * torch.randn(here.shape, generator=generator) for _ in range(2))
+        our_logp = _logp(model, ids, completion, temperature)
+        their_logp, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[
+            :2
+        ]
+    assert torch.allclose(our_logp, their_logp, atol=1e-5)
+
+    # Old policy and reference are moved away, so that clip and KL have something to do.
+    old, ref = (our_logp + 0.3 * torch.randn(our_logp.shape, generator=generator) for _ in range(2))
     advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
     theirs = trl._compute_loss(
         model,
@@ -164,6 +167,7 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
     )
     parameters = [p for p in model.parameters() if p.requires_grad]
     their_gradient = torch.autograd.grad(theirs, parameters)
+
     logp = _logp(model, ids, completion, temperature)
     ours = policy_loss(
         logp[None],
@@ -174,12 +178,13 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
         clip_range=0.2,
         kl_coefficient=0.04,
     )
-    assert ours.clip_fraction > 0
     our_gradient = torch.autograd.grad(ours.loss, parameters)
+
+    assert ours.clip_fraction > 0
     assert ours.loss.item() == pytest.approx(theirs.item(), abs=1e-5)
     assert max(float(g.abs().max()) for g in their_gradient) > 1e-3
-    for mine, other in zip(our_gradient, their_gradient, strict=True):
-        assert torch.allclose(mine, other, atol=1e-5)
+    for ours_P, theirs_P in zip(our_gradient, their_gradient, strict=True):
+        assert torch.allclose(ours_P, theirs_P, atol=1e-5)
 
 
 def _logp(model, ids: torch.Tensor, completion: torch.Tensor, temperature: float) -> torch.Tensor:

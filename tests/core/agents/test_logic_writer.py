@@ -1,4 +1,4 @@
-"""Candidates, the place of the soft prompt and log-probabilities, each against one plain forward."""
+"""Candidates, the soft prompt's place and log-probabilities, each against one plain forward."""
 
 import pytest
 import torch

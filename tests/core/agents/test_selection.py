@@ -78,10 +78,12 @@ def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(
     selection = _selection(fitness, gates, fitness_shift=rule)
     values = selection.fitness_A.clone().double().requires_grad_()
     selection.fitness_A = values
+
     weights = selection.weights()
     (slope,) = torch.autograd.grad(weights[k], values)
     assert slope[k] >= -1e-12
     assert weights.sum().item() == pytest.approx(1.0, abs=1e-5)
+
     raised = [m + more if i == k else m for i, m in enumerate(fitness)]
     after = _selection(raised, gates, fitness_shift=rule).weights()
     assert after[k].item() >= weights[k].item() - 1e-6
@@ -96,6 +98,7 @@ def test_the_slope_is_the_one_of_proposition_b_5_1(
     selection = _selection(fitness, gates, temperature=0.5)
     values = selection.fitness_A.clone().double().requires_grad_()
     selection.fitness_A = values
+
     weights = selection.weights()
     (slope,) = torch.autograd.grad(weights[k], values)
     w = weights.tolist()[k]
@@ -109,20 +112,20 @@ def test_a_negative_gate_turns_the_order_around_which_is_why_the_proposition_ask
     assert high < low
 
 
-def test_with_the_printed_rule_closing_a_gate_raises_a_weak_agents_weight_and_the_shifted_rule_does_not() -> (
-    None
-):
-    weak_open, weak_shut = [1.0, 1.0], [1.0, 0.1]
-    printed = [
-        _selection([-1.0, -3.0], g, fitness_shift="none").weights()[1].item()
-        for g in (weak_open, weak_shut)
-    ]
-    assert printed[1] > printed[0]
-    strong = [
-        _selection([-1.0, -3.0], g, fitness_shift="min").weights()[0].item()
-        for g in ([1.0, 1.0], [0.1, 1.0])
-    ]
-    assert strong[1] < strong[0]
+def test_a_smaller_gate_raises_a_weak_agents_weight_under_the_printed_rule_only() -> None:
+    # The printed rule, on the weaker of two agents.
+    open_weight, shut_weight = (
+        _selection([-1.0, -3.0], gates, fitness_shift="none").weights()[1].item()
+        for gates in ([1.0, 1.0], [1.0, 0.1])
+    )
+    assert shut_weight > open_weight
+
+    # The shifted rule; the weakest has fitness 0 there, so the gate of the other is moved.
+    open_weight, shut_weight = (
+        _selection([-1.0, -3.0], gates, fitness_shift="min").weights()[0].item()
+        for gates in ([1.0, 1.0], [0.1, 1.0])
+    )
+    assert shut_weight < open_weight
 
 
 def test_uniform_weights_ignore_fitness() -> None:
