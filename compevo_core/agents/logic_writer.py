@@ -143,12 +143,14 @@ class LogicWriter:
         Returns:
             (A, G, T) of the chosen agents, zero where masked.
         """
+        local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
+
         with self.population.use_adapters(LOGIC, agents=agents):
             return self._score(
                 proposal.prompt_ids[agents],
                 proposal.ids_AGT[agents],
                 proposal.mask_AGT[agents],
-                None if soft_prompt_AD is None else soft_prompt_AD[agents],
+                local_soft_AD,
             )
 
     @torch.no_grad()
@@ -221,6 +223,7 @@ class LogicWriter:
         packed, embeds_ALD = self._prepend_soft_prompt(
             [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
         )
+
         with self.population.use_adapters(LOGIC):
             return self.population.sample(
                 self.population.prefill(packed, embeds_ALD),
@@ -241,6 +244,7 @@ class LogicWriter:
         decode = self.population.backbone.tokenizer.decode
         groups = []
         n_empty = 0
+
         for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
             group = []
             for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
@@ -249,6 +253,7 @@ class LogicWriter:
                 group.append(logic)
                 n_empty += was_empty
             groups.append(group)
+
         return groups, n_empty
 
     def _prepend_soft_prompt(

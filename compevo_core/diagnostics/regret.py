@@ -93,6 +93,7 @@ class RegretTracker:
             group_gap_A: reward by which the best sampled logic of the round beat the played one, at
                 least 0.
         """
+        # Needs no forecast beyond those of the group, so every run measures it.
         self.group = (np.asarray(self.group) + group_gap_A).tolist()
         if not reward_AK.shape[1]:
             return RoundRegret(None, None, None, list(self.group))

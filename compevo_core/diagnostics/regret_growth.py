@@ -72,6 +72,8 @@ def fit_growth_exponent(
         DataError: a regret is not finite.
     """
     regret_T = as_finite_array("regret", regret, 1)
+
+    # The first rounds show the start, warm-up included, and not the growth.
     first_round = math.floor(burn_in * len(regret_T))
     is_usable_T = _usable_rounds(regret_T, first_round)
     n_used = int(is_usable_T.sum())
@@ -123,6 +125,7 @@ def summarize_regret_growth(
         return None
 
     regret_TA = np.asarray(regrets, dtype=np.float64)
+    # One generator for all fits: their order is part of the result.
     generator = np.random.default_rng([seed, _BOOTSTRAP_STREAM])
     return {
         "agents": [
@@ -142,6 +145,7 @@ def _usable_rounds(regret_T: FloatArray, first_round: int) -> npt.NDArray[np.boo
 
 
 def _fit_log_line(rounds: FloatArray, regret: FloatArray) -> tuple[float, float]:
+    # A power law is a line in logarithms, with the exponent as its slope.
     slope, intercept = np.polyfit(np.log(rounds), np.log(regret), 1)
     return float(slope), float(intercept)
 
@@ -170,6 +174,7 @@ def _resample_exponents(
         signs_T = np.repeat(signs, block)[: len(rounds_T)]
         path_T = np.cumsum(fitted_step_T + signs_T * noise_T)
 
+        # A path may fall below zero where the regret did not.
         is_usable_T = _usable_rounds(path_T, first_round)
         if is_usable_T.sum() >= MIN_FIT_POINTS:
             exponents.append(_fit_log_line(rounds_T[is_usable_T], path_T[is_usable_T])[0])

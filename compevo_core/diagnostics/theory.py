@@ -33,12 +33,14 @@ def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
         DataError: another number of dimensions, no value, or a value that is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
+
     if array.ndim != ndim or array.size == 0 or not np.isfinite(array).all():
         raise DataError(
             f"{name} must be {ndim}-dimensional, not empty and finite; got shape {array.shape} "
             f"with {int((~np.isfinite(array)).sum())} non-finite: score every logic before "
             "measuring"
         )
+
     return array
 
 
@@ -68,6 +70,7 @@ def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLik
             f"{len(group_AG)} groups but {len(played_A)} played rewards: give one of each per agent"
         )
 
+    # The played logic may beat all samples: the best response is then to play it on.
     return np.asarray(np.maximum(group_AG.max(axis=1) - played_A, 0.0))
 
 
@@ -143,6 +146,7 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
             f"{len(played_N)} played rewards but fixed logics scored for {len(fixed_NK)}: score all"
         )
 
+    # The maximum of sums, not a sum of maxima: a fixed comparator may not switch between rounds.
     return np.asarray(fixed_NK.max(axis=1) - played_N)
 
 
@@ -187,6 +191,9 @@ def gradient_conflict(
     scale = main_norm * strategy_norm
     # Rounding can carry the quotient of two nearly parallel gradients just past 1.
     cosine = 0.0 if scale == 0.0 else max(-1.0, min(1.0, inner_product / scale))
+
+    # Times main_norm, this is the inner product of the main with the joint gradient: how fast the
+    # main loss falls, to first order, along the joint step.
     margin = main_norm + strategy_norm * cosine
     return GradientConflict(
         main_norm=main_norm,
@@ -205,6 +212,7 @@ def gradient_norm(gradients: Iterable[npt.ArrayLike]) -> float:
     step-size assumption does not hold as printed either: eta_0 / sqrt(t) is not square summable.
     The run's warm-up and cosine decay ends at zero instead.
     """
+    # Summed in float64: in float32 the squares of small gradients vanish beside large ones.
     return math.sqrt(
         sum(float(np.square(np.asarray(g, dtype=np.float64)).sum()) for g in gradients)
     )
@@ -255,6 +263,8 @@ def _require_matching_shapes(
 
 def _masked_loss(forecast: FloatArray, truth_BH: FloatArray, metric: str) -> FloatArray:
     """Return the mean loss over the known targets, (..., B, H) to (...)."""
+    # One mean over all targets. Training averages each window first (agents.selection), which gives
+    # another number only where windows miss different numbers of targets.
     error = forecast - truth_BH
     cost = error**2 if metric == "mse" else np.abs(error)
     return np.asarray(np.nanmean(cost, axis=(-2, -1)))
