@@ -5,6 +5,7 @@ models, the version of an asset's code (``assets.definition``).
 """
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from compevo_pipeline.settings import REPOSITORY
@@ -15,8 +16,11 @@ _COMMIT_DIGITS = 12
 _TIMEOUT_SECONDS = 20
 
 
+@cache
 def read_commit(repository: Path = REPOSITORY) -> str:
-    """Return the short hash of the checked-out commit.
+    """Return the short hash of the checked-out commit, as it was when first asked.
+
+    The code of a process does not change when the checkout moves on under it.
 
     A ``+`` follows it where tracked files differ from the commit: such a number cannot be
     reproduced from the hash alone. Without git, or outside a checkout, it is ``unknown``.

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
+import dagster as dg
 import polars as pl
 import pytest
 
@@ -14,12 +15,11 @@ from compevo_core.errors import SchemaDrift
 from compevo_core.evaluation.result_rows import RESULT_COLUMNS
 from compevo_core.experiments.ablation import VARIANTS
 from compevo_pipeline.checks.availability import find_availability_violations
-from compevo_pipeline.feeds import Kind
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.runs import current
+from compevo_pipeline.storage.runs import find_current_run
 from tests.support.deployment import deploy, few_feeds
 
 DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
@@ -107,7 +107,7 @@ def test_the_news_pool_holds_every_candidate_of_every_window(deployment, data):
 
 
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
-    run = current(deployment.layout, "electricity")
+    run = find_current_run(deployment.layout, "electricity")
     assert (run / "model" / "manifest.json").is_file()
     found = metadata(trained, "models/compevo")
     assert found["rounds"].value == 1 and found["artifact_hash"].value
@@ -116,7 +116,7 @@ def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
 
 
 def test_training_again_with_equal_settings_returns_the_finished_run(deployment, trained):
-    model = current(deployment.layout, "electricity") / "model" / "manifest.json"
+    model = find_current_run(deployment.layout, "electricity") / "model" / "manifest.json"
     before = model.stat().st_mtime_ns
     deployment.materialize(
         "models/compevo", partition="electricity", config={"models/compevo": ONE_ROUND}
@@ -174,7 +174,7 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
 
 
 def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
-    logics = current(deployment.layout, "electricity") / "model" / "logics.json"
+    logics = find_current_run(deployment.layout, "electricity") / "model" / "logics.json"
     kept = logics.read_text()
     logics.write_text(kept + " ")
     try:
@@ -182,6 +182,24 @@ def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
     finally:
         logics.write_text(kept)
     assert not result.success
+
+
+def test_a_run_for_another_data_set_warns_that_nobody_looked_at_2026_and_goes_on(tmp_path):
+    untrained = deploy(tmp_path)
+    job = untrained.defs.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        asset_selection=[dg.AssetKey(["leakage", "inference_2026"])],
+        tags={"dagster/partition": "exchange"},
+        instance=untrained.instance,
+    )
+    assert result.success
+    found = checks(result).values()
+    assert len(found) == 4 and not any(check.passed for check in found)
+    assert {check.severity for check in found} == {dg.AssetCheckSeverity.WARN}
+    assert "this run is for exchange" in metadata(result, "leakage/inference_2026")["skipped"].value
+
+    for_electricity = untrained.materialize("leakage/inference_2026", raise_on_error=False)
+    assert not for_electricity.success
 
 
 def test_an_article_that_became_available_late_fails_the_blocking_check(
@@ -226,7 +244,7 @@ def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_wa
 
     feeds = few_feeds()
     changed = [
-        replace(feed, parsers={Kind.COVARIATES: drifted}) if feed.name == "weather" else feed
+        replace(feed, parsers={FrameKind.COVARIATES: drifted}) if feed.name == "weather" else feed
         for feed in feeds["electricity"]
     ]
     broken = deploy(deployment.home, feeds={**feeds, "electricity": changed})

@@ -1,0 +1,120 @@
+"""What definitions say of an asset beyond its graph: freshness, code version, secrets, siblings."""
+
+import ast
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from compevo_pipeline.assets import definition
+from compevo_pipeline.assets.definition import code_version
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.jobs import PARTITION_TAG, run_config
+from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.resources import JudgeEndpoint
+from compevo_pipeline.settings import REPOSITORY, JudgeSettings, Settings
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.deployment import deploy
+
+ASSETS = REPOSITORY / "compevo_pipeline" / "assets"
+SHARED = {"definition", "ingest", "keys", "metadata", "training_config"}
+REFRESHED_DAILY = {"series", "news", "windows"}
+
+
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs
+
+
+@pytest.fixture(scope="module")
+def graph(defs):
+    return defs.resolve_asset_graph()
+
+
+def test_asset_modules_import_only_what_is_there_to_be_shared():
+    for path in ASSETS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = node.module.split(".")
+                names = {alias.name for alias in node.names} if len(parts) == 2 else {parts[-1]}
+                if parts[:2] == ["compevo_pipeline", "assets"]:
+                    assert names <= SHARED, f"{path.name} imports {names}"
+
+
+def test_what_the_daily_refresh_brings_must_be_refreshed_daily(graph):
+    for key in graph.get_all_asset_keys():
+        policy = graph.get(key).freshness_policy
+        assert (policy is not None) is (key.path[0] in REFRESHED_DAILY), key
+        if policy is not None:
+            # One refresh may take its time; a second missed one is a failure.
+            assert timedelta(days=1) < policy.warn_window.to_timedelta() < timedelta(days=2)
+            assert policy.fail_window.to_timedelta() > timedelta(days=2)
+
+
+def test_every_asset_has_a_code_version_and_equal_code_has_an_equal_one(graph):
+    versions = {
+        key.to_user_string(): graph.get(key).code_version for key in graph.get_all_asset_keys()
+    }
+    assert all(len(version) == 12 for version in versions.values())
+    assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
+    assert versions["series/traffic"] != versions["windows/traffic"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_equal"),
+    [
+        (
+            '"""Another text."""\n\n\ndef f():\n    """Return it."""\n    # why\n    return 1\n',
+            True,
+        ),
+        ('"""A text."""\n\n\ndef f():\n    return 2\n', False),
+    ],
+)
+def test_a_code_version_follows_statements_and_not_their_comments(
+    tmp_path, monkeypatch, text, is_equal
+):
+    monkeypatch.setattr(definition, "REPOSITORY", tmp_path)
+    (tmp_path / "a.py").write_text('"""A text."""\n\n\ndef f():\n    return 1\n')
+    before = code_version("a.py")
+    (tmp_path / "a.py").write_text(text)
+    definition._statements.cache_clear()
+    assert (code_version("a.py") == before) is is_equal
+
+
+def test_a_code_version_of_a_module_that_was_moved_is_refused():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        code_version("compevo_core/nowhere")
+
+
+def test_the_judges_key_is_a_variables_name_until_a_step_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_JUDGE_KEY", "s3cret")
+    judge = JudgeSettings(url="https://judge.example/v1", model="m", has_key=True)
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE, judge=judge)
+
+    resource = JudgeEndpoint.from_settings(judge)
+    assert isinstance(resource.key, dg.EnvVar) and "s3cret" not in repr(resource)
+    repository = build_defs(settings).get_repository_def()
+    assert "s3cret" not in str(repository.get_top_level_resources())
+    # What a step gets is the key itself, and its repr still is not.
+    resolved = resource.process_config_and_initialize()
+    assert resolved.key == "s3cret" and "s3cret" not in repr(resolved)
+
+
+@pytest.mark.parametrize("name", ["demo", "full"])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_launch_chooses_the_data_set_and_one_that_chooses_none_gets_electricity(
+    defs, name, dataset
+):
+    job = defs.resolve_job_def(name)
+    assert sorted(job.partitions_def.get_partition_keys()) == sorted(DATASETS)
+    assert job.run_tags[PARTITION_TAG] == "electricity"
+    chosen = job.get_tags_for_partition_key(dataset, selected_asset_keys=None)
+    assert (job.run_tags | chosen)[PARTITION_TAG] == dataset
+    assert job.partitioned_config.get_run_config_for_partition_key(dataset) == run_config(name)
+
+
+def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():
+    text = Path(REPOSITORY / "dagster_home" / "demo.yaml").read_text()
+    assert yaml.safe_load(text) == run_config("demo")
