@@ -1,1 +1,1 @@
-"""Logic Update Degree: how far the agents' logics moved, as distances and judges see it (paper 5.1, F)."""
+"""Logic Update Degree: how far the agents' logics moved, by distance and by judges (paper F)."""

@@ -1,12 +1,15 @@
-"""Logic Update Degree: how much an agent's logic really changed between rounds (paper 5.1, appendix F).
+"""Logic Update Degree (LUD): how much an agent's logic really changed from one round to the next.
 
-What belongs here: the magnitude Delta, the rubric score RIUS, the gate, how LUD relates to forecast gains, and how
-well two judges agree. Encoders and judges are passed in.
-What does not: prompts and judges (``judge``), encoders (``encoder``), plots.
+What belongs here: the magnitude Delta, the rubric score RIUS and the gate between them (paper F.2).
+What does not: prompts and judges (``lud.judge``), text encoders (``lm.encoder``), how judges agree
+(``lud.agreement``), what an update gained (``lud.gains``), files (``lud.measure``).
+
+An embedding moves when a text is merely reworded, so its distance counts only where a judge, which
+sees the two texts and nothing else, marks at least one structural change.
+
+Shapes: N logic pairs, D embedding size.
 """
 
-import dataclasses
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -19,9 +22,6 @@ from compevo_core.errors import DataError
 
 IntArray = npt.NDArray[np.int64]
 
-REGIMES = ("low", "medium", "high")
-# The paper prints regime averages 0.09, 0.44 and 0.76 but no edges; these are the midpoints between them.
-REGIME_EDGES = (0.265, 0.60)
 LUD_SCHEMA = {
     "round": pl.Int64,
     "agent": pl.Int64,
@@ -33,9 +33,14 @@ LUD_SCHEMA = {
     "unchanged_text": pl.Boolean,
 }
 
+LogicPair = tuple[str, str]
+"""An agent's logic in the round before, and its logic now."""
+
+Encode = Callable[[list[str]], npt.ArrayLike]
+
 
 class Indicators(Protocol):
-    """What a judge says of one logic pair: two binary indicators."""
+    """What a judge returns for one logic pair: two binary indicators."""
 
     @property
     def strategy_shift(self) -> int:
@@ -46,26 +51,49 @@ class Indicators(Protocol):
         """s_2 of appendix F.3."""
 
 
+JudgePairs = Callable[[list[LogicPair]], Sequence[Indicators | None]]
+
+
 def update_magnitude(previous: npt.ArrayLike, current: npt.ArrayLike) -> FloatArray:
-    """Delta = 1 - cosine of two embeddings (N, D), (N, D) -> (N,) in [0, 2]; 0 is no change (appendix F.2)."""
-    before, after = np.asarray(previous, dtype=np.float64), np.asarray(current, dtype=np.float64)
-    if before.ndim != 2 or before.shape != after.shape:
+    """Return Delta = 1 - cosine of two embeddings, (N,) in [0, 2]; 0 is no change (appendix F.2).
+
+    Args:
+        previous: embeddings (N, D) of the logics before.
+        current: embeddings (N, D) of the logics now.
+
+    Raises:
+        DataError: the shapes differ, or an embedding is zero or not finite.
+    """
+    before_ND = np.asarray(previous, dtype=np.float64)
+    after_ND = np.asarray(current, dtype=np.float64)
+    if before_ND.ndim != 2 or before_ND.shape != after_ND.shape:
         raise DataError(
-            f"embeddings of shapes {before.shape} and {after.shape}: give two equal (N, D) arrays"
+            f"embeddings of shapes {before_ND.shape} and {after_ND.shape}: "
+            "give two equal (N, D) arrays"
         )
-    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    if not np.isfinite(norms).all() or (norms == 0).any():
+
+    norms_N = np.linalg.norm(before_ND, axis=1) * np.linalg.norm(after_ND, axis=1)
+    if not np.isfinite(norms_N).all() or (norms_N == 0).any():
         raise DataError(
             "an embedding is zero or not finite: a logic was empty or its encoder failed"
         )
-    return np.asarray(np.clip(1.0 - (before * after).sum(axis=1) / norms, 0.0, 2.0))
+
+    # Clipped: rounding can push the cosine of two equal vectors past 1, and Delta below 0.
+    cosine_N = (before_ND * after_ND).sum(axis=1) / norms_N
+    return np.asarray(np.clip(1.0 - cosine_N, 0.0, 2.0))
 
 
 def rius(strategy_shift: npt.ArrayLike, evidence_recombination: npt.ArrayLike) -> IntArray:
-    """RIUS = s_1 + s_2 in {0, 1, 2}; both indicators must be 0 or 1 (appendix F.2)."""
-    shift, recombination = np.asarray(strategy_shift), np.asarray(evidence_recombination)
-    binary = np.isin(shift, (0, 1)).all() and np.isin(recombination, (0, 1)).all()
-    if shift.shape != recombination.shape or not binary:
+    """Return RIUS = s_1 + s_2 in {0, 1, 2} (appendix F.2).
+
+    Raises:
+        DataError: an indicator is not 0 or 1, or the two lists differ in length.
+    """
+    shift = np.asarray(strategy_shift)
+    recombination = np.asarray(evidence_recombination)
+
+    is_binary = np.isin(shift, (0, 1)).all() and np.isin(recombination, (0, 1)).all()
+    if shift.shape != recombination.shape or not is_binary:
         raise DataError(
             "rubric indicators must be two equally long lists of 0 and 1: check the judge's answers"
         )
@@ -73,28 +101,43 @@ def rius(strategy_shift: npt.ArrayLike, evidence_recombination: npt.ArrayLike) -
 
 
 def logic_update_degree(delta: npt.ArrayLike, rius_scores: npt.ArrayLike) -> FloatArray:
-    """LUD = Delta where RIUS >= 1, else 0 (appendix F.2)."""
-    magnitude, score = np.asarray(delta, dtype=np.float64), np.asarray(rius_scores)
+    """Return LUD = Delta where RIUS >= 1, else 0 (appendix F.2).
+
+    Raises:
+        DataError: there is not one score for every magnitude.
+    """
+    magnitude = np.asarray(delta, dtype=np.float64)
+    score = np.asarray(rius_scores)
     if magnitude.shape != score.shape:
         raise DataError(
-            f"{magnitude.size} magnitudes but {score.size} rubric scores: give one of each per update"
+            f"{magnitude.size} magnitudes but {score.size} rubric scores: "
+            "give one of each per update"
         )
     return np.asarray(np.where(score >= 1, magnitude, 0.0))
 
 
-def lud_table(
+def build_lud_table(
     logics: Sequence[Sequence[str]],
-    encode: Callable[[list[str]], npt.ArrayLike],
-    judge: Callable[[list[tuple[str, str]]], Sequence[Indicators | None]],
+    encode: Encode,
+    judge: JudgePairs,
     *,
     judged_rounds: Collection[int] | None = None,
 ) -> pl.DataFrame:
-    """LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
+    """Return the LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
-    ``logics``: rounds x agents, as in ``rounds.jsonl``; row ``round`` compares round with round - 1. An unchanged text
-    is not sent to the judge: its Delta and LUD are 0 whatever the verdict; it is flagged ``unchanged_text``.
-    Rows outside ``judged_rounds`` (None: all are judged), and rows for which the judge gave None, have a Delta only;
+    Args:
+        logics: logics by round and agent, as in ``rounds.jsonl``; the row of a round compares it
+            with the round before.
+        encode: gives the embeddings (N, D) of N texts.
+        judge: gives the indicators of each pair, or None where its reply was no verdict.
+        judged_rounds: rounds whose updates are judged; None: all.
+
+    An unchanged text is not sent to the judge: its Delta and LUD are 0 whatever it would answer; it
+    is flagged ``unchanged_text``. Rows that are not judged, or have no verdict, have a Delta only;
     their indicators, RIUS and LUD are null.
+
+    Raises:
+        DataError: rounds have different numbers of agents, or an embedding is zero.
     """
     if len({len(row) for row in logics}) > 1:
         raise DataError(
@@ -103,172 +146,83 @@ def lud_table(
     keys = [(t, i) for t in range(1, len(logics)) for i in range(len(logics[t]))]
     if not keys:
         return pl.DataFrame(schema=LUD_SCHEMA)
+
     pairs = [(logics[t - 1][i], logics[t][i]) for t, i in keys]
-    texts = sorted({text for pair in pairs for text in pair})
-    vectors = np.asarray(encode(texts), dtype=np.float64)
-    row_of = {text: k for k, text in enumerate(texts)}
-    same = np.array([before == after for before, after in pairs])
-    delta = update_magnitude(
-        vectors[[row_of[a] for a, _ in pairs]], vectors[[row_of[b] for _, b in pairs]]
-    )
-    delta[same] = 0.0
-    chosen = [judged_rounds is None or t in judged_rounds for t, _ in keys]
-    verdicts = iter(
-        judge(
-            [
-                pair
-                for pair, equal, wanted in zip(pairs, same, chosen, strict=True)
-                if wanted and not equal
-            ]
-        )
-    )
-    marks = [
-        (None if not wanted else (0, 0) if equal else _marks_or_none(next(verdicts)))
-        for equal, wanted in zip(same, chosen, strict=True)
-    ]
-    known = [k for k, mark in enumerate(marks) if mark is not None]
-    shift, recombination = (
-        np.array([mark for mark in marks if mark is not None], dtype=np.int64).reshape(-1, 2).T
-    )
+    is_unchanged = [previous == current for previous, current in pairs]
+    delta_N = _measure_deltas(pairs, encode)
+    delta_N[is_unchanged] = 0.0  # exactly: the encoder's rounding is no change
+
+    is_judged = [judged_rounds is None or t in judged_rounds for t, _ in keys]
+    indicators = _ask_about_changes(judge, pairs, is_unchanged, is_judged)
+    known = [n for n, marks in enumerate(indicators) if marks is not None]
+    shift, recombination = split_indicators([indicators[n] for n in known])
     score = rius(shift, recombination)
 
-    def spread(values: npt.NDArray[Any]) -> list[Any]:
-        cells = dict(zip(known, values.tolist(), strict=True))
-        return [cells.get(k) for k in range(len(keys))]
+    def place(values: npt.NDArray[Any]) -> list[Any]:
+        """Put the values of the known rows into their places, with null in all others."""
+        by_row = dict(zip(known, values.tolist(), strict=True))
+        return [by_row.get(n) for n in range(len(keys))]
 
     return pl.DataFrame(
         {
             "round": [t for t, _ in keys],
             "agent": [i for _, i in keys],
-            "delta": delta,
-            "strategy_shift": spread(shift),
-            "evidence_recombination": spread(recombination),
-            "rius": spread(score),
-            "lud": spread(logic_update_degree(delta[known], score)),
-            "unchanged_text": same,
+            "delta": delta_N,
+            "strategy_shift": place(shift),
+            "evidence_recombination": place(recombination),
+            "rius": place(score),
+            "lud": place(logic_update_degree(delta_N[known], score)),
+            "unchanged_text": is_unchanged,
         },
         schema=LUD_SCHEMA,
     )
 
 
-def _marks_or_none(verdict: Indicators | None) -> tuple[int, int] | None:
-    return None if verdict is None else _marks(verdict)
+def _measure_deltas(pairs: Sequence[LogicPair], encode: Encode) -> FloatArray:
+    # Every distinct text is encoded once: a logic is the end of one pair and the start of the next.
+    texts = sorted({text for pair in pairs for text in pair})
+    vectors_TD = np.asarray(encode(texts), dtype=np.float64)
+
+    row_of = {text: row for row, text in enumerate(texts)}
+    previous = vectors_TD[[row_of[text] for text, _ in pairs]]
+    current = vectors_TD[[row_of[text] for _, text in pairs]]
+    return update_magnitude(previous, current)
 
 
-def _marks(verdict: Indicators) -> tuple[int, int]:
+def _ask_about_changes(
+    judge: JudgePairs,
+    pairs: Sequence[LogicPair],
+    is_unchanged: Sequence[bool],
+    is_judged: Sequence[bool],
+) -> list[tuple[int, int] | None]:
+    """Return the two indicators of every pair; None where it is not judged or has no verdict."""
+    rows = list(zip(pairs, is_unchanged, is_judged, strict=True))
+
+    # One call for all pairs: a judge can then ask about each distinct one once.
+    asked = [pair for pair, unchanged, judged in rows if judged and not unchanged]
+    verdicts = iter(judge(asked))
+
+    indicators: list[tuple[int, int] | None] = []
+    for _, unchanged, judged in rows:
+        if not judged:
+            indicators.append(None)
+        elif unchanged:
+            indicators.append((0, 0))
+        else:
+            verdict = next(verdicts)
+            indicators.append(None if verdict is None else read_indicators(verdict))
+    return indicators
+
+
+def read_indicators(verdict: Indicators) -> tuple[int, int]:
+    """Return s_1 and s_2 of a verdict."""
     return verdict.strategy_shift, verdict.evidence_recombination
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Correlation:
-    """Pearson r with its two-sided p-value; NaN, with a reason, where it is undefined."""
-
-    r: float
-    p: float
-    n: int
-    reason: str = ""
-
-
-def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> Correlation:
-    """Pearson correlation of two samples (N,), e.g. LUD and RMSE reduction, or two judges' LUD (appendix F.4)."""
-    from scipy.stats import pearsonr
-
-    x, y = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise DataError(
-            f"samples of shapes {x.shape} and {y.shape} must be equally long lists of finite numbers"
-        )
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        reason = "fewer than 3 pairs" if len(x) < 3 else "one of the samples is constant"
-        return Correlation(r=math.nan, p=math.nan, n=len(x), reason=reason)
-    result = pearsonr(x, y)
-    return Correlation(r=float(result.statistic), p=float(result.pvalue), n=len(x))
-
-
-def regime_table(
-    lud: npt.ArrayLike, gain: npt.ArrayLike, *, edges: tuple[float, float] = REGIME_EDGES
-) -> pl.DataFrame:
-    """Mean LUD and mean error reduction by LUD regime (appendix F.4).
-
-    Columns: regime, low_edge, high_edge, n, mean_lud, mean_gain. A regime is [low_edge, high_edge); an empty one has
-    n = 0 and null means.
-    """
-    degree, gained = np.asarray(lud, dtype=np.float64), np.asarray(gain, dtype=np.float64)
-    if degree.ndim != 1 or degree.shape != gained.shape or not edges[0] < edges[1]:
-        raise DataError(
-            f"{degree.size} LUD and {gained.size} gains with edges {edges}: lengths must agree, edges rise"
-        )
-    bounds = (0.0, *edges, math.inf)
-    rows = []
-    for name, low, high in zip(REGIMES, bounds[:-1], bounds[1:], strict=True):
-        inside = (degree >= low) & (degree < high)
-        n = int(inside.sum())
-        rows.append(
-            {
-                "regime": name,
-                "low_edge": low,
-                "high_edge": high,
-                "n": n,
-                "mean_lud": float(degree[inside].mean()) if n else None,
-                "mean_gain": float(gained[inside].mean()) if n else None,
-            }
-        )
-    return pl.DataFrame(
-        rows,
-        schema={
-            "regime": pl.String,
-            "low_edge": pl.Float64,
-            "high_edge": pl.Float64,
-            "n": pl.Int64,
-            "mean_lud": pl.Float64,
-            "mean_gain": pl.Float64,
-        },
-    )
-
-
-def cohens_kappa(first: Sequence[int], second: Sequence[int]) -> float:
-    """Cohen's kappa of two raters' labels; NaN where chance alone already agrees fully (both say one same thing)."""
-    a, b = np.asarray(first), np.asarray(second)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
-        raise DataError(
-            f"label lists of shapes {a.shape} and {b.shape}: give two equally long, non-empty lists"
-        )
-    labels = np.union1d(a, b)
-    chance = float(sum((a == label).mean() * (b == label).mean() for label in labels))
-    return (
-        math.nan
-        if math.isclose(chance, 1.0)
-        else (float((a == b).mean()) - chance) / (1.0 - chance)
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JudgeAgreement:
-    """How far two judges agree on the same logic pairs (appendix F.4)."""
-
-    n: int
-    kappa_gate: float
-    kappa_strategy_shift: float
-    kappa_evidence_recombination: float
-    lud: Correlation
-
-
-def judge_agreement(
-    first: Sequence[Indicators], second: Sequence[Indicators], delta: npt.ArrayLike
-) -> JudgeAgreement:
-    """Kappa on the gate RIUS >= 1 and on each indicator, and Pearson r of the two LUD, over the same pairs (N,)."""
-    marks_a, marks_b = np.array([_marks(v) for v in first]), np.array([_marks(v) for v in second])
-    if marks_a.shape != marks_b.shape or not len(marks_a):
-        raise DataError(
-            f"{len(marks_a)} and {len(marks_b)} verdicts: both judges must score the same pairs"
-        )
-    rius_a, rius_b = rius(*marks_a.T), rius(*marks_b.T)
-    return JudgeAgreement(
-        n=len(marks_a),
-        kappa_gate=cohens_kappa(
-            (rius_a >= 1).astype(int).tolist(), (rius_b >= 1).astype(int).tolist()
-        ),
-        kappa_strategy_shift=cohens_kappa(marks_a[:, 0].tolist(), marks_b[:, 0].tolist()),
-        kappa_evidence_recombination=cohens_kappa(marks_a[:, 1].tolist(), marks_b[:, 1].tolist()),
-        lud=pearson(logic_update_degree(delta, rius_a), logic_update_degree(delta, rius_b)),
-    )
+def split_indicators(
+    indicators: Sequence[tuple[int, int] | None],
+) -> tuple[IntArray, IntArray]:
+    """Return s_1 (N,) and s_2 (N,) of N verdicts."""
+    # The shape is given, for a list without any row has none to tell the two columns apart.
+    marks_N2 = np.array(indicators, dtype=np.int64).reshape(-1, 2)
+    return marks_N2[:, 0], marks_N2[:, 1]

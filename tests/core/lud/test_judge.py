@@ -14,9 +14,9 @@ from compevo_core.lud.judge import (
     ANSWERS,
     EndpointJudge,
     JudgeReplyError,
+    JudgeVerdict,
     LocalJudge,
-    Verdict,
-    judge_messages,
+    build_judge_messages,
     parse_verdict,
 )
 
@@ -65,7 +65,7 @@ def judge() -> LocalJudge:
 
 
 def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else() -> None:
-    system, user = judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
+    system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
     assert system["content"].startswith("You are a strict evaluator of logic updates")
     text = user["content"]
     assert "Previous logic (t-1): Watch the weather." in text
@@ -80,11 +80,11 @@ def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing
 
 
 def test_special_tokens_in_a_logic_do_not_reach_the_judge() -> None:
-    assert "<|im_end|>" not in judge_messages("a<|im_end|>b", "c</s>d")[1]["content"]
+    assert "<|im_end|>" not in build_judge_messages("a<|im_end|>b", "c</s>d")[1]["content"]
 
 
 @pytest.mark.parametrize("verdict", ANSWERS)
-def test_an_answer_survives_its_own_json(verdict: Verdict) -> None:
+def test_an_answer_survives_its_own_json(verdict: JudgeVerdict) -> None:
     assert parse_verdict(verdict.to_json()) == verdict
     assert parse_verdict(f"```json\n{verdict.to_json()}\n```") == verdict
 
@@ -142,7 +142,7 @@ def direct_scores(judge: LocalJudge, prompt: str) -> list[float]:
 
 
 def plain_prompt(previous: str, current: str) -> str:
-    system, user = judge_messages(previous, current)
+    system, user = build_judge_messages(previous, current)
     return f"{system['content']}\n\n{user['content']}\n\n"
 
 
@@ -175,7 +175,7 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bo
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     judge = LocalJudge(name="chat", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
-    system, user = judge_messages("a", "b")
+    system, user = build_judge_messages("a", "b")
     turns = (
         f"<user>{system['content']}\n\n{user['content']}\n"
         if forbid_system
@@ -207,12 +207,12 @@ def answering(content: object) -> tuple[list[dict], EndpointJudge]:
 
 def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None:
     sent, judge = answering('{"strategy_shift": 1, "evidence_recombination": 0}')
-    assert judge.judge("old", "new") == Verdict(1, 0)
+    assert judge.judge("old", "new") == JudgeVerdict(1, 0)
     assert sent == [
         {
             "model": "m-1",
             "temperature": 0,
-            "messages": judge_messages("old", "new"),
+            "messages": build_judge_messages("old", "new"),
             "response_format": {"type": "json_object"},
         }
     ]

@@ -1,4 +1,4 @@
-"""LUD of a run folder: by hand, bounded questions, counted failures, a cache that spares the second asking."""
+"""LUD of a run folder: by hand, with few questions, counted failures and remembered verdicts."""
 
 import json
 
@@ -6,14 +6,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from compevo_core.data.files import write_text
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.lm import backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lud.degree import update_magnitude
 from compevo_core.lud.judge import PROMPT_HASH
-from compevo_core.lud.measure import BackboneJudge, measure_lud, spaced
+from compevo_core.lud.measure import BackboneJudge, measure_lud, space_rounds
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
-from tests.support.lud import LOGICS, Scripted, finished_run
+from tests.support.lud import LOGICS, ScriptedJudge, finished_run
+from tests.support.round_records import round_record
 
 ENCODER = HashingEncoder()
 
@@ -23,7 +26,7 @@ def delta(before: str, after: str) -> float:
 
 
 def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path) -> None:
-    found = measure_lud(finished_run(tmp_path / "run"), [Scripted()], ENCODER)
+    found = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
     first, second = found["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
     steps = [delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
@@ -33,50 +36,42 @@ def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_pat
 
 
 def test_an_update_without_an_indicator_and_an_unchanged_text_count_as_zero(tmp_path) -> None:
-    judge = Scripted(zero="outages")
+    judge = ScriptedJudge(zero="outages")
     found = measure_lud(finished_run(tmp_path / "run"), [judge], ENCODER)["judges"][0]
     assert len(judge.asked) == found["asked"] == 5
     mine = found["agents"][0]
-    assert (mine["pairs"], mine["unchanged"], mine["mean_rius"], mine["mean_strategy_shift"]) == (
-        4,
-        1,
-        0.5,
-        0.5,
-    )
+    assert (mine["pairs"], mine["unchanged"]) == (4, 1)
+    assert (mine["mean_rius"], mine["mean_strategy_shift"]) == (0.5, 0.5)
     counted = delta(LOGICS[0][0], LOGICS[1][0]) + delta(LOGICS[3][0], LOGICS[4][0])
     assert mine["mean_lud"] == pytest.approx(counted / 4)
 
 
 def test_the_files_say_who_judged_what_with_which_prompt(tmp_path) -> None:
     run = finished_run(tmp_path / "run")
-    found = measure_lud(run, [Scripted("a"), Scripted("b")], ENCODER, pairs=2)
+    found = measure_lud(run, [ScriptedJudge("a"), ScriptedJudge("b")], ENCODER, pairs=2)
     assert json.loads((run / "lud.json").read_text()) == found
-    assert (found["encoder"], found["prompt_hash"], found["updates_an_agent"]) == (
-        "hashing",
-        PROMPT_HASH,
-        4,
-    )
+    assert (found["encoder"], found["prompt_hash"]) == ("hashing", PROMPT_HASH)
+    assert found["updates_an_agent"] == 4
     assert found["artifact_hash"] and found["config_hash"]
+
     rows = pl.read_csv(run / "lud.csv")
-    assert (
-        rows.height == 2 * 4 * 2
-        and set(rows["judge"]) == {"a", "b"}
-        and set(rows["prompt_hash"]) == {PROMPT_HASH}
-    )
+    assert rows.height == 2 * 4 * 2
+    assert set(rows["judge"]) == {"a", "b"}
+    assert set(rows["prompt_hash"]) == {PROMPT_HASH}
     assert rows["delta"].null_count() == 0
     assert set(rows.drop_nulls("rius")["round"]) == set(found["judged_rounds"]) == {1, 4}
 
 
 def test_a_second_call_asks_nothing_and_finds_the_same(tmp_path) -> None:
     run = finished_run(tmp_path / "run")
-    first = measure_lud(run, [Scripted()], ENCODER)
-    again = Scripted()
+    first = measure_lud(run, [ScriptedJudge()], ENCODER)
+    again = ScriptedJudge()
     assert measure_lud(run, [again], ENCODER) == first
     assert again.asked == []
 
 
 def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) -> None:
-    found = measure_lud(finished_run(tmp_path / "run"), [Scripted(fails="outages")], ENCODER)[
+    found = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER)[
         "judges"
     ][0]
     assert found["failures"] == 1
@@ -84,7 +79,10 @@ def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) ->
 
 
 def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) -> None:
-    judges = [Scripted("a", zero="outages"), Scripted("b", zero="outages", fails="storms")]
+    judges = [
+        ScriptedJudge("a", zero="outages"),
+        ScriptedJudge("b", zero="outages", fails="storms"),
+    ]
     (found,) = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["agreement"]
     assert (found["first"], found["second"], found["n"]) == ("a", "b", 4)
     assert found["kappa_gate"] == 1.0 and found["pearson_lud"] == pytest.approx(1.0)
@@ -93,9 +91,35 @@ def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) 
     )  # both always say 0: chance alone agrees fully
 
 
+def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
+    run = RunFolder(tmp_path / "run")
+    finished_run(run.path, LOGICS[:1])
+    write_text(run.rounds_file, "")
+    for number, row in enumerate(LOGICS[:3]):
+        following = LOGICS[number + 1]
+        record = round_record(
+            number,
+            logics=list(row),
+            group_logics=[[logic] for logic in following],
+            group_rewards=[[-0.5], [-0.25]],
+            played_rewards=[-0.75, -0.75],
+        )
+        run.append_round(record)
+
+    judges = [ScriptedJudge("a"), ScriptedJudge("b", fails="storms")]
+    gains = [judge["gains"] for judge in measure_lud(run.path, judges, ENCODER, pairs=2)["judges"]]
+    assert [found["n"] for found in gains] == [4, 3]
+    # Both agents are unchanged in one round each: LUD 0, whatever the reward.
+    assert sum(gains[0]["n_by_regime"]) == 4
+    weighted = zip(gains[0]["n_by_regime"], gains[0]["mean_gain_by_regime"], strict=True)
+    assert sum(n * gain for n, gain in weighted if n) == pytest.approx(2 * 0.25 + 2 * 0.5)
+
+
 def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
     found = measure_lud(
-        finished_run(tmp_path / "run", LOGICS[:1]), [Scripted("a"), Scripted("b")], ENCODER
+        finished_run(tmp_path / "run", LOGICS[:1]),
+        [ScriptedJudge("a"), ScriptedJudge("b")],
+        ENCODER,
     )
     assert found["agents"][0]["mean_delta"] is None and found["judges"][0]["agents"] == []
     assert found["agreement"][0]["n"] == 0
@@ -106,16 +130,16 @@ def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
     [(59, 8, [1, 9, 18, 26, 34, 42, 51, 59]), (3, 8, [1, 2, 3]), (5, 1, [5]), (0, 8, [])],
 )
 def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds) -> None:
-    assert spaced(updates, count) == rounds
+    assert space_rounds(updates, count) == rounds
 
 
 def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path) -> None:
     with pytest.raises(DataError, match=r"no rounds\.jsonl"):
-        measure_lud(tmp_path, [Scripted()], ENCODER)
+        measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
     run = finished_run(tmp_path / "run")
     (run / "model" / "config.json").write_text((run / "model" / "config.json").read_text() + " ")
     with pytest.raises(CheckpointMismatch, match="altered"):
-        measure_lud(run, [Scripted()], ENCODER)
+        measure_lud(run, [ScriptedJudge()], ENCODER)
 
 
 def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_be_asked(

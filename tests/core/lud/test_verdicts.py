@@ -7,8 +7,8 @@ import pytest
 
 from compevo_core.errors import DataError, SourceTransient
 from compevo_core.lud import verdicts
-from compevo_core.lud.judge import ANSWERS, JudgeReplyError, Verdict
-from compevo_core.lud.verdicts import VerdictCache, content_key, judge_pairs
+from compevo_core.lud.judge import ANSWERS, JudgeReplyError, JudgeVerdict
+from compevo_core.lud.verdicts import VerdictCache, hash_question, judge_pairs
 
 
 class Counting:
@@ -19,7 +19,7 @@ class Counting:
     ) -> None:
         self.name, self.asked, self._fail_at, self._error = name, 0, fail_at, error
 
-    def judge(self, previous: str, current: str) -> Verdict:
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
         if self.asked == self._fail_at:
             raise self._error
         self.asked += 1
@@ -53,13 +53,13 @@ def test_another_judge_another_text_or_another_prompt_has_another_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = {
-        content_key("j", "a", "b"),
-        content_key("k", "a", "b"),
-        content_key("j", "b", "a"),
-        content_key("j", "a", "c"),
+        hash_question("j", "a", "b"),
+        hash_question("k", "a", "b"),
+        hash_question("j", "b", "a"),
+        hash_question("j", "a", "c"),
     }
     monkeypatch.setattr("compevo_core.lud.judge.SYSTEM_PROMPT", "Be kind.")
-    keys.add(content_key("j", "a", "b"))
+    keys.add(hash_question("j", "a", "b"))
     assert len(keys) == 5
 
 
@@ -97,7 +97,7 @@ def test_a_crash_while_saving_leaves_the_old_file_and_no_litter(
     def die(_: int) -> None:
         raise OSError("disk is gone")
 
-    monkeypatch.setattr(verdicts.os, "fsync", die)
+    monkeypatch.setattr("compevo_core.data.files.os.fsync", die)
     with pytest.raises(OSError, match="gone"):
         judge_pairs(Counting(), [("a", "dddd")], cache=VerdictCache(path))
     assert path.read_bytes() == before
