@@ -2,7 +2,7 @@
 
 What belongs here: the record, choosing which windows of a scope become panels, and the JSON-lines
 file of a run folder (``panels.jsonl``). What does not: making forecasts (``evaluation.scoring``),
-drawing (``report.forecast_plots``).
+drawing (``report.forecast_pictures``).
 
 Shapes: N windows of a scope, H horizon (48).
 """

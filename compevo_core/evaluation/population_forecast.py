@@ -62,8 +62,10 @@ def forecast_scope(
     for start in range(0, len(views), BATCH_SIZE):
         prediction = forecaster.predict_by_agent(views[start : start + BATCH_SIZE])
         values.append(prediction.aggregate)
-        n_parse_failures += prediction.unread
-        chosen += [_merge_choices(prediction.chosen, n) for n in range(len(prediction.aggregate))]
+        n_parse_failures += prediction.n_unparsed
+        chosen += [
+            _merge_choices(prediction.chosen_news, n) for n in range(len(prediction.aggregate))
+        ]
 
         n_done = min(start + BATCH_SIZE, len(views))
         seconds_left = (time.monotonic() - started) / n_done * (len(views) - n_done)
