@@ -47,6 +47,7 @@ def make_picture(plots: Sequence[Plot], *, caption: str, columns: int = 1) -> Pi
 
     Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
     """
+    # SVG, because lines stay sharp at any width of the page.
     images = [Image(source=_encode_svg(plot.figure), alt=plot.alt) for plot in plots]
     return Picture(images=images, caption=caption, columns=columns)
 
@@ -58,7 +59,7 @@ def make_axis(*, width: float, height: float) -> tuple[Figure, Axes]:
         axis = figure.subplots()
 
     # matplotlib would write a shared power of ten above the axis, where the title stands.
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.7g}")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.9g}")
     return figure, axis
 
 
@@ -75,16 +76,16 @@ def add_legend(axis: Axes, *, columns: int = 3) -> None:
     if not handles or figure is None:
         return
 
-    # "outside" makes room for the legend, however many rows it has.
-    place = "outside lower left"
     with mpl.rc_context(THEME):
-        figure.legend(handles, labels, loc=place, ncols=columns, borderaxespad=0.1)
+        # "outside" makes room for the legend, however many rows it has.
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns, borderaxespad=0.1)
 
 
 def _encode_svg(figure: Figure) -> str:
     """Return a figure as a data URI; the same figure gives the same text."""
     buffer = io.BytesIO()
     with mpl.rc_context(THEME):
+        # The date and matplotlib's version would make every page differ.
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
 
     # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.

@@ -17,6 +17,7 @@ from compevo_core.report.figures import Picture, Plot, add_legend, make_axis, ma
 from compevo_core.report.theme import GRID, HISTORY, INK, method_colour
 from compevo_core.report.wording import join_items, method_name, scope_name
 
+# The market's clock has no daylight saving, and its day is what a reader of demand expects.
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 
 
@@ -56,6 +57,7 @@ def plot_panel(panel: ForecastPanel) -> Figure:
     step = timedelta(minutes=panel.step_minutes)
     origin = panel.origin_utc.astimezone(zone)
 
+    # The history ends one step before the origin, which is the start of the first forecast step.
     past = _to_days([origin - step * k for k in range(len(panel.history), 0, -1)])
     axis.plot(past, panel.history, color=HISTORY, linewidth=1.3, label="history")
 
@@ -65,6 +67,7 @@ def plot_panel(panel: ForecastPanel) -> Figure:
     axis.plot(ahead, truth, color=INK, linewidth=2.4, label="actual values")
     _draw_forecasts(axis, ahead, panel)
 
+    # The line marks the origin: everything right of it was unknown to the models.
     axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
     axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
     axis.set_ylabel(panel.unit)

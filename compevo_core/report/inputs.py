@@ -22,6 +22,7 @@ from compevo_core.report.rows import is_result_file, is_synthetic, read_header, 
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
+# The columns by which a file of checks or of paired tests is known; it may have more.
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
 
@@ -146,6 +147,7 @@ def read_inputs(
         else:
             unread.append(path.name)
 
+    # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]
     # A run that was not evaluated yet has its configuration in its own folder only.
     configs = read_configs(results)
@@ -170,6 +172,7 @@ def read_run(path: Path) -> TrainingRun:
     """
     folder = RunFolder(path)
     rounds = folder.read_rounds()
+    # The summary is written after the rows: where it is, both are.
     has_lud = folder.lud_summary_file.exists()
 
     return TrainingRun(
@@ -200,6 +203,7 @@ def _read_lud_rows(path: Path) -> list[dict[str, Any]]:
 
 def _read_settings(path: Path) -> Settings:
     """Read a configuration under today's names, without defaults for what it does not hold."""
+    # A default would be shown as if the run had been made with it.
     settings: dict[str, dict[str, Any]] = {}
     for section, values in _read_json(path).items():
         for key, value in values.items():

@@ -19,7 +19,7 @@ from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.result_tables import ablation_table, headline_table, short_table
 from compevo_core.report.rows import list_scopes, select_pooled
-from compevo_core.report.summaries import summarise_scope
+from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
 
 #: What the short table shows: electricity, the test set published with the paper's baseline.
@@ -41,11 +41,13 @@ def format_results(inputs: ReportInputs) -> str:
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
 
+    # Each table is followed by its own summary: a reader must not have to look for the verdict.
     parts: list[str] = []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts += _format_table(headline_table(inputs.rows, dataset, subset))
         parts += _format_summaries(inputs, dataset, subset)
 
+    # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
         parts += _format_table(ablation_table(inputs.rows, dataset))
@@ -62,6 +64,7 @@ def format_short_results(inputs: ReportInputs) -> str:
     return "\n\n".join([*_format_table(table), *_format_summaries(inputs, dataset, subset)])
 
 
+# The markers are HTML comments, which Markdown does not show.
 BLOCKS = (
     Block(
         "<!-- results: made by `make readme` from results/*.csv -->",
@@ -89,8 +92,10 @@ def replace_between(text: str, content: str, start: str, end: str, *, document: 
     Raises:
         DataError: a marker is missing.
     """
+    # Everything outside the markers is written by hand and must come through unchanged.
     before, found_start, rest = text.partition(start)
     _, found_end, after = rest.partition(end)
+
     if not found_start or not found_end:
         raise DataError(
             f"{document}: the line {start!r} or, below it, {end!r} is missing; put both around the "
@@ -105,6 +110,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
     Raises:
         DataError: the document has no block, or a block without its end.
     """
+    # A document without any marker is a wrong path or a lost marker, and never just unchanged.
     blocks = [block for block in BLOCKS if block.start in text]
     if not blocks:
         markers = " or ".join(f"{block.start!r} ... {block.end!r}" for block in BLOCKS)
@@ -124,6 +130,7 @@ def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, 
     """
     # The moment of generation is on the page only: documents must not change from day to day.
     inputs = read_inputs(results, [], mode="archive", generated_at=_EPOCH)
+
     outdated = []
     for document in documents:
         old = document.read_text(encoding="utf-8")
@@ -145,6 +152,7 @@ def main(
     ] = False,
 ) -> None:
     """Write the result tables of Markdown files again from the committed rows."""
+    # All documents are read before one is written: an error leaves every one as it was.
     try:
         outdated = find_outdated(documents, results)
     except (CompEvoError, OSError) as error:
@@ -167,7 +175,7 @@ def _format_table(table: Table) -> Iterator[str]:
 
 
 def _format_summaries(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
-    return [summary.to_line() for summary in summarise_scope(inputs, dataset, subset)]
+    return [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
 
 
 if __name__ == "__main__":

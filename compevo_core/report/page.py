@@ -12,6 +12,7 @@ from compevo_core.report.rendering import render
 from compevo_core.report.sections import build_sections
 from compevo_core.report.wording import format_moment
 
+# A reader must learn before any number whether the data is real.
 BANNERS = {
     "sample": "Sample data. Demand, traffic, bitcoin and news are synthetic, made in the "
     "publishers' formats so that everything runs without a network; exchange rates are real ECB "
@@ -34,6 +35,7 @@ def write_report(inputs: ReportInputs, path: Path) -> Path:
 
 def render_page(inputs: ReportInputs) -> str:
     """Return the page as HTML; equal inputs give equal text."""
+    # The samples of real exchange rates stand among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
     return render(
         "page.html",

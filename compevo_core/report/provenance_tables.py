@@ -44,6 +44,7 @@ _IDENTITY_COLUMNS: dict[str, Callable[[Row], str]] = {
 
 def identity_table(rows: pl.DataFrame) -> Table:
     """Return what each pooled row was made from: hashes, commit, device, time, backbone."""
+    # Rows by region come from the same run as the pooled row and would repeat its hashes.
     records = rows.filter(pl.col("entity") == POOLED).to_dicts()
     return Table(
         header=list(_IDENTITY_COLUMNS),
@@ -62,6 +63,7 @@ def check_table(checks: Sequence[LeakageCheck]) -> Table:
         ],
         caption="Leakage checks",
         text_columns=frozenset({0, 1, 2}),
+        # A failed check must not pass for one of many lines.
         highlighted_rows=frozenset(i for i, check in enumerate(checks) if not check.passed),
     )
 
@@ -78,6 +80,8 @@ def paired_table(tests: Sequence[Row]) -> Table:
         ]
         for test in tests
     ]
+
+    # The paper's one-sided test is the one shown; its direction is in the caption.
     return Table(
         header=["Method", "Against", "Data", "Pairs", "p"],
         rows=rows,

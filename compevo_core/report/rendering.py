@@ -17,7 +17,9 @@ def template_environment() -> Environment:
     """Return the environment over ``report/templates``."""
     return Environment(
         loader=PackageLoader("compevo_core.report"),
+        # For every template, whatever its ending: a missed one is a hole.
         autoescape=True,
+        # The default would render a misspelled name as empty text, and nobody would see it.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -36,6 +36,7 @@ METRICS = (
     ("wape_pct", "WAPE %"),
     ("mase", "MASE"),
 )
+# Rule of the benchmark: how much was masked or left out stands with the errors.
 COUNTS = ("n_windows", "n_points", "n_masked", "mape_skipped")
 SHORT_METRICS = frozenset({"mae", "rmse", "mape_pct"})
 MOST_SHORT_ROWS = 5
@@ -115,6 +116,7 @@ def region_table(
     methods = [name for name in dict.fromkeys(order) if name in present]
     methods += sorted(present - set(order))
 
+    # A method that was not scored in a region leaves a gap, shown as "n/a".
     values = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
     grid = [[values.get((method, entity)) for entity in entities] for method in methods]
     columns = [format_column(metric, column) for column in zip(*grid, strict=True)]
@@ -198,6 +200,7 @@ def _highlighted(records: Sequence[Row]) -> frozenset[int]:
 
 
 def _describe_seeds(row: Row) -> str:
+    # The range stands with the mean, so that no difference within it is taken for a result.
     if row["seeds"] == 1:
         return "1"
     low, high = format_number(row["mae_low"]), format_number(row["mae_high"])
@@ -221,6 +224,7 @@ def _notes(records: Sequence[Row]) -> list[str]:
         if names:
             notes.append(f"{text}: {join_items(list(dict.fromkeys(names)))}.")
 
+    # Only methods that answer in text can fail to be parsed; a rate of zero is not worth a note.
     unread = [
         f"{method_name(row['method'])} {format_percent(row['parse_failure_rate'])}"
         for row in records

@@ -78,6 +78,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
             f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
         )
 
+    # The schema is forced, so that text in a column of numbers is an error and not a string column.
     try:
         return pl.read_csv(
             path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""]
@@ -100,10 +101,11 @@ def read_rows(folder: Path) -> pl.DataFrame:
 
 def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
     """Keep the last written row of each identity."""
-    # A row without a subset is of its whole split, which may be empty text or null.
+    # A row without a subset (empty or null) is of its whole split.
     is_whole_split = pl.col("subset").fill_null("") == ""
     subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
     named = rows.with_columns(subset.alias("subset"))
+    # Unordered, "last" would be any of them, and the tables would differ from run to run.
     return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
@@ -112,6 +114,7 @@ def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame
 
     They are never shown together, because ablation variants train under a smaller budget.
     """
+    # The experiment's name is free in all other rows, so only this one can be told apart.
     is_ablation = pl.col("experiment") == ABLATION
     return rows.filter((pl.col("entity") == POOLED) & (is_ablation if ablation else ~is_ablation))
 
@@ -135,6 +138,8 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
         (``mae_low``, ``mae_high``).
     """
     keys = [name for name in IDENTITY if name != "seed"]
+
+    # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
     return rows.group_by(keys, maintain_order=True).agg(
         *(pl.col(name).mean() for name in _AVERAGED),
         *(pl.col(name).first() for name in _TAKEN_FROM_FIRST),

@@ -19,6 +19,7 @@ from compevo_core.report.training_plots import plot_losses, plot_policy, plot_se
 from compevo_core.report.wording import MISSING, format_number
 from compevo_core.training.round_record import RoundRecord
 
+# Of thousands of rounds, a reader needs the course: the first, the last and some between.
 SHOWN_ROUNDS = 6
 #: Section and name of each setting shown at a glance, and its label.
 SETTINGS = (
@@ -60,6 +61,7 @@ def build_run_parts(run: TrainingRun) -> list[RunPart]:
             view=theory_view(run),
         ),
     ]
+    # LUD is measured after training, on demand.
     if run.lud:
         parts.append(
             RunPart(
@@ -77,12 +79,14 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
         ("rounds", str(len(run.rounds))),
         ("training time", describe_duration(seconds, missing=MISSING)),
     ]
+    # A run of an older version lacks settings that were added since.
     settings = [(label, run.setting(section, name)) for section, name, label in SETTINGS]
     return length + [(label, value) for label, value in settings if value]
 
 
 def training_view(run: TrainingRun) -> Mapping[str, object]:
     """Return the facts and the curves of a run."""
+    # Pictures in reading order: did it learn, who was selected, what did the policy step do.
     pictures = [
         make_picture(
             plot_losses(run),
@@ -103,9 +107,11 @@ def training_view(run: TrainingRun) -> Mapping[str, object]:
             columns=3,
         ),
     ]
+
     return {
         "facts": list_facts(run),
         "pictures": pictures,
+        # Advantages within a group of equal rewards are zero: many such groups mean no learning.
         "equal_groups": sum(record.equal_groups for record in run.rounds),
         "groups": run.agents * len(run.rounds),
     }
@@ -115,6 +121,8 @@ def logics_view(run: TrainingRun) -> Mapping[str, object]:
     """Return the logics of evenly spaced rounds, the first and the last opened."""
     positions = evenly_spaced(len(run.rounds), SHOWN_ROUNDS)
     shown = [run.rounds[position] for position in positions]
+
+    # The ends are open, because their comparison is what most readers look for.
     return {
         "rounds": [
             {

@@ -18,12 +18,13 @@ from compevo_core.report.result_plots import plot_ablation, plot_methods
 from compevo_core.report.result_tables import ablation_table, headline_table, region_table
 from compevo_core.report.rows import is_synthetic, list_scopes, select_pooled, select_scope
 from compevo_core.report.run_sections import build_run_parts
-from compevo_core.report.summaries import summarise_results
+from compevo_core.report.summaries import summarize_results
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import scope_name
 
 #: Subsets later than all training data: they stand in the leakage section, not among the results.
 LEAKAGE_SUBSET = "inference-2026"
+# Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 
 Scope = tuple[str, str]
@@ -68,7 +69,7 @@ def _summary_section(inputs: ReportInputs) -> Section:
         anchor="summary",
         title="Summary",
         template="summary.html",
-        view={"summaries": summarise_results(inputs)},
+        view={"summaries": summarize_results(inputs)},
     )
 
 
@@ -119,6 +120,7 @@ def _forecasts_section(inputs: ReportInputs) -> Section | None:
 
 
 def _run_sections(inputs: ReportInputs) -> list[Section]:
+    # With one run its name says nothing; the index keeps the anchors apart.
     has_several = len(inputs.runs) > 1
     return [
         Section(

@@ -66,16 +66,16 @@ class ResultSummary:
         return f"{self.scope}: {self.summary}"
 
 
-def summarise_results(inputs: ReportInputs) -> list[ResultSummary]:
-    """Summarise each configuration of CompEvo in each scope it was scored in."""
+def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
+    """Summarize each configuration of CompEvo in each scope it was scored in."""
     return [
         summary
         for dataset, subset in list_scopes(select_pooled(inputs.rows))
-        for summary in summarise_scope(inputs, dataset, subset)
+        for summary in summarize_scope(inputs, dataset, subset)
     ]
 
 
-def summarise_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
+def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
     """Yield one summary for each configuration of CompEvo in one data set and subset."""
     rows = select_scope(select_pooled(inputs.rows), dataset, subset)
     records = [
@@ -85,6 +85,7 @@ def summarise_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
     populations = [row for row in records if row["method"] == "compevo"]
     name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
+    # Several configurations are summarized each: a mean over them would describe none.
     for row in populations:
         # The prior is scored under its method's name, or as "prior" where it was scored apart.
         priors = {"prior", inputs.prior_of(row["config_hash"])}
@@ -97,7 +98,7 @@ def summarise_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
         configuration = f", configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
             scope=name if is_only_one else name + configuration,
-            summary=_summarise(row, comparisons),
+            summary=_summarize(row, comparisons),
             comparisons=comparisons,
         )
 
@@ -132,7 +133,7 @@ def _name_rival(rival: Row, *, is_prior: bool) -> str:
     return f"its own prior ({plain})" if is_prior and rival["method"] != "prior" else plain
 
 
-def _summarise(population: Row, comparisons: Sequence[Comparison]) -> str:
+def _summarize(population: Row, comparisons: Sequence[Comparison]) -> str:
     error = (
         f"MAE {format_with_unit(population['mae'], population['unit'])} over "
         f"{population['n_windows']:,} windows"
@@ -140,6 +141,7 @@ def _summarise(population: Row, comparisons: Sequence[Comparison]) -> str:
     if not comparisons:
         return f"{error}; no other method was scored here."
 
+    # Ties do not count as wins.
     beaten = sum(comparison.outcome == "better" for comparison in comparisons)
     sentences = [f"{error}; a lower error than {beaten} of {len(comparisons)} other methods."]
 

@@ -8,6 +8,7 @@ which rows a table shows (``report.result_tables`` and the modules of the sectio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+# The line under the header of a Markdown table says how a column is aligned.
 _RULES = {"l": "---", "r": "---:"}
 
 
@@ -36,6 +37,7 @@ class Table:
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        # zip and the templates would drop or misplace cells without a word.
         widths = {len(row) for row in self.rows} - {len(self.header)}
         if widths:
             raise ValueError(

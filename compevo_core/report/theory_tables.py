@@ -44,6 +44,7 @@ def _growth_table(run: TrainingRun) -> Table | None:
     if not has_fixed_regret(run) or not isinstance(fits, Mapping):
         return None
 
+    # Regret is a running total, so the last round holds the whole of it.
     total = len(run.rounds)
     regrets = run.rounds[-1].regret or []
     rows = [

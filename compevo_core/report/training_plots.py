@@ -110,6 +110,7 @@ def has_fixed_regret(run: TrainingRun) -> bool:
 
 def plot_updates(run: TrainingRun) -> list[Plot]:
     """Draw each logic's distance to the one before, and the LUD of what the first judge scored."""
+    # Each judge has rows of its own; the distances are the same in all of them.
     first_judge = run.lud_rows[0]["judge"]
     rows = [row for row in run.lud_rows if row["judge"] == first_judge]
 

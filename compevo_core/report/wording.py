@@ -28,8 +28,10 @@ SUBSET_NAMES = {
     "aemo-2021": "AEMO TOTALDEMAND, 2021",
     "test": "test split",
     "val": "validation split",
+    "inference": "inference split",
 }
 MISSING = "n/a"
+# Enough to be unique among the runs of one project, and short enough for a column.
 HASH_CHARACTERS = 10
 
 
@@ -46,6 +48,7 @@ def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
         subset: name of the subset; ``...-every-5`` is one window in five. Empty for the whole.
         synthetic: whether the name must say that the data is made up.
     """
+    # Only part of a subset's windows is scored in ablations and quick runs.
     base, is_thinned, every = subset.partition("-every-")
     name = SUBSET_NAMES.get(base, base) + (f", one window in {every}" if is_thinned else "")
     marker = " (synthetic stand-in)" if synthetic else ""
@@ -56,6 +59,7 @@ def format_number(value: float | int | None) -> str:
     """Format a metric with decimals that fit its size; "n/a" for a missing one."""
     if value is None or isnan(value):
         return MISSING
+    # Counts are exact and get separators only.
     if isinstance(value, int):
         return f"{value:,}"
 
@@ -72,6 +76,7 @@ def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
 
     Percentages get two decimals, MASE three, errors so many that the largest has about four digits.
     """
+    # Decimals are chosen once for the column, by its largest value.
     sizes = [abs(value) for value in values if value is not None and isfinite(value)]
     largest = max(sizes, default=0.0)
 

@@ -242,6 +242,18 @@ def make_judge(name: str, failures: int) -> dict[str, Any]:
     return {"name": name, "asked": 18, "failures": failures, "agents": agents}
 
 
+#: What updates saved by LUD regime, as ``lud.json`` holds it of one judge.
+GAINS = {
+    "n": 18,
+    "pearson_r": 0.46,
+    "pearson_p": 0.052,
+    "regimes": ["low", "medium", "high"],
+    "regime_edges": [0.265, 0.6],
+    "n_by_regime": [11, 7, 0],
+    "mean_lud_by_regime": [0.1625, 0.3819, None],
+    "mean_gain_by_regime": [-0.0044, 0.0172, None],
+}
+
 LUD: dict[str, Any] = {
     "artifact_hash": "a0",
     "encoder": "packaged:minilm",
@@ -252,7 +264,10 @@ LUD: dict[str, Any] = {
         {"agent": agent, "first_to_last": 0.41 + agent, "mean_delta": 0.21, "unchanged": agent}
         for agent in range(3)
     ],
-    "judges": [make_judge("local:packaged:smollm2-135m/float32", 0), make_judge("endpoint:m-1", 2)],
+    "judges": [
+        make_judge("local:packaged:smollm2-135m/float32", 0),
+        make_judge("endpoint:m-1", 2) | {"gains": GAINS},
+    ],
     "agreement": [
         {
             "first": "local:packaged:smollm2-135m/float32",

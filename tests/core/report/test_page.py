@@ -17,6 +17,7 @@ from compevo_core.report.rows import empty_rows
 from compevo_core.training.run_folder import RunFolder
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
 from tests.support.report_samples import (
+    GAINS,
     HOSTILE,
     LUD,
     make_frame,
@@ -229,6 +230,25 @@ def test_a_run_that_has_not_ended_says_that_nothing_is_fitted_yet():
 )
 def test_lud_is_shown_by_agent_and_judge_with_agreement_and_the_limits_of_a_small_judge(text):
     assert text in PAGE
+
+
+def test_what_updates_saved_is_shown_by_regime_with_its_correlation():
+    assert "Error saved by an update, by its LUD" in PAGE
+    cells = ("medium", "0.265 to 0.6")
+    assert all(f'<td class="text">{cell}</td>' in PAGE for cell in cells)
+    assert "<td>7</td>\n<td>0.3819</td>\n<td>0.0172</td>" in PAGE
+    assert "<td>0</td>\n<td>n/a</td>\n<td>n/a</td>" in PAGE, "an empty regime has no means"
+    assert "0.4600 by endpoint:m-1 (p 0.0520, 18 updates)" in PAGE
+
+
+@pytest.mark.parametrize("gains", [{}, {"gains": GAINS | {"n": 0}}])
+def test_a_run_whose_updates_were_not_scored_says_so(gains):
+    missing = "What the updates saved is not shown"
+    judge = {key: value for key, value in LUD["judges"][1].items() if key != "gains"} | gains
+    page = render_run(lud=LUD | {"judges": [judge], "agreement": []})
+    assert missing in page
+    assert "Error saved by an update" not in page
+    assert missing not in PAGE
 
 
 def test_a_capable_judge_alone_has_no_warning_and_no_agreement():

@@ -9,7 +9,7 @@ from compevo_core.report.markdown import format_results
 from compevo_core.report.summaries import (
     IMPROVES_ON_PRIOR,
     NO_BETTER_THAN_PRIOR,
-    summarise_results,
+    summarize_results,
 )
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
 
@@ -24,14 +24,14 @@ def outcomes(summary):
 
 
 def test_every_rival_gets_one_comparison():
-    test_set, later = summarise_results(make_inputs())
+    test_set, later = summarize_results(make_inputs())
     assert outcomes(test_set) == ["better", "better", "worse"]
     assert outcomes(later) == ["better", "equal", "worse"]
 
 
 def test_a_population_that_loses_to_its_prior_has_added_nothing():
     scores = make_scores(compevo=210.0, persistence=291.0, calendar_ridge=205.0)
-    (result,) = summarise_results(scores)
+    (result,) = summarize_results(scores)
     assert result.summary.endswith(NO_BETTER_THAN_PRIOR)
     assert result.comparisons[1].sentence.startswith(
         "Does not beat its own prior (calendar ridge); it is 2.4 % worse"
@@ -39,18 +39,18 @@ def test_a_population_that_loses_to_its_prior_has_added_nothing():
 
 
 def test_a_tie_with_the_prior_is_not_an_improvement():
-    (result,) = summarise_results(make_scores(compevo=205.0, calendar_ridge=205.01))
+    (result,) = summarize_results(make_scores(compevo=205.0, calendar_ridge=205.01))
     assert result.comparisons[0].outcome == "equal"
     assert NO_BETTER_THAN_PRIOR in result.summary
 
 
 def test_a_population_that_beats_its_prior_may_say_so():
-    (result,) = summarise_results(make_scores(compevo=195.0, calendar_ridge=205.0))
+    (result,) = summarize_results(make_scores(compevo=195.0, calendar_ridge=205.0))
     assert result.summary.endswith(IMPROVES_ON_PRIOR)
 
 
 def test_an_unknown_configuration_claims_no_prior():
-    result, _ = summarise_results(make_inputs(configs={}))
+    result, _ = summarize_results(make_inputs(configs={}))
     assert "prior" not in result.summary
     assert result.comparisons[1].sentence.startswith("Beats calendar ridge")
 
@@ -61,20 +61,20 @@ def test_two_configurations_get_a_summary_each():
         make_row("compevo", 210.0, config_hash="other"),
         make_row("gbm", 205.0),
     )
-    results = summarise_results(make_inputs(rows=rows))
+    results = summarize_results(make_inputs(rows=rows))
     assert [outcomes(result)[0] for result in results] == ["better", "worse"]
     assert results[1].scope.endswith("configuration other")
 
 
 def test_a_rival_without_any_error_is_not_divided_by():
-    (result,) = summarise_results(make_scores(compevo=1.0, gbm=0.0))
+    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
     assert "it is 100.0 % worse" in result.comparisons[0].sentence
 
 
 def test_synthetic_data_is_called_so_in_every_summary():
     rows = make_rows().with_columns(pl.lit(value=True).alias("synthetic"))
     inputs = make_inputs(rows=rows)
-    assert all("synthetic stand-in" in result.scope for result in summarise_results(inputs))
+    assert all("synthetic stand-in" in result.scope for result in summarize_results(inputs))
     assert format_results(inputs).count("synthetic stand-in") >= 3
 
 
@@ -91,4 +91,4 @@ def test_the_prior_is_read_from_the_configuration_stored_with_the_rows(tmp_path)
 
 
 def test_without_rows_of_compevo_there_is_no_summary():
-    assert summarise_results(make_scores(gbm=180.0)) == []
+    assert summarize_results(make_scores(gbm=180.0)) == []
