@@ -3,10 +3,10 @@
 What belongs here: this model. What does not: features shared with the ridge
 (``baselines.features``).
 
-All regions and steps are one regression problem with a row a step; the step, the input at that step
-and its neighbours, the calendar and yesterday's weather are columns. Settings were chosen by 2020
-validation errors, though not blind: test errors of an earlier version had been seen when boosting
-rounds and weather changes were added.
+All regions and steps are one regression problem with a row per step; the step, the input at that
+step and its neighbours, the calendar and yesterday's weather are columns. Settings were chosen by
+2020 validation errors, though not blind: test errors of an earlier version had been seen when
+boosting rounds and weather changes were added.
 
 A second model without weather is fitted on the same windows and forecasts views that have none:
 trees that always saw weather do not know what to do without it. A single missing covariate is
@@ -87,7 +87,7 @@ class BoostedTrees:
         """
         refuse_held_out_splits(train, cls.name)
         space = FeatureSpace.fit(train)
-        # A row a step, so a masked target costs its own row and not its window.
+        # One row per step, so a masked target costs that row and not its window.
         target = space.scale_targets(train).reshape(-1)
         is_known = np.isfinite(target)
 
@@ -162,7 +162,7 @@ def _name_columns(space: FeatureSpace, with_weather: bool) -> list[str]:
 
 
 def _build_rows(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) -> FloatArray:
-    """Return one row a window and step, (N x 48, features)."""
+    """Return one row per window and step, (N x 48, features)."""
     z_NH = space.scale_inputs(views)
 
     # Columns that differ between the steps of a window. At either end of the day the outermost

@@ -231,7 +231,7 @@ def _apply_map(
     if len(linear_map.weights) > 1:
         codes = space.encode_entities(views)
 
-    # One matrix product a window: a larger product may sum in another order, and then a forecast
+    # One matrix product per window: a larger product may sum in another order, and then a forecast
     # would depend on what else is in the batch.
     rows = [
         linear_map.offset + row @ linear_map.weights[code]

@@ -100,7 +100,7 @@ class PublishedForecastIndex:
     def find_before(self, entity: str, origin_utc: datetime) -> FloatArray | None:
         """Return the newest forecast (48,) that was out before the origin.
 
-        None if any step lacks one: a part of a forecast could not be scored beside whole ones.
+        None if any step lacks one: a part of a forecast cannot be compared with whole ones.
         """
         rows = self._rows.get(entity)
         if rows is None:

@@ -89,7 +89,7 @@ def validate_articles(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
-    """Keep one row an article: each id once, and a syndicated title once.
+    """Keep one row per article: each id once, and a syndicated title once.
 
     Titles are syndicated if their words and language agree. The row that was available first stays;
     ties are broken by id, so the result does not depend on the row order. Titles of fewer than four

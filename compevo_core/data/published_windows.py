@@ -39,7 +39,7 @@ def find_origin(target_date: date, market_offset: timedelta) -> datetime:
 def build_benchmark_windows(
     spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
 ) -> list[Window]:
-    """Return one test window a record; ``x`` and ``y`` are the published numbers.
+    """Return one test window per record; ``x`` and ``y`` are the published numbers.
 
     Raises:
         DataError: a record has not 48 numbers, or predicts a day outside the test span.

@@ -16,7 +16,7 @@ from compevo_core.errors import DataError
 
 UTC_US = pl.Datetime("us", "UTC")
 
-# One row an interval of one series. ``start_utc`` is the start, whatever the source stamps.
+# One row per interval of a series. ``start_utc`` is the start, whatever the source stamps.
 SERIES_SCHEMA: dict[str, pl.DataType] = {
     "series_id": pl.String(),
     "variable": pl.String(),
@@ -27,7 +27,7 @@ SERIES_SCHEMA: dict[str, pl.DataType] = {
     "source": pl.String(),  # "<mode>:<publisher>/<file>"
     "fetched_at": UTC_US,
 }
-# One row a day and name, for example the maximum temperature in kelvin.
+# One row per day and name, for example the maximum temperature in kelvin.
 COVARIATE_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
     "name": pl.String(),
@@ -36,7 +36,7 @@ COVARIATE_SCHEMA: dict[str, pl.DataType] = {
     "available_at": UTC_US,
     "source": pl.String(),
 }
-# One row a target interval and quantile of a forecast that somebody else published.
+# One row per target interval and quantile of a forecast that somebody else published.
 PUBLISHED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
     "start_utc": UTC_US,
@@ -45,7 +45,7 @@ PUBLISHED_SCHEMA: dict[str, pl.DataType] = {
     "quantile": pl.Float64(),  # 0.5 is AEMO's POE50
     "source": pl.String(),
 }
-# One row a record of a published benchmark, by region and predicted day.
+# One row per record of a published benchmark, by region and predicted day.
 BENCHMARK_SCHEMA: dict[str, pl.DataType] = {
     "record": pl.Int64(),
     "entity": pl.String(),
@@ -54,7 +54,7 @@ BENCHMARK_SCHEMA: dict[str, pl.DataType] = {
     "y": pl.List(pl.Float64),  # 48 targets, MW
     "source": pl.String(),
 }
-# One row an article.
+# One row per article.
 ARTICLE_SCHEMA: dict[str, pl.DataType] = {
     "article_id": pl.String(),  # ``data.news.derive_article_id`` of the address
     "url": pl.String(),

@@ -54,7 +54,7 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     unknown_flag = ~pl.col("flag").str.contains(FLAG_PATTERN)
     _refuse_rows(frame, unknown_flag, "an unknown flag; see FLAG_PATTERN")
 
-    # Null is the one way to say "no value". NaN would pass through means and comparisons unseen.
+    # Null is the one way to say "no value". NaN would pass through means and comparisons unnoticed.
     not_finite = ~pl.col("value").fill_null(0.0).is_finite()
     _refuse_rows(frame, not_finite, "a NaN or infinite value; use null with a flag")
 
