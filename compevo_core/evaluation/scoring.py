@@ -22,6 +22,7 @@ from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
@@ -157,15 +158,20 @@ def score_population(
         panels_per_scope: number of windows of each scope that become panels.
 
     Raises:
-        DataError: a scope is empty, or ``baseline_forecasts`` is not one mapping a scope.
+        DataError: ``baseline_forecasts`` is not one mapping a scope.
     """
     rows: list[pl.DataFrame] = []
     paired_tests: list[dict[str, Any]] = []
     panels: list[ForecastPanel] = []
     predictions: list[ScopeForecasts] = []
 
-    # One mapping a scope, or none at all; anything between is a mistake, which ``strict`` refuses.
     by_scope = baseline_forecasts or [{} for _ in scopes]
+    if len(by_scope) != len(scopes):
+        raise DataError(
+            f"forecasts of baselines for {len(by_scope)} of {len(scopes)} scopes; "
+            "give one mapping for each, or none at all"
+        )
+
     for scope, baselines in zip(scopes, by_scope, strict=True):
         forecast = forecast_scope(forecaster, scope, log)
         identity = identify_population(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import measure_naive_error, score, measure_window_errors
+from compevo_core.evaluation.metrics import measure_naive_error, measure_window_errors, score
 from tests.support.window_samples import make_window
 
 Y = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])

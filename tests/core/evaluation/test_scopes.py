@@ -1,5 +1,6 @@
 """Which windows are scored together, and forecasts that stay with their windows."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -10,27 +11,36 @@ from compevo_core.data.window import Window, WindowSet, WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.scopes import (
     read_forecasts,
+    select_scopes,
     select_test_scopes,
     thin_windows,
     write_forecasts,
 )
 
-select_test_scopes.__test__ = False
 FIRST = datetime(2021, 1, 1, tzinfo=UTC)
+Y = np.ones(48)
 
 
 def windows(days=4, subset="aemo-2021"):
-    made = []
+    rows = []
     for day in range(days):
         for entity in ("NSW1", "SA1"):
             origin = FIRST + timedelta(days=day)
             view = WindowView(
-                window_id=f"{entity}-{day}", dataset="electricity", series_id=entity, entity=entity,
-                variable="demand_mw", unit="MW", step_minutes=30, origin_utc=origin, x=np.ones(48),
-                calendar=build_calendar(origin, Place(timezone="Australia/Sydney")), subsets=(subset,),
-            )  # fmt: skip
-            made.append(Window(view=view, y=np.ones(48)))
-    return WindowSet(made, dataset="electricity")
+                window_id=f"{entity}-{day}",
+                dataset="electricity",
+                series_id=entity,
+                entity=entity,
+                variable="demand_mw",
+                unit="MW",
+                step_minutes=30,
+                origin_utc=origin,
+                x=np.ones(48),
+                calendar=build_calendar(origin, Place(timezone="Australia/Sydney")),
+                subsets=(subset,),
+            )
+            rows.append(Window(view=view, y=Y))
+    return WindowSet(rows, dataset="electricity")
 
 
 def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
@@ -53,13 +63,13 @@ def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
     whole = thin_windows(windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     write_forecasts(tmp_path / "f.parquet", [(whole, {"gbm": values, "persistence": -values})])
-    found = read_forecasts(tmp_path / "f.parquet", whole)
-    assert np.array_equal(found["gbm"], values) and np.array_equal(found["persistence"], -values)
+    stored = read_forecasts(tmp_path / "f.parquet", whole)
+    assert np.array_equal(stored["gbm"], values) and np.array_equal(stored["persistence"], -values)
     with pytest.raises(DataError, match="same settings"):
         read_forecasts(tmp_path / "f.parquet", thin_windows(windows(), "aemo-2021", 2))
 
 
-def test_a_window_without_a_kept_forecast_is_an_error_not_a_gap(tmp_path):
+def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
     write_forecasts(
         tmp_path / "f.parquet",
         [(thin_windows(windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})],
@@ -68,3 +78,25 @@ def test_a_window_without_a_kept_forecast_is_an_error_not_a_gap(tmp_path):
         read_forecasts(tmp_path / "f.parquet", thin_windows(windows(4), "aemo-2021", 1))
     with pytest.raises(DataError, match="evaluation/baselines"):
         read_forecasts(tmp_path / "none.parquet", thin_windows(windows(), "aemo-2021", 1))
+
+
+def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
+    with_val = WindowSet(
+        [*windows(), Window(view=replace(windows(1)[0].view, window_id="v", split="val"), y=Y)],
+        dataset="electricity",
+    )
+    scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
+    scopes.append(select_scopes(with_val, subset="aemo-2021", every=2))
+    assert [[s.subset for s in chosen] for chosen in scopes] == [
+        ["aemo-2021"],
+        ["val"],
+        ["aemo-2021-every-2"],
+    ]
+    assert [view.window_id for view in scopes[1][0].windows.views()] == ["v"]
+
+
+def test_a_split_or_subset_without_windows_is_refused():
+    with pytest.raises(DataError, match="electricity has no window in inference"):
+        select_scopes(windows(), split="inference")
+    with pytest.raises(DataError, match="no subset 'n2f-test-100'"):
+        select_scopes(windows(), subset="n2f-test-100")

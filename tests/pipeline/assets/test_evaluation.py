@@ -14,7 +14,7 @@ from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.provenance import read_commit
-from compevo_pipeline.storage.runs import set_current
+from compevo_pipeline.storage.runs import set_current_run
 from tests.support import population as small
 from tests.support.deployment import deploy
 
@@ -52,7 +52,7 @@ def deployment(tmp_path_factory):
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool)
     settings = ("--preset", "tiny", "--set", "run.rounds=1", "--set", "population.agents=2")
     invoke("train", *given, "--out", layout.run(RUN), *settings)
-    set_current(layout, "electricity", RUN)
+    set_current_run(layout, "electricity", RUN)
     return deployment
 
 
@@ -70,7 +70,7 @@ def by_asset(deployment):
 
 @pytest.fixture(scope="module")
 def by_command(deployment, by_asset, tmp_path_factory):
-    """Results folder and run folder as the command leaves them, after the assets' files are gone."""
+    """Results folder and run folder as the command leaves them, once the assets' files are gone."""
     layout = deployment.layout
     run = RunFolder(layout.run(RUN))
     run.panels_file.unlink()

@@ -1,0 +1,170 @@
+"""Scores of a population and of baselines, with a forecaster that is no language model.
+
+That the command and the assets make the same rows is shown in
+``tests/pipeline/assets/test_evaluation.py``.
+"""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.config import RunConfig
+from compevo_core.errors import DataError
+from compevo_core.evaluation.configs import read_configs
+from compevo_core.evaluation.panels import read_panels
+from compevo_core.evaluation.population_forecast import forecast_scope
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.evaluation.scopes import Scope, read_forecasts
+from compevo_core.evaluation.score_files import write_population_scores
+from compevo_core.evaluation.scoring import (
+    PAIRED_TEST_SCHEMA,
+    score_baselines,
+    score_population,
+    score_with_baselines,
+)
+from compevo_core.training.run_folder import RunFolder
+from tests.support import population as small
+
+LOG = logging.getLogger("scoring")
+TRAIN = small.windows("train", 6)
+SCOPES = [
+    Scope(subset="first", windows=small.windows("test", 6, first_day=60)),
+    Scope(subset="second", windows=small.windows("test", 2, first_day=80)),
+]
+SHARED = {"train": TRAIN, "experiment": "main", "commit": "abc", "log": LOG}
+IDS = small.article_ids()
+
+
+class FakePopulation:
+    """Forecasts the last day plus one; the second agent never gives a readable answer."""
+
+    name = "compevo"
+    config = RunConfig.preset("tiny").with_overrides({"population.agents": 2})
+    artifact_hash = "f" * 64
+    knowledge_cutoff = "none (a fake)"
+
+    def __init__(self):
+        self.batches = []
+        self.manifest = {"device": "cuda"}
+
+    def predict_by_agent(self, views):
+        self.batches.append(len(views))
+        chosen = [[(IDS[0], IDS[1])] * len(views), [(IDS[1], IDS[2])] * len(views)]
+        return SimpleNamespace(
+            aggregate=np.stack([view.x + 1 for view in views]),
+            chosen_news=chosen,
+            n_unparsed=len(views),
+        )
+
+
+def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
+    population = FakePopulation()
+    with caplog.at_level(logging.INFO, logger="scoring"):
+        forecast = forecast_scope(population, SCOPES[0], LOG)
+
+    assert population.batches == [10, 2]
+    assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
+    assert forecast.values_NH.shape == (12, 48)
+    assert forecast.chosen == [(IDS[0], IDS[1], IDS[2])] * 12
+    assert (forecast.n_answers, forecast.n_parse_failures) == (24, 12)
+    assert forecast.parse_failure_rate == 0.5
+
+
+def test_the_rows_of_a_population_name_its_run_and_every_scope():
+    rows = score_population(FakePopulation(), SCOPES, **SHARED).rows
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    assert pooled.select("method", "subset", "n_windows").rows() == [
+        ("compevo", "first", 12),
+        ("compevo", "second", 4),
+    ]
+
+    row = pooled.row(0, named=True)
+    config = FakePopulation.config
+    assert (row["experiment"], row["commit"], row["device"]) == ("main", "abc", "cuda")
+    assert (row["config_hash"], row["artifact_hash"]) == (config.hash, "f" * 64)
+    assert (row["backbone"], row["seed"]) == (config.backbone.name_or_path, config.run.seed)
+    assert row["parse_failure_rate"] == 0.5
+    assert row["mase"] > 0
+
+
+def test_a_variant_has_its_own_name_and_is_compared_with_nothing():
+    scores = score_population(FakePopulation(), SCOPES, **SHARED, method="no-grpo")
+    assert set(scores.rows["method"]) == {"no-grpo"}
+    assert list(scores.predictions[0][1]) == ["no-grpo"]
+    assert scores.panels == []
+    assert scores.paired_tests.is_empty() and scores.paired_tests.schema == PAIRED_TEST_SCHEMA
+
+
+def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_first_is_compared():
+    scores = score_baselines(TRAIN, SCOPES, experiment="main", seeds=3, commit="abc")
+    seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
+    assert dict(seeds) == {"persistence": [0], "calendar-ridge": [0], "gbm": [0, 1, 2]}
+
+    one_seed = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc")
+    for by_method, by_method_once in zip(scores.forecasts, one_seed.forecasts, strict=True):
+        assert np.array_equal(by_method["gbm"], by_method_once["gbm"])
+
+
+def test_a_population_meets_every_baseline_on_every_scope():
+    scores = score_with_baselines(
+        FakePopulation(), SCOPES, **SHARED, news=small.news_pool(), seeds=1, panels_per_scope=2
+    )
+    assert scores.rows["method"].unique(maintain_order=True).to_list() == [
+        "compevo",
+        "persistence",
+        "calendar-ridge",
+        "gbm",
+    ]
+    assert scores.paired_tests.select("subset", "method_b", "n").rows() == [
+        (subset, method, n)
+        for subset, n in (("first", 12), ("second", 4))
+        for method in ("persistence", "calendar-ridge", "gbm")
+    ]
+
+    assert [panel.subset for panel in scores.panels] == ["first", "first", "second", "second"]
+    assert list(scores.panels[0].forecasts) == ["compevo", "persistence", "calendar-ridge", "gbm"]
+
+
+def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
+    truth_NH = SCOPES[0].windows.truth()
+    forecasts = [{"oracle": truth_NH, "far off": truth_NH + 1e6}]
+    tests = score_population(
+        FakePopulation(), SCOPES[:1], **SHARED, baseline_forecasts=forecasts
+    ).paired_tests
+    assert tests["method_a"].to_list() == ["compevo", "compevo"]
+    assert tests["p_value"][0] > 0.99 and tests["mean_difference"][0] > 0
+    assert tests["p_value"][1] < 0.01 and tests["mean_difference"][1] < 0
+
+
+def test_forecasts_for_some_scopes_only_are_refused():
+    with pytest.raises(DataError, match="forecasts of baselines for 1 of 2 scopes"):
+        score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
+
+
+def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
+    population = FakePopulation()
+    scores = score_with_baselines(
+        population, SCOPES, **SHARED, news=small.news_pool(), seeds=1, panels_per_scope=1
+    )
+    run = RunFolder(tmp_path / "run")
+    path = write_population_scores(
+        scores,
+        population.config,
+        tmp_path / "results",
+        run,
+        rows_name="main",
+        paired_name="paired-main",
+    )
+
+    assert path == tmp_path / "results" / "main.csv"
+    assert pl.read_csv(path).height == scores.rows.height
+    assert pl.read_csv(tmp_path / "results" / "paired-main.csv").equals(scores.paired_tests)
+    assert list(read_configs(tmp_path / "results")) == [population.config.hash]
+    assert [panel.window_id for panel in read_panels(run.panels_file)] == [
+        panel.window_id for panel in scores.panels
+    ]
+    stored = read_forecasts(run.predictions_file, SCOPES[1])
+    assert np.array_equal(stored["compevo"], scores.predictions[1][1]["compevo"])
