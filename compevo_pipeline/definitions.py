@@ -44,6 +44,7 @@ def build_defs(
         pod: the training pod of the launcher ``kubernetes``.
         pod_client: starts that pod, in place of ``PipesK8sClient``.
     """
+    # Schedules name jobs by object, so both come from one list.
     jobs = build_jobs()
     scores = [baselines, population, lud, variants, inference_2026]
 

@@ -155,6 +155,7 @@ def classify_response(
         content: the body.
         html_expected: whether the data itself is a web page.
     """
+    # The marks stand at the top of a page; data of megabytes is not searched.
     head = content[:_HEAD_BYTES].lower()
     starts_as_html = head.lstrip().startswith((b"<!doctype html", b"<html"))
     is_html = "html" in content_type.lower() or starts_as_html

@@ -31,6 +31,7 @@ def build_demo_config() -> dict[str, Any]:
 
     Result rows say what they were made of: subset, seeds, configuration hash.
     """
+    # Six variants share the budget of the demo: fewer agents, one round, no validation.
     smaller = {"population.agents": 2, "run.validate_every": 0, "forecast.prior_folds": 1}
     ops: dict[str, dict[str, Any]] = {
         "models__compevo": {"preset": "demo"},
@@ -57,10 +58,11 @@ def build_jobs() -> list[Any]:
         dg.AssetSelection.all(),
         description=(
             "Everything end to end on the sample data and the smallest preset; minutes on two "
-            "cores."
+            "cores. From a shell: add --config dagster_home/demo.yaml."
         ),
         config=run_config("demo"),
         tags={**_DEFAULT_PARTITION, "compevo/job": "demo"},
+        # One process: importing torch in a process for each step would cost a minute.
         executor_def=dg.in_process_executor,
     )
     full = dg.define_asset_job(

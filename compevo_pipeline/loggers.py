@@ -145,7 +145,7 @@ class ProgressHandler(logging.Handler):
 
     def _show_message(self, record: logging.LogRecord, dagster_meta: Mapping[str, object]) -> None:
         message = str(dagster_meta.get("orig_message", record.getMessage()))
-        # Pipes reports that a process was opened; the round lines say so anyway.
+        # Dagster reports that a Pipes process was opened; the round lines show that anyway.
         if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
             self._view.write(f"  {message}")
 

@@ -8,6 +8,7 @@ that need it; which months are read is ordinary run configuration instead.
 
 import dagster as dg
 
+# The first is the default of every launch that names none.
 DATASETS = ("electricity", "exchange", "bitcoin", "traffic")
 
 datasets = dg.StaticPartitionsDefinition(list(DATASETS))

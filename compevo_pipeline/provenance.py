@@ -29,6 +29,7 @@ def read_commit(repository: Path = REPOSITORY) -> str:
     if not head:
         return UNKNOWN_COMMIT
 
+    # Untracked files are ignored: notes and results do not change the code.
     changes = _run_git(repository, "status", "--porcelain", "--untracked-files=no")
     return f"{head}+" if changes else head
 

@@ -25,7 +25,8 @@ from compevo_pipeline.settings import (
 )
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.frame_store import FrameStore
-from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_store import SeriesStore
 
 LAUNCHERS = ("process", "torchrun", "kubernetes")
 
@@ -136,4 +137,5 @@ class Launchers:
                 "launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in "
                 "compevo_pipeline/definitions.py"
             )
+        # The GPUs of the pod, not this argument, say how many processes it starts.
         return KubernetesLauncher(pod=self._pod, client=pod_client)

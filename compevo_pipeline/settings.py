@@ -147,6 +147,7 @@ class Settings:
         """
         env = os.environ if environment is None else environment
         mode = parse_mode(env.get("COMPEVO_MODE") or Mode.SAMPLE)
+        # Beside the code, so that a first run needs no settings at all.
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
 
         return cls(
@@ -223,6 +224,7 @@ def child_environment(threads: int = 0) -> dict[str, str]:
     Args:
         threads: number of OpenMP threads; 0 leaves it to the environment.
     """
+    # The environment comes last: what a user sets wins.
     env = PROCESS_VARIABLES | NO_PROGRESS_BARS | dict(os.environ)
     if threads > 0:
         env["OMP_NUM_THREADS"] = str(threads)

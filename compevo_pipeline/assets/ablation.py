@@ -29,7 +29,7 @@ from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Launchers, Workspace
-from compevo_pipeline.storage.runs import run_name
+from compevo_pipeline.storage.runs import make_run_name
 
 CODE = (
     "compevo_core/agents",
@@ -95,10 +95,12 @@ def variants(
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
+        # One process trains all variants: the backbone is loaded and compiled once.
         jobs = _prepare_jobs(config, workspace, windows)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         launcher.launch(context, list(jobs.values()))
 
+        # Scored only after all are trained: a variant that fails leaves no half table.
         scores = [
             _score_variant(context, config, workspace, windows, name, job)
             for name, job in jobs.items()
@@ -131,7 +133,7 @@ def _prepare_jobs(
     jobs = {}
     for name in config.select_variants():
         changed = configure_variant(base, name)
-        run = run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
+        run = make_run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
         jobs[name] = prepare_job(workspace, dataset, changed, run, resume=config.resume)
     return jobs
 
@@ -151,6 +153,7 @@ def _score_variant(
     context.log.info(f"scoring {name}")
     scores = score_population(
         forecaster,
+        # The first scope alone by default: the paper compares variants on one test set.
         select_test_scopes(windows, config.every)[: config.scopes or None],
         train=windows.split("train"),
         experiment=EXPERIMENT,

@@ -47,6 +47,7 @@ def code_version(*sources: str) -> str:
     """
     digest = hashlib.sha256()
     for source in sources:
+        # The name counts: moving a module may change what imports it.
         digest.update(source.encode())
         for path in _modules(REPOSITORY / source):
             digest.update(_statements(path).encode())

@@ -25,7 +25,7 @@ from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
-from compevo_pipeline.storage.runs import current
+from compevo_pipeline.storage.runs import find_current_run
 
 EXPERIMENT = "test"
 """Name of the experiment in the result rows."""
@@ -90,9 +90,15 @@ def baselines(
         context.log.info(f"fitting on {len(train)} windows, seeds 0 to {config.seeds - 1}")
 
         scores = score_baselines(
-            train, scopes, experiment=EXPERIMENT, seeds=config.seeds, commit=read_commit()
+            # Seeds 0, 1, ...: only baselines that draw random numbers are fitted more than once.
+            train,
+            scopes,
+            experiment=EXPERIMENT,
+            seeds=config.seeds,
+            commit=read_commit(),
         )
 
+        # Stored by window: the population is compared with these very forecasts, not refitted ones.
         write_forecasts(
             _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
         )
@@ -128,7 +134,7 @@ def population(
         scopes = select_test_scopes(windows, config.every)[: config.scopes or None]
         stored = _forecast_file(layout, dataset)
 
-        run = current(layout, dataset)
+        run = find_current_run(layout, dataset)
         news = NewsPool.read(layout.news_pool)
         forecaster = load_population(run, news)
         scores = score_population(
@@ -138,6 +144,7 @@ def population(
             experiment=EXPERIMENT,
             commit=read_commit(),
             log=context.log,
+            # Fails where a window has no stored forecast: paired tests need the same windows.
             baseline_forecasts=[read_forecasts(stored, scope) for scope in scopes],
             news=news,
             panels_per_scope=config.shown,

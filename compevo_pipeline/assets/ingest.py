@@ -42,6 +42,7 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str], mode: Mode) -> lis
         )
 
     selected = [feed for feed in feeds if mode in feed.modes and (not names or feed.name in names)]
+    # Some sources have no endpoint that a program may call, so live mode lacks them.
     if not selected:
         raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
 

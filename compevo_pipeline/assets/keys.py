@@ -8,6 +8,7 @@ import dagster as dg
 
 from compevo_pipeline.partitions import DATASETS
 
+# The first part of a key is the asset's group.
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 MODEL = dg.AssetKey(["models", "compevo"])

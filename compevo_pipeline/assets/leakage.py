@@ -36,7 +36,7 @@ from compevo_pipeline.partitions import electricity_only
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
-from compevo_pipeline.storage.runs import current, has_run
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
@@ -103,19 +103,22 @@ def inference_2026(
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
     layout = workspace.layout
     launched_for = context.run.tags.get(_PARTITION_TAG, DATASET)
-    if launched_for != DATASET and not has_run(layout, DATASET):
+    # A run without a partition (the refresh) concerns electricity, and fails without a model.
+    if launched_for != DATASET and not has_current_run(layout, DATASET):
         return _skip(context, launched_for)
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(DATASET))
         scope = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
-        model = RunFolder(current(layout, DATASET)).model
+        model = RunFolder(find_current_run(layout, DATASET)).model
 
+        # Before anything is loaded: a loader that writes into the folder would be caught, too.
         hashes_before = hash_folder(model)
         rows, artifact_hash = _score_scope(context, config, layout, windows, scope)
         path = layout.results / "leakage-2026.csv"
         write_rows(path, rows)
 
+        # All four are computed before any is reported: one failure must not hide another.
         violations = {
             "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
             "available_before_origin": find_availability_violations(
@@ -124,6 +127,7 @@ def inference_2026(
             "nothing_of_2026_in_training": _find_training_overlap(windows, scope),
             "every_window_scored": _find_unscored_windows(scope, rows),
         }
+        # The report has no access to Dagster's event log.
         _write_checks(layout.results / "leakage-checks.csv", violations)
 
     return dg.MaterializeResult(
@@ -150,7 +154,7 @@ def _score_scope(
         Result rows, and the hash of the model that made them.
     """
     train = windows.split("train")
-    run = current(layout, DATASET)
+    run = find_current_run(layout, DATASET)
     forecaster = load_population(run, NewsPool.read(layout.news_pool))
 
     population = score_population(
@@ -189,6 +193,7 @@ def _skip(context: dg.AssetExecutionContext, launched_for: str) -> dg.Materializ
         check_results=[
             dg.AssetCheckResult(
                 check_name=name,
+                # Not passed, because nobody looked.
                 passed=False,
                 severity=dg.AssetCheckSeverity.WARN,
                 description=reason,

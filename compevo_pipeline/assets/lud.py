@@ -22,7 +22,7 @@ from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.judges.judges import build_judges
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.resources import JudgeEndpoint, Workspace
-from compevo_pipeline.storage.runs import current
+from compevo_pipeline.storage.runs import find_current_run
 
 CODE = ("compevo_core/lud", "compevo_core/lm/encoder.py")
 
@@ -63,7 +63,7 @@ def lud(
 
     # The endpoint is a server of others: a transient failure of it is worth another try.
     with translate_errors(attempt=context.retry_number):
-        run = current(workspace.layout, context.partition_key)
+        run = find_current_run(workspace.layout, context.partition_key)
         trained = read_config(run)
 
         judges = build_judges(trained.backbone, judge_endpoint.create_judge())

@@ -64,6 +64,7 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
     def draw(axes: "Axes") -> None:
         names = pooled.select("method", "subset").iter_rows()
         labels = [f"{method}\n{subset}" for method, subset in names]
+        # Horizontal, because names of methods and subsets are long.
         axes.barh(range(len(labels)), pooled["mae"].to_numpy())
         axes.set_yticks(range(len(labels)), labels, fontsize=6)
         axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=LABEL_POINTS)
@@ -120,6 +121,7 @@ def render_plot(
 
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
+    # Embedded: the UI serves no files of a run.
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{encoded})")
 

@@ -19,9 +19,9 @@ from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNER
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.assets.keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import Feed, FeedTable, Kind
+from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,12 +92,12 @@ def _ingest_feed(
     context: dg.AssetExecutionContext, workspace: Workspace, feed: Feed, clock: Clock
 ) -> dict[str, Any]:
     """Parse all files of a feed, keep their raw bytes, and store its articles."""
-    raw_files = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
-    frame = feed.parsers[Kind.ARTICLES](raw_files)
+    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
+    frame = feed.parsers[FrameKind.ARTICLES](raw_files)
 
     series_store = workspace.series_store()
     for raw_file in raw_files:
-        series_store.keep_raw(raw_file)
+        series_store.write_raw(raw_file)
     report = workspace.news_store().upsert_articles(frame)
 
     context.log.info(
@@ -172,7 +172,7 @@ def embeddings(
 def _embed_missing(context: dg.AssetExecutionContext, workspace: Workspace, name: str) -> int:
     """Embed articles without an embedding of the encoder; return their number."""
     store = workspace.news_store()
-    missing = store.missing_embeddings(name)
+    missing = store.read_missing_embeddings(name)
     if not missing.height:
         return 0
 
@@ -197,6 +197,7 @@ def _build_pool(
         {"article_id": ids, "_row": np.arange(len(ids))},
         schema={"article_id": pl.String(), "_row": pl.Int64()},
     )
+    # Inner: an article that arrived after the embedding has none yet and waits for the next run.
     joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
 
     rows = joined["_row"].to_numpy()

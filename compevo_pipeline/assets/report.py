@@ -24,7 +24,7 @@ from compevo_pipeline.assets.keys import (
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.storage.runs import current, has_run
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
 CODE = ("compevo_core/report",)
 
@@ -48,7 +48,12 @@ def site(
     layout = workspace.layout
 
     with translate_errors(retry=False):
-        runs = [current(layout, dataset) for dataset in DATASETS if has_run(layout, dataset)]
+        # Every data set that has a finished run, not only the one of this run's partition.
+        runs = [
+            find_current_run(layout, dataset)
+            for dataset in DATASETS
+            if has_current_run(layout, dataset)
+        ]
         inputs = read_inputs(
             layout.results, runs, mode=workspace.data_mode.value, generated_at=clock()
         )
@@ -57,6 +62,7 @@ def site(
     context.log.info(f"report written to {page}")
     return dg.MaterializeResult(
         metadata={
+            # A file address: the UI links it, and a browser on this machine opens it.
             "page": dg.MetadataValue.url(page.as_uri()),
             "path": metadata.link_path(page),
             "bytes": page.stat().st_size,

@@ -16,10 +16,10 @@ from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_versi
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.assets.keys import series_key
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import Feed, FeedTable, Kind
+from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,23 +98,25 @@ def ingest_feed(
     Returns:
         Files, bytes and stored rows by name.
     """
-    raw_files = list(feed.raw_files(workspace.data_mode, workspace.settings.archive, clock))
+    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
+    # All parsers run before anything is stored.
     frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
 
     store = workspace.series_store()
     tables = workspace.frame_store()
     for raw_file in raw_files:
-        store.keep_raw(raw_file)
+        store.write_raw(raw_file)
 
     counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
     for kind, frame in frames.items():
-        if kind is Kind.SERIES:
+        if kind is FrameKind.SERIES:
             report = store.write(dataset, frame)
             counts |= {"series rows": report.rows, "new": report.added, "changed": report.changed}
         else:
             counts[f"{kind} rows stored"] = tables.write(dataset, kind, frame)
 
-    context.log.info(f"{feed.name}: {counts}")
+    described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    context.log.info(f"{feed.name}: {described}")
     return counts
 
 
@@ -133,6 +135,7 @@ def _describe(
     return {
         **metadata.describe_table(frame),
         "mode": workspace.data_mode.value,
+        # Sources of the sample mode mark each row; real data must show 0 here.
         "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
         "series": coverage.height,
         "folder": metadata.link_path(workspace.layout.series / dataset),

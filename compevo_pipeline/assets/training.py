@@ -24,7 +24,7 @@ from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.resources import Launchers, Workspace
-from compevo_pipeline.storage.runs import run_name, set_current
+from compevo_pipeline.storage.runs import make_run_name, set_current_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,15 +66,17 @@ def compevo(
     with translate_errors(retry=False):
         resolved = config.resolve(workspace.preset)
         windows = WindowSet.read(layout.windows(dataset))
-        name = run_name(f"compevo-{dataset}", resolved, windows.hash)
+        # Named by configuration and data: the same training finds its own checkpoints.
+        name = make_run_name(f"compevo-{dataset}", resolved, windows.hash)
 
         job = prepare_job(workspace, dataset, resolved, name, resume=config.resume)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         reported = launcher.launch(context, [job])
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
-    set_current(layout, dataset, name)
+    set_current_run(layout, dataset, name)
     return dg.MaterializeResult(
+        # What the process reported of itself (hashes, seconds, memory) and what the folder shows.
         metadata={**reported, **_describe(layout.run(name), resolved)},
         data_version=dg.DataVersion(f"{resolved.hash}-{windows.hash[:_HASH_DIGITS]}"),
     )
@@ -83,6 +85,7 @@ def compevo(
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
     """Return losses, rewards, weights and final logics of a finished run."""
     rounds = RunFolder(run).read_rounds()
+    # The loss of the last round; validation may have chosen an earlier one for the model.
     last = rounds[-1]
     logics = "\n".join(f"{i}. {' '.join(text.split())}" for i, text in enumerate(last.logics))
 

@@ -37,7 +37,9 @@ class TrainConfig(dg.Config):
 
     def resolve(self, default_preset: str) -> RunConfig:
         """Return the run configuration: the preset with this run's changes."""
+        # A copy: Dagster's config objects are frozen.
         overrides = dict(self.overrides)
+        # Dagster's launch form has no empty number: 0 and -1 stand for "as the preset says".
         if self.rounds > 0:
             overrides["run.rounds"] = self.rounds
         if self.seed >= 0:

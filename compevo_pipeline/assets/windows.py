@@ -20,9 +20,9 @@ from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
 from compevo_pipeline.assets.keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import Kind
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Workspace
+from compevo_pipeline.sources.common.base import FrameKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +75,7 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
         return dg.MaterializeResult(
             metadata=_describe(workspace, windows),
+            # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
             data_version=dg.DataVersion(windows.hash[:32]),
         )
 
@@ -93,10 +94,10 @@ def _cut_windows(workspace: Workspace, dataset: str, news_cutoff: str) -> Window
     return build_windows(
         DATASET_SPECS[dataset],
         workspace.series_store().read(dataset),
-        covariates=tables.read(dataset, Kind.COVARIATES),
+        covariates=tables.read(dataset, FrameKind.COVARIATES),
         articles=deduplicate_articles(workspace.news_store().read_articles()),
-        published=tables.read(dataset, Kind.PUBLISHED),
-        benchmark=tables.read(dataset, Kind.BENCHMARK),
+        published=tables.read(dataset, FrameKind.PUBLISHED),
+        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
     )
 
@@ -105,6 +106,7 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
+    # Read from the file: the objects in memory have more fields than the table has columns.
     schema = pl.read_parquet_schema(folder / WINDOWS_FILE)
 
     return {

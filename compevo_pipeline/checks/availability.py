@@ -14,8 +14,8 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
     find_unavailable_published,
 )
-from compevo_pipeline.feeds import Kind
 from compevo_pipeline.resources import Workspace
+from compevo_pipeline.sources.common.base import FrameKind
 
 _SHOWN_VIOLATIONS = 3
 
@@ -30,11 +30,11 @@ def find_availability_violations(
     violations = find_unavailable_articles(views, workspace.news_store().read_articles())
 
     tables = workspace.frame_store()
-    covariates = tables.read(dataset, Kind.COVARIATES)
+    covariates = tables.read(dataset, FrameKind.COVARIATES)
     if covariates is not None:
         violations += find_unavailable_covariates(views, covariates)
 
-    published = tables.read(dataset, Kind.PUBLISHED)
+    published = tables.read(dataset, FrameKind.PUBLISHED)
     if published is not None:
         violations += find_unavailable_published(views, published)
 

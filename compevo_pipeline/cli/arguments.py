@@ -17,6 +17,7 @@ from compevo_core.errors import ConfigError
 if TYPE_CHECKING:
     from compevo_core.data.window import WindowSet
 
+# Named by what they are: a command's signature reads like its help.
 WindowsFolder = Annotated[
     Path, typer.Option(help="Folder of windows (windows.parquet and manifest.json).")
 ]

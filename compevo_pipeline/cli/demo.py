@@ -77,6 +77,7 @@ def demo(
         )
         raise typer.Exit(1)
 
+    # The demo runs on sample data whatever the deployment's mode is.
     mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
     show_results(settings.layout(mode), mode)
 
@@ -97,6 +98,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
     from compevo_pipeline.jobs import run_config
 
     job = defs.resolve_job_def(name)
+    # The view needs all names at the start, to know how much is left.
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
@@ -105,6 +107,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
             run_config=run_config(name) | loggers,
             instance=instance,
             partition_key=dataset if job.partitions_def else None,
+            # A failed step must not hide those that failed with it.
             raise_on_error=False,
         )
 
@@ -117,6 +120,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
 def describe_failure(event: "dg.DagsterEvent") -> str:
     """Return why a step failed, in one line: the innermost error."""
     failure = event.step_failure_data
+    # A dg.Failure of ours says file, line and remedy itself.
     if failure.user_failure_data and failure.user_failure_data.description:
         return failure.user_failure_data.description
 

@@ -45,6 +45,7 @@ def evaluate(
     pool = NewsPool.read(news)
     population = load_population(run, pool)
 
+    # The same call as the evaluation assets make: equal rows, cell by cell.
     scores = score_with_baselines(
         population,
         select_scopes(window_set, split=split, subset=subset, every=every),

@@ -33,6 +33,7 @@ def lud(
     from compevo_core.lud.measure import measure_lud
     from compevo_core.training.artifact import read_config
 
+    # The backbone and the encoder of the run itself judge unless others are named.
     trained = read_config(run)
     judges = _build_judges(judge or ["local"], trained.backbone)
     summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)

@@ -33,6 +33,7 @@ for command in COMMANDS:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; an error of this project ends as one line and exit code 1."""
     try:
+        # Errors of arguments are click's to show; those of this project are one line below.
         app(args=arguments, standalone_mode=True)
     except CompEvoError as error:
         typer.echo(f"compevo: {error}", err=True)

@@ -30,6 +30,7 @@ def predict(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.forecaster import CompEvoForecaster
 
+    # Views, not windows: a forecaster is never handed the truth.
     views = read_windows(windows, split, subset).views()
     forecast_NH = CompEvoForecaster.load(run, NewsPool.read(news)).predict(views)
 

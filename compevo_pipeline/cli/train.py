@@ -37,6 +37,7 @@ def train(
     from compevo_pipeline.launchers.progress import describe_round
     from compevo_pipeline.settings import process_rank
 
+    # Checked before anything is loaded: a misspelt setting ends at once.
     config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
     window_set = WindowSet.read(windows)
     rank, processes, local_rank = process_rank()
@@ -52,5 +53,6 @@ def train(
             on_round=lambda record: typer.echo(describe_round(record)),
         )
 
+    # The processes of torchrun share one terminal.
     if rank == 0:
         typer.echo(json.dumps(summary, indent=1, sort_keys=True))

@@ -52,5 +52,6 @@ def read_endpoint_judge() -> EndpointJudge:
             "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
             "--judge local"
         )
+    # The one other place that reads the key: the command line has no Dagster resource.
     key = dg.EnvVar(JUDGE_KEY_VARIABLE).get_value("") or ""
     return build_endpoint_judge(judge.url, judge.model, key)

@@ -77,6 +77,7 @@ def endpoint_transport(
 
 def _check_address(base_url: str, *, has_key: bool) -> None:
     parts = urlsplit(base_url)
+    # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise ConfigError(
             "the judge's address must be http(s)://host[:port]/path without user, password or query"
@@ -111,6 +112,7 @@ def _check_status(url: str, status: int) -> None:
 
 def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
     content = bytearray()
+    # Read in pieces: a server that never stops must not fill the memory.
     for chunk in response.iter_content(65_536):
         content += chunk
         if len(content) > MAX_REPLY_BYTES:

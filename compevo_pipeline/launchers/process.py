@@ -193,6 +193,7 @@ def terminate(process: "subprocess.Popen[bytes]") -> None:
 def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
     """Return the metadata of the materialization that a process reported."""
     for result in results:
+        # Checks that a process might report are results, too, and carry no metadata.
         if isinstance(result, dg.MaterializeResult):
             return dict(result.metadata or {})
     return {}

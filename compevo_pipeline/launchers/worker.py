@@ -82,6 +82,7 @@ def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for job in jobs:
+        # The ablation trains six in a process: their values must not overwrite each other.
         prefix = f"{job.folder.name}/" if len(jobs) > 1 else ""
         summary = select_scalars(run_job(job, log))
         values |= {f"{prefix}{key}": value for key, value in summary.items()}

@@ -8,7 +8,12 @@ from compevo_core.config import RunConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.settings import REPOSITORY, Layout, Settings, child_environment, process_rank
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.storage.runs import current, has_run, run_name, set_current
+from compevo_pipeline.storage.runs import (
+    find_current_run,
+    has_current_run,
+    make_run_name,
+    set_current_run,
+)
 
 
 def test_the_defaults_are_sample_mode_below_the_repository():
@@ -58,18 +63,18 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
 
 def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
     one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
-    names = {run_name("x", c, d) for c in (one, other) for d in ("a" * 64, "b" * 64)}
+    names = {make_run_name("x", c, d) for c in (one, other) for d in ("a" * 64, "b" * 64)}
     assert len(names) == 4 and all(name.startswith("x-") for name in names)
 
 
 def test_the_current_run_is_the_last_finished_one(tmp_path):
     layout = Layout(root=tmp_path)
-    assert not has_run(layout, "traffic")
+    assert not has_current_run(layout, "traffic")
     with pytest.raises(DataError, match="materialize models/compevo"):
-        current(layout, "traffic")
-    set_current(layout, "traffic", "one")
-    set_current(layout, "traffic", "two")
-    assert current(layout, "traffic") == Path(tmp_path / "runs" / "two")
+        find_current_run(layout, "traffic")
+    set_current_run(layout, "traffic", "one")
+    set_current_run(layout, "traffic", "two")
+    assert find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")
 
 
 def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the_settings():

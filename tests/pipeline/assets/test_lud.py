@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.settings import JudgeSettings
-from compevo_pipeline.storage.runs import current, set_current
+from compevo_pipeline.storage.runs import find_current_run, set_current_run
 from tests.support.deployment import deploy
 from tests.support.lud import finished_run
 
@@ -56,7 +56,7 @@ def address(server):
 def with_run(home, judge=None):
     deployment = deploy(home, judge=judge)
     finished_run(deployment.layout.run("done"))
-    set_current(deployment.layout, "electricity", "done")
+    set_current_run(deployment.layout, "electricity", "done")
     return deployment
 
 
@@ -74,7 +74,9 @@ def metadata(result):
 def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
     deployment = with_run(tmp_path)
     found = metadata(materialize(deployment))
-    written = json.loads((current(deployment.layout, "electricity") / "lud.json").read_text())
+    written = json.loads(
+        (find_current_run(deployment.layout, "electricity") / "lud.json").read_text()
+    )
     assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
     assert found["asked"].value == 2 and found["failures"].value == 0
     assert "mean_lud" in found["verdicts"].value and "agreement" not in found
