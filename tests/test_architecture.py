@@ -13,7 +13,7 @@ CORE, PIPELINE = "compevo_core", "compevo_pipeline"
 LONGEST_FILE, LONGEST_FUNCTION = 400, 80
 LAYERS = (
     # compevo_core, from the bottom up
-    ("compevo_core.errors", "compevo_core.durations"),
+    ("compevo_core.errors", "compevo_core.durations", "compevo_core.process_memory"),
     ("compevo_core.config", "compevo_core.distributed"),
     ("compevo_core.data",),
     ("compevo_core.lm",),
@@ -30,6 +30,7 @@ LAYERS = (
     ("compevo_pipeline.sources.common",),
     ("compevo_pipeline.settings",),
     ("compevo_pipeline.provenance",),
+    ("compevo_pipeline.storage",),
     (
         "compevo_pipeline.sources.aemo",
         "compevo_pipeline.sources.bitinfocharts",
@@ -41,7 +42,6 @@ LAYERS = (
     ),
     ("compevo_pipeline.sources.live",),
     ("compevo_pipeline.feeds",),
-    ("compevo_pipeline.storage",),
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.checks",),

@@ -1,5 +1,6 @@
-"""One module a publisher: where its bytes come from (three modes) and one parser for all of them.
+"""One module or folder a publisher: where its bytes come from, by mode, and one parser for all.
 
-What belongs here: fetching, unpacking, decoding, parsing into the frames of :mod:`compevo_core`.
-What does not: storage, gap filling, scaling, windows. A parser flags what it sees and changes no value.
+What belongs here: reading, unpacking, decoding, parsing into the frames of
+:mod:`compevo_core.data`. What does not: storage, gap filling, scaling, windows. A parser flags what
+it meets and changes no value.
 """

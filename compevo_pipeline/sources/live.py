@@ -1,10 +1,14 @@
-"""Live files of the exchange, Bitcoin and news sources: addresses, pauses and windows.
+"""Live files of the exchange, Bitcoin and news sources: addresses, pauses and time spans.
 
-What belongs here: what to ask which public endpoint, and how often. What does not: HTTP itself (``http``), parsing (the
-source modules read what is fetched here), AEMO, PeMS (its clearinghouse needs a personal account: download by hand).
+What belongs here: what to ask which public endpoint, and how often. What does not: HTTP itself
+(``common.http``), parsing (the source modules read what is fetched here), AEMO, PeMS (its
+clearinghouse needs a personal account: download by hand).
 
-GDELT: bulk files first, the DOC API as an extra, since the API has been shedding load. A quarter hour without a file is
-normal; it is reported as absent, to be asked for again later, and is never an error by itself.
+This is library code: no feed offers a live mode yet.
+
+GDELT: bulk files first, the DOC API as an extra, since the API has been shedding load. A quarter
+hour without a file is normal; it is reported as absent, to be asked for again later, and is no
+error by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compevo_core.errors import ConfigError, SourceAbsent, SourceBlocked
-from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
+from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.http import Client
@@ -22,110 +26,121 @@ from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
 
 ECB_PAUSE_S = 1.0
 PAGE_PAUSE_S = 10.0
-DOC_PAUSE_S = 5.5
-"""GDELT asks for at most one request every five seconds."""
-
+DOC_PAUSE_S = 5.5  # GDELT asks for at most one request every five seconds
 BULK_PAUSE_S = 0.2
+
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250
-"""Most records one DOC answer holds; an answer that long was cut, and its span is halved."""
+"""Most records of one DOC answer; an answer that long was cut, and its span is halved."""
 
-SLOT = timedelta(minutes=15)
+QUARTER_HOUR = timedelta(minutes=15)
 GAL_OFFSETS = range(8)
-"""GAL files appear at varying minutes after the quarter hour and are listed nowhere: each is asked for."""
+"""Minutes after the quarter hour at which GAL files appear; no list names them, so try each."""
 
 _STAMP = "%Y%m%d%H%M%S"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulkFetch:
-    """What a bulk fetch brought, and the names that were not there (to be asked for again, then given up)."""
+    """Result of a bulk fetch.
+
+    Attributes:
+        files: the fetched files.
+        absent: names that did not exist, to be asked for again and given up later.
+    """
 
     files: list[RawFile] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
 
 
-def exchange(client: Client) -> Iterator[RawFile]:
+def fetch_exchange(client: Client) -> Iterator[RawFile]:
     """Fetch the ECB's bulk file."""
     yield client.fetch(ECB_URL, source="ecb_bulk", name="eurofxref-hist.zip", pause_s=ECB_PAUSE_S)
 
 
-def bitinfocharts(client: Client, slugs: Sequence[str] = tuple(PAGE_IDS)) -> Iterator[RawFile]:
+def fetch_bitinfocharts(
+    client: Client, slugs: Sequence[str] = tuple(PAGE_IDS)
+) -> Iterator[RawFile]:
     """Fetch chart pages, one every ten seconds.
 
     Raises:
-        SourceBlocked: a bot wall; stop, keep the last good data, or save the pages by hand.
+        SourceBlocked: bot protection; stop, keep the last good data, or save the pages by hand.
     """
     for slug in slugs:
         name = f"{slug}-btc.html"
-        url = f"https://bitinfocharts.com/comparison/{name}"
         yield client.fetch(
-            url, source="bitinfocharts", name=name, pause_s=PAGE_PAUSE_S, html_expected=True
+            f"https://bitinfocharts.com/comparison/{name}",
+            source="bitinfocharts",
+            name=name,
+            pause_s=PAGE_PAUSE_S,
+            html_expected=True,
         )
 
 
-def gdelt_doc(client: Client, query: str, start: datetime, end: datetime) -> Iterator[RawFile]:
-    """Fetch article lists for ``query`` in [start, end), halving any span whose answer was cut at 250 records.
+def fetch_gdelt_doc(
+    client: Client, query: str, start: datetime, end: datetime
+) -> Iterator[RawFile]:
+    """Fetch article lists for ``query`` in [start, end), halving any span whose answer was cut.
 
-    A cut answer is not yielded but replaced by its halves, down to a quarter hour, which is yielded as it is. An empty
-    answer is yielded, so that whoever gathers the answers counts it.
+    A cut answer (:data:`DOC_CAP` records) is replaced by the answers of its halves, down to a
+    quarter hour, which is yielded as it is. An empty answer is yielded too, so that the parser
+    counts it.
 
     Raises:
+        ConfigError: the span is not in UTC or not positive.
         SourceRejected: GDELT refused the query.
         SourceTransient: throttled, or no usable body.
     """
     _check_span(start, end)
-    params = {
-        "query": query,
-        "mode": "artlist",
-        "format": "json",
-        "sort": "DateDesc",
-        "maxrecords": str(DOC_CAP),
-        "startdatetime": f"{start:{_STAMP}}",
-        "enddatetime": f"{end:{_STAMP}}",
-    }
-    name = f"artlist_{start:{_STAMP}}_{end:{_STAMP}}.json"
     raw = client.fetch(
         DOC_URL,
         source="gdelt_doc",
-        name=name,
+        name=f"artlist_{start:{_STAMP}}_{end:{_STAMP}}.json",
         pause_s=DOC_PAUSE_S,
-        params=params,
+        params={
+            "query": query,
+            "mode": "artlist",
+            "format": "json",
+            "sort": "DateDesc",
+            "maxrecords": str(DOC_CAP),
+            "startdatetime": f"{start:{_STAMP}}",
+            "enddatetime": f"{end:{_STAMP}}",
+        },
+        # GDELT sends its refusals as text/html; parse_doc tells them from throttling.
         html_expected=True,
     )
-    if _records(raw) >= DOC_CAP and end - start > SLOT:
-        middle = start + (end - start) / 2
-        middle -= timedelta(
-            minutes=middle.minute % 15, seconds=middle.second, microseconds=middle.microsecond
-        )
+
+    if _count_records(raw) >= DOC_CAP and end - start > QUARTER_HOUR:
+        middle = _round_down(start + (end - start) / 2)
         if start < middle < end:
-            yield from gdelt_doc(client, query, start, middle)
-            yield from gdelt_doc(client, query, middle, end)
+            yield from fetch_gdelt_doc(client, query, start, middle)
+            yield from fetch_gdelt_doc(client, query, middle, end)
             return
+
     yield raw
 
 
-def gdelt_gkg(client: Client, start: datetime, end: datetime) -> BulkFetch:
+def fetch_gdelt_gkg(client: Client, start: datetime, end: datetime) -> BulkFetch:
     """Fetch the GKG files of every quarter hour in [start, end)."""
-    names = [f"{slot:{_STAMP}}.gkg.csv.zip" for slot in _slots(start, end)]
-    return _bulk(client, "gdeltv2", names)
+    names = [f"{slot:{_STAMP}}.gkg.csv.zip" for slot in _quarter_hours(start, end)]
+    return _fetch_bulk(client, "gdeltv2", names)
 
 
-def gdelt_gal(client: Client, start: datetime, end: datetime) -> BulkFetch:
-    """Fetch the GAL files of every quarter hour in [start, end), asking for each of the minutes they may bear."""
+def fetch_gdelt_gal(client: Client, start: datetime, end: datetime) -> BulkFetch:
+    """Fetch the GAL files of every quarter hour in [start, end), trying :data:`GAL_OFFSETS`."""
     names = [
         f"{slot + timedelta(minutes=offset):{_STAMP}}.gal.json.gz"
-        for slot in _slots(start, end)
+        for slot in _quarter_hours(start, end)
         for offset in GAL_OFFSETS
     ]
-    return _bulk(client, "gdeltv3/gal", names)
+    return _fetch_bulk(client, "gdeltv3/gal", names)
 
 
-def _bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
-    """Fetch what is there; the host answers 403 or 404 for what is not.
+def _fetch_bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
+    """Fetch the files that exist; the host answers 403 or 404 for the others.
 
     Raises:
-        SourceBlocked: every answer was a refusal, which is a wall and not an absence.
+        SourceBlocked: every answer was a refusal, which means blocked access and not absent files.
     """
     result = BulkFetch()
     refused = 0
@@ -140,31 +155,42 @@ def _bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
         except SourceBlocked:
             refused += 1
             result.absent.append(name)
+
     if names and refused == len(names):
-        message = f"{SAFE_ROOT}/{folder}: all {refused} requests were refused (401/403); check whether access is allowed"
-        raise SourceBlocked(message)
+        raise SourceBlocked(
+            f"{SAFE_ROOT}/{folder}: all {refused} requests were refused (401/403); "
+            "check whether access is allowed"
+        )
     return result
 
 
-def _records(raw: RawFile) -> int:
+def _count_records(raw: RawFile) -> int:
     try:
         return parse_doc(raw)[1].records
     except EmptyNewsAnswer:
         return 0
 
 
-def _slots(start: datetime, end: datetime) -> Iterator[datetime]:
+def _quarter_hours(start: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield the quarter hours of GDELT's grid that start in [start, end)."""
     _check_span(start, end)
-    slot = start - timedelta(
-        minutes=start.minute % 15, seconds=start.second, microseconds=start.microsecond
-    )
+    slot = _round_down(start)
     while slot < end:
         if slot >= start:
             yield slot
-        slot += SLOT
+        slot += QUARTER_HOUR
+
+
+def _round_down(moment: datetime) -> datetime:
+    """Round down to a quarter hour."""
+    return moment - timedelta(
+        minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond
+    )
 
 
 def _check_span(start: datetime, end: datetime) -> None:
-    if start.utcoffset() != timedelta(0) or end.utcoffset() != timedelta(0) or start >= end:
-        message = f"span {start} to {end}: both must be UTC and the first before the second"
-        raise ConfigError(message)
+    is_utc = start.utcoffset() == timedelta(0) and end.utcoffset() == timedelta(0)
+    if not is_utc or start >= end:
+        raise ConfigError(
+            f"span {start} to {end}: both must be UTC and the first before the second"
+        )

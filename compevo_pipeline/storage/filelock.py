@@ -1,8 +1,15 @@
 """One writer or many readers of a file, across threads and processes, with bounded waiting.
 
-What belongs here: the lock. What does not: what is locked (``storage``, ``news_store``).
-An advisory ``flock`` on a file beside the data: it is freed by the kernel when its holder dies, so a crash leaves no
-stale lock. Every reader and writer of this project takes it; a foreign program does not, and is met by retries there.
+What belongs here: the lock. What does not: what is locked (``storage.series_store``,
+``storage.duckdb_file``).
+
+An advisory ``flock`` on a file next to the data: the kernel frees it when its holder dies, so a
+crash leaves no stale lock. Every reader and writer of this project takes it; a foreign program does
+not, and ``storage.duckdb_file`` retries for that case.
+
+``fasteners.InterProcessReaderWriterLock`` is no replacement: it uses POSIX record locks
+(``lockf``), which belong to a process. Two threads both get the writer's lock, and closing any
+handle of the file in one thread frees the locks of all.
 """
 
 import fcntl
@@ -16,38 +23,51 @@ from compevo_core.errors import SourceTransient
 
 WAIT_SECONDS = 60.0
 """How long to wait for other readers and writers before giving up."""
+
 _POLL_SECONDS = 0.02
+_MODE = 0o644
 
 
 class StoreBusy(SourceTransient):
-    """Others held a store for longer than we were willing to wait; another try may succeed."""
+    """Others used a store for longer than the caller would wait; another try may succeed."""
 
 
 @contextmanager
 def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold a shared or exclusive lock on ``path`` (created if absent) for the length of the block.
+    """Hold a lock on ``path`` (created if absent) for the length of the block.
+
+    Args:
+        path: the lock file.
+        exclusive: whether to lock as the one writer, or as one of many readers.
+        wait_seconds: how long to wait for others.
 
     Raises:
         StoreBusy: it was not free within ``wait_seconds``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    # A handle of its own for every caller: flock belongs to the handle, so that threads of one
+    # process exclude each other too. It is never inherited by a child that would keep the lock.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
     try:
-        _take(handle, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_seconds)
+        _acquire(handle, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_seconds)
         yield
     finally:
         os.close(handle)
 
 
-def _take(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
+def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
+    # Polling, because flock itself cannot wait for a limited time.
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                message = f"{path} was held by another run for {wait_seconds:.0f} s; wait for it to end and retry"
-                raise StoreBusy(message) from None
+                raise StoreBusy(
+                    f"{path} was held by another run for {wait_seconds:.0f} s; "
+                    "wait for it to end and retry"
+                ) from None
             time.sleep(_POLL_SECONDS)
         else:
             return

@@ -1,22 +1,24 @@
 """Frames that accompany a data set's series: covariates, published forecasts, benchmark records.
 
-What belongs here: keeping each as one Parquet file, idempotently. What does not: series and news (``storage``).
-Writing a frame twice changes nothing; of two rows with one key the newer file's stands.
+What belongs here: storing each as one Parquet file, idempotently. What does not: series
+(``storage.series_store``), news (``storage.news_store``).
+
+Writing a frame twice changes nothing; of two rows with one key the row written last stays.
 """
 
-import os
-import tempfile
 from pathlib import Path
 
 import polars as pl
 
-from compevo_pipeline.feeds import Kind
+from compevo_core.data.files import write_atomically
+from compevo_pipeline.sources.common.base import FrameKind
 
-KEYS: dict[Kind, tuple[str, ...]] = {
-    Kind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
-    Kind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
-    Kind.BENCHMARK: ("source", "record"),
+KEYS: dict[FrameKind, tuple[str, ...]] = {
+    FrameKind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
+    FrameKind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
+    FrameKind.BENCHMARK: ("source", "record"),
 }
+"""Columns that identify a row of a kind."""
 
 
 class FrameStore:
@@ -25,24 +27,25 @@ class FrameStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def path(self, dataset: str, kind: Kind) -> Path:
-        """Where a frame lies, whether it exists or not."""
+    def path(self, dataset: str, kind: FrameKind) -> Path:
+        """Return the path of a frame, whether it exists or not."""
         return self._root / dataset / f"{kind}.parquet"
 
-    def write(self, dataset: str, kind: Kind, frame: pl.DataFrame) -> int:
-        """Merges rows into the stored frame by the kind's key, in one rename; returns how many rows it holds now."""
-        path, keys = self.path(dataset, kind), list(KEYS[kind])
-        stored = self.read(dataset, kind)
-        whole = frame if stored is None else pl.concat([stored, frame])
-        whole = whole.unique(keys, keep="last", maintain_order=True).sort(keys)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
-        whole.write_parquet(part)
-        Path(part).replace(path)
-        return whole.height
+    def write(self, dataset: str, kind: FrameKind, frame: pl.DataFrame) -> int:
+        """Merge rows into the stored frame by the kind's key.
 
-    def read(self, dataset: str, kind: Kind) -> pl.DataFrame | None:
-        """The stored frame, or None if there is none."""
+        Returns:
+            The number of rows that the frame has now.
+        """
+        stored = self.read(dataset, kind)
+        rows = frame if stored is None else pl.concat([stored, frame])
+
+        keys = list(KEYS[kind])
+        merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
+        write_atomically(self.path(dataset, kind), merged.write_parquet)
+        return merged.height
+
+    def read(self, dataset: str, kind: FrameKind) -> pl.DataFrame | None:
+        """Read the stored frame, or return None if there is none."""
         path = self.path(dataset, kind)
         return pl.read_parquet(path) if path.exists() else None

@@ -1,15 +1,15 @@
-"""News articles and their embeddings in one DuckDB file: the only SQL of the project.
+"""News articles and their embeddings in one DuckDB file.
 
-What belongs here: the two tables, idempotent upserts, short connections. What does not: which articles count as
+What belongs here: idempotent upserts and reads of the two tables. What does not: the statements
+(``storage.news_sql``), connections and locks (``storage.duckdb_file``), which articles count as
 duplicates (``compevo_core.data.news``), making embeddings, candidate selection.
 
-Connections last one call. A lock file lets one writer or many readers in at a time, across threads and processes, so
-parallel runs wait instead of failing on DuckDB's own lock. Times are stored as UTC without a zone, so that reading them
-needs no time-zone extension. Of an article seen twice the version that was available first is kept: a page edited later
-may know more than anyone did at the time.
+Of an article given twice the version that was available first stays: a page edited later may know
+more than anyone did at the time.
+
+Shapes: N articles, D numbers of an embedding.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,69 +24,16 @@ from numpy.typing import NDArray
 from compevo_core.data.news import validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
-from compevo_pipeline.storage.filelock import WAIT_SECONDS, StoreBusy, file_lock
+from compevo_pipeline.storage import news_sql
+from compevo_pipeline.storage.duckdb_file import DuckDBFile
+from compevo_pipeline.storage.filelock import WAIT_SECONDS
 
-_RETRY_SECONDS = 0.05
-_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
-
-_CREATE = """
-CREATE TABLE IF NOT EXISTS articles (
-    article_id VARCHAR PRIMARY KEY, url VARCHAR NOT NULL, title VARCHAR NOT NULL, body VARCHAR, domain VARCHAR,
-    language VARCHAR, country VARCHAR, published_at TIMESTAMP, seen_at TIMESTAMP, available_at TIMESTAMP NOT NULL,
-    fetched_at TIMESTAMP NOT NULL, source VARCHAR NOT NULL);
-CREATE TABLE IF NOT EXISTS embeddings (
-    article_id VARCHAR NOT NULL, model VARCHAR NOT NULL, vector FLOAT[] NOT NULL, PRIMARY KEY (article_id, model));
-"""
-_COUNT_ARTICLES = """
-SELECT count(*) FILTER (a.article_id IS NULL), count(*) FILTER (n.available_at < a.available_at)
-FROM incoming n LEFT JOIN articles a USING (article_id)
-"""
-_UPSERT_ARTICLES = """
-INSERT INTO articles BY NAME SELECT * FROM incoming
-ON CONFLICT (article_id) DO UPDATE SET
-    url = excluded.url, title = excluded.title, body = excluded.body, domain = excluded.domain,
-    language = excluded.language, country = excluded.country, published_at = excluded.published_at,
-    seen_at = excluded.seen_at, available_at = excluded.available_at, fetched_at = excluded.fetched_at,
-    source = excluded.source
-WHERE excluded.available_at < articles.available_at
-"""
-_STALE_EMBEDDINGS = """
-DELETE FROM embeddings WHERE article_id IN (
-    SELECT n.article_id FROM incoming n JOIN articles a USING (article_id)
-    WHERE n.available_at < a.available_at AND (n.title IS DISTINCT FROM a.title OR n.body IS DISTINCT FROM a.body))
-"""
-_READ_ARTICLES = """
-SELECT * FROM articles WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
-ORDER BY available_at, article_id
-"""
-_UNKNOWN_IDS = (
-    "SELECT n.article_id FROM incoming n ANTI JOIN articles USING (article_id) ORDER BY 1"
-)
-_KNOWN_DIMENSION = "SELECT len(vector) FROM embeddings WHERE model = $model LIMIT 1"
-_COUNT_EMBEDDINGS = """
-SELECT count(*) FILTER (e.article_id IS NULL), count(*) FILTER (e.article_id IS NOT NULL AND e.vector <> n.vector)
-FROM incoming n LEFT JOIN embeddings e ON e.article_id = n.article_id AND e.model = n.model
-"""
-_UPSERT_EMBEDDINGS = """
-INSERT INTO embeddings BY NAME SELECT * FROM incoming
-ON CONFLICT (article_id, model) DO UPDATE SET vector = excluded.vector
-WHERE embeddings.vector IS DISTINCT FROM excluded.vector
-"""
-_READ_EMBEDDINGS = (
-    "SELECT article_id, vector FROM embeddings WHERE model = $model ORDER BY article_id"
-)
-_MISSING_EMBEDDINGS = """
-SELECT article_id, title, body FROM articles
-WHERE article_id NOT IN (SELECT article_id FROM embeddings WHERE model = $model) ORDER BY article_id
-"""
+_STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertReport:
-    """What an upsert did: rows given = added + changed + unchanged."""
+    """Counts of an upsert; rows given = added + changed + unchanged."""
 
     rows: int
     added: int
@@ -94,7 +41,7 @@ class UpsertReport:
     unchanged: int
 
     def as_dict(self) -> dict[str, int]:
-        """Counts for metadata."""
+        """Return the counts for metadata."""
         return asdict(self)
 
 
@@ -102,27 +49,37 @@ class NewsStore:
     """Articles and embeddings; safe to use from several threads and processes at a time."""
 
     def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """``path`` is the DuckDB file, made by the first write; no call waits longer than ``wait_seconds``."""
+        """Use the DuckDB file at ``path``, which the first write makes.
+
+        Args:
+            path: the database file.
+            wait_seconds: how long a call waits for other runs and programs.
+        """
         self.path = path
-        self._wait = wait_seconds
+        self._database = DuckDBFile(path, wait_seconds=wait_seconds)
 
     def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
-        """Add articles; of one known already the version that was available earlier is kept.
+        """Add articles; of a stored one the version that was available earlier stays.
 
-        When an earlier version with another text replaces the stored one, its embeddings are dropped with it.
+        When an earlier version with another text replaces the stored one, its embeddings are
+        dropped.
 
         Raises:
             DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules.
             StoreBusy: the store was not free in time.
         """
-        checked = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
-        rows = _naive(checked.unique("article_id", keep="first", maintain_order=True))
+        articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
+        earliest = articles.unique("article_id", keep="first", maintain_order=True)
+
         with self._writer() as connection:
-            connection.register("incoming", rows)
-            added, changed = _pair(connection, _COUNT_ARTICLES)
+            connection.register("incoming", _drop_zone(earliest))
+            added, changed = _read_counts(connection, news_sql.COUNT_ARTICLES)
+
+            # Stale embeddings are found by comparing with the text that the upsert overwrites.
             if added or changed:
-                connection.execute(_STALE_EMBEDDINGS)
-                connection.execute(_UPSERT_ARTICLES)
+                connection.execute(news_sql.DELETE_STALE_EMBEDDINGS)
+                connection.execute(news_sql.UPSERT_ARTICLES)
+
         return UpsertReport(
             rows=frame.height,
             added=added,
@@ -133,165 +90,149 @@ class NewsStore:
     def read_articles(
         self, since: datetime | None = None, until: datetime | None = None
     ) -> pl.DataFrame:
-        """Read articles with since <= available_at < until, by availability; an empty frame if there are none.
+        """Read articles with since <= available_at < until, by availability.
 
         Raises:
             DataError: nothing was ever stored, or a bound has no time zone.
             StoreBusy: the store was not free in time.
         """
-        bounds = {"since": _bound(since), "until": _bound(until)}
+        bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
         with self._reader() as connection:
-            return _aware(_frame(connection, _READ_ARTICLES, bounds))
+            return _add_zone(_read_frame(connection, news_sql.READ_ARTICLES, bounds))
 
     def upsert_embeddings(
         self, model: str, ids: Sequence[str], vectors: NDArray[np.float32]
     ) -> UpsertReport:
-        """Add or replace the embeddings (N, D) that ``model`` gave to the articles ``ids``.
+        """Add or replace the embeddings of articles.
+
+        Args:
+            model: name of the model that made them.
+            ids: N article ids.
+            vectors: (N, D), one row an id.
 
         Raises:
-            DataError: shapes disagree, a value is not finite, an id repeats or has no article, or D is not the model's.
+            DataError: shapes disagree, a value is not finite, an id repeats or has no article, or D
+                is not the model's.
             StoreBusy: the store was not free in time.
         """
-        matrix = np.ascontiguousarray(vectors, dtype=np.float32)
-        if matrix.ndim != 2 or matrix.shape[0] != len(ids) or len(set(ids)) != len(ids):
-            found = f"{matrix.shape} for {len(ids)} ids, {len(set(ids))} of them distinct"
-            raise DataError(f"embeddings are {found}; give one row (D,) for each distinct id")
-        if not np.isfinite(matrix).all():
-            raise DataError(
-                f"embeddings of {model} hold NaN or infinity; encode the articles again"
-            )
-        values = pl.Series(
-            "vector", matrix, dtype=pl.Array(pl.Float32, matrix.shape[1])
-        ).arr.to_list()
+        matrix_ND = _check_vectors(model, ids, vectors)
+        dimension = matrix_ND.shape[1]
+        vector = pl.Series("vector", matrix_ND, dtype=pl.Array(pl.Float32, dimension))
         rows = pl.DataFrame(
-            {"article_id": list(ids), "model": [model] * len(ids), "vector": values}
+            {
+                "article_id": list(ids),
+                "model": [model] * len(ids),
+                "vector": vector.arr.to_list(),
+            }
         )
+
         with self._writer() as connection:
             connection.register("incoming", rows)
-            self._refuse_embeddings(connection, model, matrix.shape[1])
-            added, changed = _pair(connection, _COUNT_EMBEDDINGS)
+            _refuse_misfits(connection, model, dimension)
+            added, changed = _read_counts(connection, news_sql.COUNT_EMBEDDINGS)
             if added or changed:
-                connection.execute(_UPSERT_EMBEDDINGS)
+                connection.execute(news_sql.UPSERT_EMBEDDINGS)
+
         return UpsertReport(
             rows=len(ids), added=added, changed=changed, unchanged=len(ids) - added - changed
         )
 
     def read_embeddings(self, model: str) -> tuple[list[str], NDArray[np.float32]]:
-        """Read ids and the matrix (N, D) of a model, by id; (0, 0) if it has none."""
+        """Read the ids and the matrix (N, D) of a model, by id; (0, 0) if it has none."""
         with self._reader() as connection:
-            frame = _frame(connection, _READ_EMBEDDINGS, {"model": model})
+            frame = _read_frame(connection, news_sql.READ_EMBEDDINGS, {"model": model})
         if not frame.height:
             return [], np.zeros((0, 0), dtype=np.float32)
+
         flat = frame["vector"].explode().to_numpy().astype(np.float32, copy=False)
         return frame["article_id"].to_list(), flat.reshape(frame.height, -1)
 
-    def missing_embeddings(self, model: str) -> pl.DataFrame:
-        """Columns ``article_id, title, body`` of the articles that ``model`` has not encoded, by id."""
+    def read_missing_embeddings(self, model: str) -> pl.DataFrame:
+        """Read ``article_id, title, body`` of the articles without an embedding of ``model``."""
         with self._reader() as connection:
-            return _frame(connection, _MISSING_EMBEDDINGS, {"model": model})
-
-    def _refuse_embeddings(
-        self, connection: duckdb.DuckDBPyConnection, model: str, dimension: int
-    ) -> None:
-        unknown = connection.execute(_UNKNOWN_IDS).fetchall()
-        if unknown:
-            first = unknown[0][0]
-            raise DataError(
-                f"{len(unknown)} embeddings of unknown articles, first {first}; store the articles first"
-            )
-        known = connection.execute(_KNOWN_DIMENSION, {"model": model}).fetchone()
-        if known is not None and known[0] != dimension:
-            raise DataError(
-                f"{model} has embeddings of {known[0]} numbers, not {dimension}; give another model name"
-            )
+            return _read_frame(connection, news_sql.READ_MISSING_EMBEDDINGS, {"model": model})
 
     @contextmanager
     def _writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """One transaction in a connection of its own; rolled back when the block raises."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(exclusive=True), self._connection(read_only=False) as connection:
-            connection.execute(_CREATE)
-            connection.begin()
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+        with self._database.writer() as connection:
+            connection.execute(news_sql.CREATE_TABLES)
+            yield connection
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        nothing = f"no news is stored at {self.path}: materialize news/articles first"
+        nothing_stored = f"no news is stored at {self.path}: materialize news/articles first"
         if not self.path.exists():
-            raise DataError(nothing)
-        with self._locked(exclusive=False), self._connection(read_only=True) as connection:
+            raise DataError(nothing_stored)
+
+        with self._database.reader() as connection:
             try:
                 yield connection
             except duckdb.CatalogException as error:
-                raise DataError(nothing) from error
-
-    @contextmanager
-    def _locked(self, *, exclusive: bool) -> Iterator[None]:
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait):
-            yield
-
-    @contextmanager
-    def _connection(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open the file; where a foreign program holds DuckDB's own lock, retry until the time is up."""
-        deadline = time.monotonic() + self._wait
-        while True:
-            try:
-                connection = duckdb.connect(self.path, read_only=read_only, config=_OFFLINE)
-                break
-            except duckdb.IOException as error:
-                if "lock" not in str(error).lower():
-                    message = f"{self.path} cannot be opened ({error}); restore it from a copy or remove it"
-                    raise DataError(message) from error
-                if time.monotonic() >= deadline:
-                    raise StoreBusy(
-                        f"{self.path} is held by another program; close it and retry ({error})"
-                    ) from error
-                time.sleep(_RETRY_SECONDS)
-        try:
-            yield connection
-        finally:
-            connection.close()
+                # The file exists without its tables, when the first write did not end.
+                raise DataError(nothing_stored) from error
 
 
-def _frame(
+def _check_vectors(
+    model: str, ids: Sequence[str], vectors: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return the vectors as one float32 matrix (N, D)."""
+    matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
+    distinct = len(set(ids))
+    if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(ids) or distinct != len(ids):
+        raise DataError(
+            f"embeddings are {matrix_ND.shape} for {len(ids)} ids, {distinct} of them distinct; "
+            "give one row (D,) for each distinct id"
+        )
+    if not np.isfinite(matrix_ND).all():
+        raise DataError(f"embeddings of {model} hold NaN or infinity; encode the articles again")
+
+    return matrix_ND
+
+
+def _refuse_misfits(connection: duckdb.DuckDBPyConnection, model: str, dimension: int) -> None:
+    """Refuse embeddings without an article, or of another length than the model's stored ones."""
+    unknown = connection.execute(news_sql.FIND_UNKNOWN_ARTICLES).fetchall()
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} embeddings of unknown articles, first {unknown[0][0]}; "
+            "store the articles first"
+        )
+
+    stored = connection.execute(news_sql.READ_DIMENSION, {"model": model}).fetchone()
+    if stored is not None and stored[0] != dimension:
+        raise DataError(
+            f"{model} has embeddings of {stored[0]} numbers, not {dimension}; "
+            "give another model name"
+        )
+
+
+def _read_frame(
     connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object]
 ) -> pl.DataFrame:
     frame: pl.DataFrame = connection.sql(query, params=dict(values)).pl()
     return frame
 
 
-def _pair(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, int]:
+def _read_counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, int]:
     row = connection.execute(query).fetchone()
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
-def _naive(frame: pl.DataFrame) -> pl.DataFrame:
-    """UTC stamps without their zone."""
-    stamps = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
-    return frame.with_columns(pl.col(stamps).dt.replace_time_zone(None))
+def _drop_zone(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.col(_STAMPS).dt.replace_time_zone(None))
 
 
-def _aware(frame: pl.DataFrame) -> pl.DataFrame:
-    stamps = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
-    zoned = frame.with_columns(pl.col(stamps).dt.cast_time_unit("us").dt.replace_time_zone("UTC"))
+def _add_zone(frame: pl.DataFrame) -> pl.DataFrame:
+    zoned = frame.with_columns(pl.col(_STAMPS).dt.cast_time_unit("us").dt.replace_time_zone("UTC"))
     return zoned.select(pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items())
 
 
-def _bound(moment: datetime | None) -> datetime | None:
-    """UTC without its zone, as the table stores it."""
+def _to_naive_utc(moment: datetime | None) -> datetime | None:
+    """Return a bound in UTC without its zone, as the table stores times."""
     if moment is None:
         return None
-    if moment.tzinfo is None:
-        raise DataError(f"the bound {moment} has no time zone; give an aware datetime")
+
     offset = moment.utcoffset()
-    return (
-        (moment - offset).replace(tzinfo=None)
-        if offset is not None
-        else moment.replace(tzinfo=None)
-    )
+    if offset is None:
+        raise DataError(f"the bound {moment} has no time zone; give an aware datetime")
+    return (moment - offset).replace(tzinfo=None)

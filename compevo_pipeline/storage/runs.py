@@ -1,41 +1,40 @@
-"""Run folders: their names, and which run of a data set is the one in use.
+"""Run folders: their names, and which run of a data set is the current one.
 
-What belongs here: naming by what decides a run, and the pointer to the newest finished one. What does not: what lies in
-a run folder (the trainer's). A name holds the hashes of configuration and data, so that the same training started twice
-finds its own checkpoints, and another training never overwrites it.
+What belongs here: naming a run by what decides it, and the pointer to the newest finished one. What
+does not: the files of a run folder (``compevo_core.training.run_folder``).
+
+A name holds the hashes of configuration and data, so that the same training started twice finds its
+own checkpoints, and another training never overwrites it.
 """
 
 import json
 from pathlib import Path
 
 from compevo_core.config import RunConfig
+from compevo_core.data.files import write_text
 from compevo_core.errors import DataError
 from compevo_pipeline.settings import Layout
 
-_HASH = 8
+_HASH_DIGITS = 8
 
 
-def run_name(label: str, config: RunConfig, data_hash: str) -> str:
-    """``<label>-<configuration>-<data>``."""
-    return f"{label}-{config.hash[:_HASH]}-{data_hash[:_HASH]}"
+def make_run_name(label: str, config: RunConfig, data_hash: str) -> str:
+    """Return ``<label>-<hash of the configuration>-<hash of the data>``."""
+    return f"{label}-{config.hash[:_HASH_DIGITS]}-{data_hash[:_HASH_DIGITS]}"
 
 
-def set_current(layout: Layout, dataset: str, name: str) -> None:
-    """Makes a finished run the one that evaluation, leakage check and report use."""
-    pointer = _pointer(layout, dataset)
-    pointer.parent.mkdir(parents=True, exist_ok=True)
-    part = pointer.with_suffix(".part")
-    part.write_text(json.dumps({"run": name}), encoding="utf-8")
-    part.replace(pointer)
+def set_current_run(layout: Layout, dataset: str, name: str) -> None:
+    """Make a finished run the one that evaluation, leakage check and report use."""
+    write_text(_pointer(layout, dataset), json.dumps({"run": name}))
 
 
-def has_run(layout: Layout, dataset: str) -> bool:
+def has_current_run(layout: Layout, dataset: str) -> bool:
     """Whether a training of the data set has finished."""
     return _pointer(layout, dataset).exists()
 
 
-def current(layout: Layout, dataset: str) -> Path:
-    """Folder of the run in use.
+def find_current_run(layout: Layout, dataset: str) -> Path:
+    """Return the folder of the current run.
 
     Raises:
         DataError: no training of the data set has finished.
@@ -43,8 +42,10 @@ def current(layout: Layout, dataset: str) -> Path:
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
         raise DataError(
-            f"no trained population for {dataset} in {layout.root}: materialize models/compevo for it"
+            f"no trained population for {dataset} in {layout.root}: "
+            "materialize models/compevo for it"
         )
+
     return layout.run(str(json.loads(pointer.read_text(encoding="utf-8"))["run"]))
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.news import derive_article_id
-from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_pipeline.storage.series_store import NewsStore, SeriesStore
+from compevo_core.data.schemas import ARTICLE_SCHEMA, SERIES_SCHEMA
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_store import SeriesStore
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 FETCHED = datetime(2020, 2, 1, tzinfo=UTC)

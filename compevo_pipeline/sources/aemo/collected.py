@@ -1,8 +1,11 @@
-"""Half-hourly TOTALDEMAND that others collected from AEMO's monthly files: New South Wales and South Australia.
+"""Half-hourly TOTALDEMAND of two regions that others collected from AEMO's monthly files.
 
-What belongs here: the two spellings these collections use. What does not: any other region or measure.
-The values are AEMO's, to the cent, except South Australia after 2021-10-01, whose collector averaged the six 5-minute
-rows (as :mod:`.nem` does). They join ``AEMO/TOTALDEMAND/<region>``; AEMO's own file wins where both exist.
+What belongs here: the two spellings that these collections (New South Wales, South Australia) use.
+What does not: any other region or measure.
+
+The values are AEMO's, to the cent, except South Australia after 2021-10-01, whose collector
+averaged the six 5-minute rows (as :mod:`compevo_pipeline.sources.common.nem` does). They join
+``AEMO/TOTALDEMAND/<region>``; AEMO's own file wins where both have an interval.
 """
 
 from collections.abc import Iterator
@@ -12,24 +15,26 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import Clock, RawFile, archive_files, archive_raw, unzip
-from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
-    HALF_HOUR,
-    OBSERVED,
-    REGIONS,
-    utc_start,
+from compevo_pipeline.sources.aemo.region_series import build_region_series, refuse_unknown_regions
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    RawFile,
+    find_archive_files,
+    read_archive_file,
+    wrap_member,
 )
+from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.common.nem import HALF_HOUR, interval_start_utc
 from compevo_pipeline.sources.common.tables import (
+    Quoting,
     read_table,
     refuse_duplicates,
     refuse_gaps,
-    refuse_rows,
-    series_frame,
+    split_cells,
     to_number,
     to_stamp,
 )
+from compevo_pipeline.sources.common.unpack import unzip
 
 SOURCE = "aemo_totaldemand_half_hourly"
 FOLDER = "aemo_totaldemand_half_hourly"
@@ -37,13 +42,20 @@ FOLDER = "aemo_totaldemand_half_hourly"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """How one collection spells its columns; ``region`` is a column, or a constant where it has none."""
+    """Columns of one collection.
+
+    Attributes:
+        header: all columns, in order.
+        stamp: column of interval ends.
+        value: column of demand.
+        region: the region, as a constant or as the column ``REGIONID``.
+        formats: formats of the timestamps.
+    """
 
     header: tuple[str, ...]
     stamp: str
     value: str
-    region_column: str | None
-    region: str
+    region: pl.Expr
     formats: tuple[str, ...]
 
 
@@ -52,67 +64,70 @@ _LAYOUTS = (
         header=("DATETIME", "TOTALDEMAND", "REGIONID"),
         stamp="DATETIME",
         value="TOTALDEMAND",
-        region_column="REGIONID",
-        region="",
+        region=pl.col("REGIONID"),
         formats=("%d/%m/%Y %H:%M",),
     ),
     _Layout(
         header=("datetime", "load_act"),
         stamp="datetime",
         value="load_act",
-        region_column=None,
-        region="SA1",
+        region=pl.lit("SA1"),
         formats=("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"),
     ),
 )
 
 
-def archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
+def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the two collections."""
-    for path in archive_files(root, FOLDER, "*.csv.*"):
-        assert root is not None
+    for path in find_archive_files(root, FOLDER, "*.csv.*"):
         if path.suffix == ".zip":
             for member in unzip(path.read_bytes(), path.name):
-                yield archive_raw(path, root, source=SOURCE, member=member, clock=clock)
+                yield wrap_member(path, path.parents[1], member, source=SOURCE, clock=clock)
         else:
-            yield archive_raw(path, root, source=SOURCE, member=None, clock=clock)
+            yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse one collection into ``AEMO/TOTALDEMAND/<region>`` rows of ``SERIES_SCHEMA``.
 
     Raises:
-        SchemaDrift: unknown header, or a number, stamp, region, repeat or gap; names file, line and remedy.
+        SourceTransient: an empty file.
+        SchemaDrift: unknown header, or a number, timestamp, region, duplicate or gap; names file,
+            line and remedy.
     """
-    layout = _layout(raw)
-    frame = read_table(raw, layout.header)
-    frame = to_number(raw, to_stamp(raw, frame, layout.stamp, layout.formats), layout.value)
-    region = pl.col(layout.region_column) if layout.region_column else pl.lit(layout.region)
-    frame = frame.with_columns(region.alias("_region"))
-    refuse_rows(
-        raw, frame, ~pl.col("_region").is_in(REGIONS), "region is {_region!r}", "extend nem.REGIONS"
-    )
-    refuse_duplicates(raw, frame, ["_region", layout.stamp])
+    text = read_text(raw.content, raw.name)
+    layout = _find_layout(text, raw.name)
+
+    table = read_table(text, raw.name, layout.header, quoting=Quoting.CELLS)
+    table = to_stamp(table, raw.name, layout.stamp, layout.formats)
+    table = to_number(table, raw.name, [layout.value])
+
+    table = table.with_columns(layout.region.alias("region"))
+    refuse_unknown_regions(table, raw.name, "region")
+    refuse_duplicates(table, raw.name, ["region", layout.stamp])
     if not tolerate_gaps:
-        refuse_gaps(raw, frame, layout.stamp, "_region", HALF_HOUR)
-    rows = frame.select(
-        pl.concat_str(pl.lit("AEMO/TOTALDEMAND/"), pl.col("_region")).alias("series_id"),
-        pl.lit(DEMAND_VARIABLE).alias("variable"),
-        utc_start(pl.col(layout.stamp), HALF_HOUR).alias("start_utc"),
-        pl.col(layout.value).alias("value"),
-        pl.lit(DEMAND_UNIT).alias("unit"),
-        pl.lit(OBSERVED).alias("flag"),
+        refuse_gaps(table, raw.name, layout.stamp, HALF_HOUR, by="region")
+
+    return build_region_series(
+        table,
+        raw,
+        "TOTALDEMAND",
+        region="region",
+        start_utc=interval_start_utc(pl.col(layout.stamp), HALF_HOUR),
+        value=layout.value,
     )
-    return series_frame(raw, rows)
 
 
-def _layout(raw: RawFile) -> _Layout:
-    head = raw.content[:200].decode("utf-8", errors="replace").lstrip("\ufeff").partition("\n")[0]
-    cells = tuple(cell.strip().strip('"') for cell in head.split(","))
+def _find_layout(text: str, file_name: str) -> _Layout:
+    header = text.partition("\n")[0]
+    cells = split_cells(header, quoting=Quoting.CELLS)
+
+    # Two columns tell the collections apart; read_table compares the rest and names what changed.
     for layout in _LAYOUTS:
-        if cells[:2] == layout.header[:2]:
+        if tuple(cells[:2]) == layout.header[:2]:
             return layout
+
     known = " or ".join(",".join(layout.header) for layout in _LAYOUTS)
     raise SchemaDrift(
-        f"{raw.name}, line 1: header is {head.strip()!r}, expected {known}; extend _LAYOUTS"
+        f"{file_name}, line 1: the header is {header[:200]!r}, expected {known}; extend _LAYOUTS"
     )

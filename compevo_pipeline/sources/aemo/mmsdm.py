@@ -1,8 +1,13 @@
-"""AEMO MMSDM monthly archives: ``DISPATCHREGIONSUM`` (5-minute) and ``TRADINGREGIONSUM`` (30-minute) demand.
+"""AEMO MMSDM monthly archives: demand in the dispatch and the trading table.
 
-What belongs here: TOTALDEMAND of these two tables. What does not: their other 90 to 130 columns.
-Dispatch rows come twice where AEMO intervened (INTERVENTION 0 and 1); the physical run, 1, is kept, and the demand of
-both is the same. The copies at hand were filtered by row, so the footer's count is not compared.
+What belongs here: TOTALDEMAND of ``DISPATCHREGIONSUM`` (5-minute) and ``TRADINGREGIONSUM``
+(30-minute). What does not: their other 90 to 130 columns.
+
+Dispatch rows come twice where AEMO intervened (INTERVENTION 0 and 1); the physical run, 1, is used,
+and the demand of both is the same. The copies in the archive were filtered by row, so the footer's
+count is not compared.
+
+Published below https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM/.
 """
 
 from collections.abc import Iterator
@@ -10,79 +15,80 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_pipeline.sources.aemo.region_series import build_region_series, refuse_unknown_regions
 from compevo_pipeline.sources.aemo.report import STAMP_FORMATS, read_report
-from compevo_pipeline.sources.common.base import Clock, RawFile, archive_files, archive_raw, unzip
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    RawFile,
+    find_archive_files,
+    wrap_member,
+)
 from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
     HALF_HOUR,
-    OBSERVED,
-    REGIONS,
-    half_hours,
-    utc_start,
+    average_half_hours,
+    interval_start_utc,
 )
-from compevo_pipeline.sources.common.tables import (
-    refuse_duplicates,
-    refuse_rows,
-    series_frame,
-    to_number,
-    to_stamp,
-)
+from compevo_pipeline.sources.common.series_frame import OBSERVED
+from compevo_pipeline.sources.common.tables import refuse_duplicates, to_number, to_stamp
+from compevo_pipeline.sources.common.unpack import unzip
 
 SOURCE = "aemo_mmsdm"
 DISPATCH = "DISPATCHREGIONSUM"
 
+_COLUMNS = ("SETTLEMENTDATE", "REGIONID", "TOTALDEMAND")
 
-def archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
+
+def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the table inside every monthly zip."""
-    for path in archive_files(root, "aemo_mmsdm_samples", "*.zip"):
-        assert root is not None
+    for path in find_archive_files(root, "aemo_mmsdm_samples", "*.zip"):
         for member in unzip(path.read_bytes(), path.name):
-            yield archive_raw(path, root, source=SOURCE, member=member, clock=clock)
+            yield wrap_member(path, path.parents[1], member, source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse one month of either table into half-hourly ``AEMO/TOTALDEMAND/<region>`` rows of ``SERIES_SCHEMA``.
+    """Parse one month of either table into half-hourly ``AEMO/TOTALDEMAND/<region>`` rows.
 
     A dispatch half-hour without its six parts is nulled and flagged.
 
+    Returns:
+        Rows of ``SERIES_SCHEMA``.
+
     Raises:
-        SchemaDrift: framing, number, stamp, region or repeat; names file, line and remedy.
+        SchemaDrift: framing, number, timestamp, region or duplicate; names file, line and remedy.
     """
-    dispatch = DISPATCH in raw.name.upper()
-    columns = ["SETTLEMENTDATE", "REGIONID", "TOTALDEMAND"]
-    table = ("DISPATCH", "REGIONSUM") if dispatch else ("TRADING", "REGIONSUM")
-    frame = read_report(
-        raw, table, [*columns, "INTERVENTION"] if dispatch else columns, footer=False
-    )
-    frame = to_number(raw, to_stamp(raw, frame, "SETTLEMENTDATE", STAMP_FORMATS), "TOTALDEMAND")
-    refuse_rows(
-        raw,
-        frame,
-        ~pl.col("REGIONID").is_in(REGIONS),
-        "REGIONID is {REGIONID!r}",
-        "extend nem.REGIONS",
-    )
-    if dispatch:
-        refuse_duplicates(raw, frame, ["REGIONID", "SETTLEMENTDATE", "INTERVENTION"])
-        physical = frame.sort("INTERVENTION").unique(
-            ["REGIONID", "SETTLEMENTDATE"], keep="last", maintain_order=True
-        )
-        frame = half_hours(
-            physical.sort("REGIONID", "SETTLEMENTDATE"),
-            "SETTLEMENTDATE",
-            "REGIONID",
-            ["TOTALDEMAND"],
-        )
+    if DISPATCH in raw.name.upper():
+        table = _average_dispatch(_read(raw, "DISPATCH", [*_COLUMNS, "INTERVENTION"]), raw.name)
     else:
-        refuse_duplicates(raw, frame, ["REGIONID", "SETTLEMENTDATE"])
-        frame = frame.with_columns(pl.lit(OBSERVED).alias("flag"))
-    rows = frame.select(
-        pl.concat_str(pl.lit("AEMO/TOTALDEMAND/"), pl.col("REGIONID")).alias("series_id"),
-        pl.lit(DEMAND_VARIABLE).alias("variable"),
-        utc_start(pl.col("SETTLEMENTDATE"), HALF_HOUR).alias("start_utc"),
-        pl.col("TOTALDEMAND").alias("value"),
-        pl.lit(DEMAND_UNIT).alias("unit"),
-        pl.col("flag"),
+        table = _read(raw, "TRADING", _COLUMNS)
+        refuse_duplicates(table, raw.name, ["REGIONID", "SETTLEMENTDATE"])
+        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
+
+    return build_region_series(
+        table,
+        raw,
+        "TOTALDEMAND",
+        region="REGIONID",
+        start_utc=interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR),
+        value="TOTALDEMAND",
+        flag=pl.col("flag"),
     )
-    return series_frame(raw, rows)
+
+
+def _read(raw: RawFile, group: str, columns: list[str] | tuple[str, ...]) -> pl.DataFrame:
+    table = read_report(raw, (group, "REGIONSUM"), columns, footer=False)
+    table = to_stamp(table, raw.name, "SETTLEMENTDATE", STAMP_FORMATS)
+    table = to_number(table, raw.name, ["TOTALDEMAND"])
+    refuse_unknown_regions(table, raw.name, "REGIONID")
+    return table
+
+
+def _average_dispatch(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
+    refuse_duplicates(table, file_name, ["REGIONID", "SETTLEMENTDATE", "INTERVENTION"])
+
+    # Sorted by INTERVENTION, the last row of an interval is the physical run.
+    physical = table.sort("INTERVENTION").unique(
+        ["REGIONID", "SETTLEMENTDATE"], keep="last", maintain_order=True
+    )
+    return average_half_hours(
+        physical.sort("REGIONID", "SETTLEMENTDATE"), "SETTLEMENTDATE", "REGIONID", ["TOTALDEMAND"]
+    )

@@ -1,7 +1,13 @@
-"""AEMO aggregated price and demand: ``PRICE_AND_DEMAND_YYYYMM_REGION.csv``, 30-minute to 2021-09 and 5-minute after.
+"""AEMO aggregated price and demand: ``PRICE_AND_DEMAND_YYYYMM_REGION.csv``.
 
-What belongs here: this one CSV, in its quoted and bare, CRLF and LF spellings. What does not: fetching it.
-One file gives two series: ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh, both half-hourly.
+What belongs here: this one CSV, in its quoted and bare, CRLF and LF spellings. What does not:
+fetching it.
+
+The files are 30-minute until 2021-09 and 5-minute after. One file gives two half-hourly series:
+``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` (regional reference price) in AUD/MWh.
+
+Published at
+``https://aemo.com.au/aemo/data/nem/priceanddemand/PRICE_AND_DEMAND_{YYYYMM}_{REGION}.csv``.
 """
 
 from collections.abc import Iterator
@@ -9,40 +15,41 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import Clock, RawFile, archive_files, archive_raw
+from compevo_pipeline.sources.aemo.region_series import build_region_series, refuse_unknown_regions
+from compevo_pipeline.sources.aemo.report import STAMP_FORMATS
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    RawFile,
+    find_archive_files,
+    read_archive_file,
+)
+from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
     FIVE_MINUTES,
     HALF_HOUR,
-    OBSERVED,
     PRICE_UNIT,
     PRICE_VARIABLE,
-    REGIONS,
-    half_hours,
-    utc_start,
+    average_half_hours,
+    interval_start_utc,
 )
+from compevo_pipeline.sources.common.series_frame import OBSERVED
 from compevo_pipeline.sources.common.tables import (
+    Quoting,
     read_table,
     refuse_duplicates,
     refuse_gaps,
-    refuse_rows,
-    series_frame,
     to_number,
     to_stamp,
 )
 
 SOURCE = "aemo_price_and_demand"
 HEADER = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
-STAMP_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M")
 
 
-def archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every month at hand, by region and month."""
-    for path in archive_files(root, "aemo_price_and_demand", "*/PRICE_AND_DEMAND_*.csv*"):
-        assert root is not None
-        yield archive_raw(path, root, source=SOURCE, member=None, clock=clock)
+def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield every month in the archive, by region and month."""
+    for path in find_archive_files(root, "aemo_price_and_demand", "*/PRICE_AND_DEMAND_*.csv*"):
+        yield read_archive_file(path, path.parents[2], source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -50,48 +57,50 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
 
     Args:
         raw: the published CSV.
-        tolerate_gaps: keep a file whose stamps have holes; half-hours without six parts are nulled and flagged.
+        tolerate_gaps: accept missing timestamps; half-hours without six parts are nulled and
+            flagged.
 
     Raises:
-        SchemaDrift: header, number, stamp, region, repeat or gap; names file, line and remedy.
+        SourceTransient: an empty file.
+        SchemaDrift: header, number, timestamp, region, duplicate or gap; names file, line and
+            remedy.
     """
-    frame = read_table(raw, HEADER)
-    frame = to_number(
-        raw, to_stamp(raw, frame, "SETTLEMENTDATE", STAMP_FORMATS), "TOTALDEMAND", "RRP"
-    )
-    known = pl.col("REGION").is_in(REGIONS)
-    refuse_rows(raw, frame, ~known, "REGION is {REGION!r}", f"expected one of {', '.join(REGIONS)}")
-    refuse_duplicates(raw, frame, ["REGION", "SETTLEMENTDATE"])
-    minute = frame["SETTLEMENTDATE"].dt.minute()
-    step = HALF_HOUR if minute.is_in([0, 30]).all() else FIVE_MINUTES
+    table = read_table(read_text(raw.content, raw.name), raw.name, HEADER, quoting=Quoting.CELLS)
+    table = to_stamp(table, raw.name, "SETTLEMENTDATE", STAMP_FORMATS)
+    table = to_number(table, raw.name, ["TOTALDEMAND", "RRP"])
+    refuse_unknown_regions(table, raw.name, "REGION")
+    refuse_duplicates(table, raw.name, ["REGION", "SETTLEMENTDATE"])
+
+    # The step is read from the file: AEMO changed it in October 2021 without changing the name.
+    minutes = table["SETTLEMENTDATE"].dt.minute()
+    step = HALF_HOUR if minutes.is_in([0, 30]).all() else FIVE_MINUTES
     if not tolerate_gaps:
-        refuse_gaps(raw, frame, "SETTLEMENTDATE", "REGION", step)
+        refuse_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
+
     if step == FIVE_MINUTES:
-        frame = half_hours(frame, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
+        table = average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
     else:
-        frame = frame.with_columns(pl.lit(OBSERVED).alias("flag"))
-    return pl.concat(
-        [
-            _one(raw, frame, "TOTALDEMAND", DEMAND_VARIABLE, DEMAND_UNIT),
-            _one(raw, frame, "RRP", PRICE_VARIABLE, PRICE_UNIT),
-        ]
-    )
+        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
 
-
-def _one(raw: RawFile, frame: pl.DataFrame, column: str, variable: str, unit: str) -> pl.DataFrame:
-    rows = frame.select(
-        pl.concat_str(pl.lit(f"AEMO/{column}/"), pl.col("REGION")).alias("series_id"),
-        pl.lit(variable).alias("variable"),
-        utc_start(pl.col("SETTLEMENTDATE"), HALF_HOUR).alias("start_utc"),
-        pl.col(column).alias("value"),
-        pl.lit(unit).alias("unit"),
-        pl.col("flag"),
+    start_utc = interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR)
+    demand = build_region_series(
+        table,
+        raw,
+        "TOTALDEMAND",
+        region="REGION",
+        start_utc=start_utc,
+        value="TOTALDEMAND",
+        flag=pl.col("flag"),
     )
-    if (
-        rows["start_utc"].is_duplicated().any()
-        and rows.select("series_id", "start_utc").is_duplicated().any()
-    ):
-        raise SchemaDrift(
-            f"{raw.name}: 30- and 5-minute rows are mixed in one file; split it by month"
-        )
-    return series_frame(raw, rows)
+    price = build_region_series(
+        table,
+        raw,
+        "RRP",
+        region="REGION",
+        start_utc=start_utc,
+        value="RRP",
+        flag=pl.col("flag"),
+        variable=PRICE_VARIABLE,
+        unit=PRICE_UNIT,
+    )
+    return pl.concat([demand, price])

@@ -1,19 +1,24 @@
-"""A synthetic long CSV of the 18 Bitcoin variables, 640 days, in the benchmark's format, for the sample mode.
+"""A synthetic long CSV of the 18 Bitcoin variables over 640 days, for the sample mode.
 
-What belongs here: making the bytes. What does not: reading them (``bitinfocharts`` does, with the real file's parser).
-The price is a seeded random walk; the other variables follow it, a weekly rhythm or a walk of their own, at the
-magnitudes of 2019 and 2020.  Nothing in it is a measurement.
+What belongs here: making the bytes. What does not: reading them (``bitinfocharts.source`` does,
+with the real file's parser).
+
+The price is a seeded random walk; the other variables follow it, a weekly rhythm or a walk of their
+own, at the magnitudes of 2019 and 2020. Nothing in it is a measurement.
 """
 
 from datetime import date, timedelta
 
 import numpy as np
-from numpy.typing import NDArray
+
+from compevo_core.data.arrays import FloatArray
 
 FIRST_DAY = date(2019, 5, 1)
 DAYS = 640
 """A 70/10/20 split of 48-step windows with two embargoes needs about 630."""
+
 _SEED = 21_000_000
+_DIFFICULTY_DAYS = 14  # the network adjusts its difficulty every two weeks
 
 _LEVELS: dict[str, tuple[float, float, float, float]] = {
     "active_addresses": (750_000, 0.4, 0.04, 0.10),
@@ -34,17 +39,22 @@ _LEVELS: dict[str, tuple[float, float, float, float]] = {
     "transactions": (310_000, 0.1, 0.05, 0.08),
     "tweets": (25_000, 0.9, 0.15, 0.05),
 }
-"""Id -> level, power of the price it follows, size of its daily noise, size of its weekly rhythm."""
+"""Id -> level, power of the price it follows, size of its daily noise and of its weekly rhythm."""
 
 
-def long_csv() -> bytes:
+def make_long_csv() -> bytes:
     """Return the CSV, the same bytes on every call."""
     generator = np.random.default_rng(_SEED)
     days = np.arange(DAYS)
     price = np.exp(np.cumsum(generator.normal(0.003, 0.032, DAYS)))
     weekly = np.cos(2 * np.pi * (days + FIRST_DAY.weekday()) / 7)
-    columns = {name: _column(name, price, weekly, generator) for name in sorted(_LEVELS)}
-    columns["difficulty"] = [float(f"{1.4e13 * price[day - day % 14] ** 0.3:.6g}") for day in days]
+
+    # Columns are drawn in the order of their names: another order gives other bytes.
+    columns = {name: _draw_column(name, price, weekly, generator) for name in sorted(_LEVELS)}
+    columns["difficulty"] = [
+        _round(1.4e13 * price[day - day % _DIFFICULTY_DAYS] ** 0.3) for day in days
+    ]
+
     lines = [",TIME,ID,VALUE"]
     for name in sorted(columns):
         for day, value in enumerate(columns[name]):
@@ -52,14 +62,15 @@ def long_csv() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _column(
-    name: str,
-    price: NDArray[np.float64],
-    weekly: NDArray[np.float64],
-    generator: np.random.Generator,
+def _draw_column(
+    name: str, price: FloatArray, weekly: FloatArray, generator: np.random.Generator
 ) -> list[float]:
     level, power, noise, rhythm = _LEVELS[name]
-    values = (
-        level * price**power * np.exp(generator.normal(0.0, noise, DAYS)) * (1.0 + rhythm * weekly)
-    )
-    return [float(f"{value:.6g}") for value in values]
+    daily = np.exp(generator.normal(0.0, noise, DAYS))
+    values = level * price**power * daily * (1.0 + rhythm * weekly)
+    return [_round(value) for value in values]
+
+
+def _round(value: float) -> float:
+    """Round to six significant digits."""
+    return float(f"{value:.6g}")

@@ -1,37 +1,52 @@
-"""From a publisher's news records to ``ARTICLE_SCHEMA``, counting everything that is left out.
+"""From a publisher's news records to ``ARTICLE_SCHEMA``, counting what is left out.
 
-What belongs here: the record every news parser makes, the frame of them, the count of what happened on the way, and
-the gathering of many files. What does not: any publisher's format, storage, embedding.
-An empty answer is not "no news": it is a failure that looks like an answer, is an error of its own, and is counted.
+What belongs here: the record that every news parser makes, the frame of such records, the counts of
+what was left out or repaired, and the parsing of many files. What does not: any publisher's format,
+storage, embedding.
+
+An empty answer is not "no news": it is a failure in disguise, so it is an error of its own and is
+counted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from typing import Self
 
 import polars as pl
 
 from compevo_core.data.news import (
-    derive_article_id,
     availability_expr,
     deduplicate_articles,
+    derive_article_id,
     validate_articles,
 )
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
 
-MAX_BAD_SHARE = 0.1
+MAX_UNREADABLE_SHARE = 0.1
 """Share of unreadable records in one file above which the file, not the record, is at fault."""
 
 
 class EmptyNewsAnswer(SourceTransient):
-    """A news answer without a single record: a rate limit or a failure in disguise, not the absence of news."""
+    """A news answer without a single record: a rate limit or a failure, not the absence of news."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsReport:
-    """What reading news files met; reports add up."""
+    """Counts of reading news files; reports add up.
+
+    Attributes:
+        files: files read, empty ones included.
+        empty_answers: files without a record.
+        records: records in the files.
+        articles: articles after removal of duplicates within a file.
+        untitled: records left out because they have no title.
+        unreadable: records left out because they have no address or no time.
+        repairs: repairs that the JSON needed.
+        replaced_bytes: bytes that were not UTF-8.
+    """
 
     files: int = 0
     empty_answers: int = 0
@@ -42,19 +57,19 @@ class NewsReport:
     repairs: int = 0
     replaced_bytes: int = 0
 
-    def __add__(self, other: "NewsReport") -> "NewsReport":
+    def __add__(self, other: Self) -> Self:
         """Add count by count."""
-        return NewsReport(
+        return type(self)(
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         )
 
     def as_dict(self) -> dict[str, int]:
-        """Counts for metadata or a manifest."""
+        """Return the counts for metadata or a manifest."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class NewsRecord:
     """One article as a publisher lists it; at least one of the two times is known."""
 
     url: str
@@ -67,8 +82,10 @@ class Record:
     seen_at: datetime | None
 
 
-def article_frame(records: Sequence[Record], raw: RawFile, fetched_at: datetime) -> pl.DataFrame:
-    """Build a valid article frame, each ``article_id`` once (the one available first)."""
+def build_article_frame(
+    records: Sequence[NewsRecord], raw: RawFile, fetched_at: datetime
+) -> pl.DataFrame:
+    """Build a valid article frame, each ``article_id`` once (the version available first)."""
     rows = [
         {
             "article_id": derive_article_id(record.url),
@@ -83,25 +100,28 @@ def article_frame(records: Sequence[Record], raw: RawFile, fetched_at: datetime)
         }
         for record in records
     ]
-    late = {
+    computed = {
         "available_at": availability_expr(),
         "fetched_at": pl.lit(fetched_at),
         "source": pl.lit(raw.label),
     }
+
+    # The schema is given, so that a file without articles has typed columns too.
     schema = pl.Schema(ARTICLE_SCHEMA)
     frame = pl.DataFrame(
-        rows, schema={name: kind for name, kind in schema.items() if name not in late}
+        rows, schema={name: kind for name, kind in schema.items() if name not in computed}
     )
-    frame = frame.with_columns(**late).select(list(schema)).cast(schema)
-    return validate_articles(
-        frame.sort("available_at").unique("article_id", keep="first", maintain_order=True)
-    )
+    frame = frame.with_columns(**computed).select(list(schema)).cast(schema)
+
+    earliest = frame.sort("available_at").unique("article_id", keep="first", maintain_order=True)
+    return validate_articles(earliest)
 
 
-def addressable(url: object) -> bool:
+def is_web_address(url: object) -> bool:
     """Whether ``url`` is a web address that can be reduced to one spelling."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return False
+
     try:
         derive_article_id(url)
     except ValueError:
@@ -109,28 +129,34 @@ def addressable(url: object) -> bool:
     return True
 
 
-def check_unreadable(bad_lines: Sequence[int], total: int, name: str, what: str) -> None:
-    """Refuse a file too many of whose records are unreadable.
+def refuse_unreadable(lines: Sequence[int], total: int, name: str, expected: str) -> None:
+    """Refuse a file with too many unreadable records.
+
+    Args:
+        lines: line numbers of the unreadable records.
+        total: number of all records.
+        name: the file's name, for messages.
+        expected: what a record should have been.
 
     Raises:
-        SchemaDrift: more than :data:`MAX_BAD_SHARE` are; names the first.
+        SchemaDrift: their share exceeds :data:`MAX_UNREADABLE_SHARE`; names the first.
     """
-    if bad_lines and len(bad_lines) > MAX_BAD_SHARE * total:
-        message = (
-            f"{name}, line {bad_lines[0]}: not {what}; {len(bad_lines)} of {total} records are like that, so the "
-            "format changed or the file is cut: fetch it again, then compare with GDELT's documentation"
+    if lines and len(lines) > MAX_UNREADABLE_SHARE * total:
+        raise SchemaDrift(
+            f"{name}, line {lines[0]}: not {expected}; {len(lines)} of {total} records are "
+            "unreadable, so the format changed or the file is cut: fetch it again, then compare "
+            "with the publisher's documentation"
         )
-        raise SchemaDrift(message)
 
 
-def gather(
+def parse_files(
     raws: Iterable[RawFile], parse: Callable[[RawFile], tuple[pl.DataFrame, NewsReport]]
 ) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse many files into one frame without duplicates; empty answers are counted, not taken for silence.
+    """Parse many files into one frame without duplicates; count the empty answers.
 
     Raises:
-        EmptyNewsAnswer: every single answer was empty.
-        SourceTransient: there was no file at all.
+        EmptyNewsAnswer: there was no file, or every answer was empty.
+        SourceError: any other failure of ``parse``.
     """
     frames: list[pl.DataFrame] = []
     total = NewsReport()
@@ -140,9 +166,13 @@ def gather(
         except EmptyNewsAnswer:
             total += NewsReport(files=1, empty_answers=1)
             continue
+
         frames.append(frame)
         total += report
+
     if not frames:
-        message = f"none of {total.files} news files held an article; this is a failure, not a day without news: try later"
-        raise EmptyNewsAnswer(message)
+        raise EmptyNewsAnswer(
+            f"none of {total.files} news files held an article; this is a failure, not a day "
+            "without news: try later"
+        )
     return deduplicate_articles(pl.concat(frames)), total

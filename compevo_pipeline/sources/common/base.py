@@ -104,9 +104,7 @@ def read_archive_file(path: Path, archive: Path, *, source: str, clock: Clock) -
     )
 
 
-def wrap_member(
-    path: Path, archive: Path, member: Member, *, source: str, clock: Clock
-) -> RawFile:
+def wrap_member(path: Path, archive: Path, member: Member, *, source: str, clock: Clock) -> RawFile:
     """Wrap one member unpacked from the bundle at ``path`` below the ``archive`` root."""
     name, content = member
     return RawFile(
@@ -120,7 +118,7 @@ def wrap_member(
 
 
 def wrap_sample(source: str, name: str, content: bytes) -> RawFile:
-    """Wrap synthetic bytes in a publisher's format; the label of their rows starts with ``sample:``."""
+    """Wrap synthetic bytes; the label of their rows starts with ``sample:``."""
     return RawFile(
         source=source,
         name=name,

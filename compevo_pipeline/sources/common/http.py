@@ -1,8 +1,11 @@
-"""One polite HTTP client for every live source: timeouts, pacing, size cap, and answers judged before they are data.
+"""One polite HTTP client for live sources: timeouts, pauses, a size cap, checks of every answer.
 
-What belongs here: a session with an honest user agent, a pause between requests to one host, the translation of every
-failure into the project's errors. What does not: retries (Dagster's, by ``failures``), any publisher's addresses.
-No bot wall or log-in is ever gone around, and no certificate goes unchecked.
+What belongs here: a session with an honest user agent, a pause between requests to one host, the
+translation of every failure into the project's errors. What does not: retries (Dagster's, by
+``compevo_pipeline.failures``), any publisher's addresses (``sources.live``).
+
+Bot protection and log-ins are never circumvented, and every certificate is checked. No asset uses
+this client yet: ``sources.live`` is library code until the feeds offer a live mode.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +24,26 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 MAX_BODY_BYTES = 128 * 2**20
-_CHUNK = 1 << 16
+
+_CHUNK_BYTES = 1 << 16
+_PERMANENT_FAILURES = (
+    requests.TooManyRedirects,
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.MissingSchema,
+)
 
 
 @dataclass(kw_only=True)
 class Client:
     """A session that waits ``pause_s`` between requests to one host.
 
-    ``user_agent`` should name a contact. ``monotonic`` and ``sleep`` come from ``time``; tests pass their own.
+    Attributes:
+        user_agent: sent with every request; should name a contact.
+        clock: returns the current time.
+        monotonic: ``time.monotonic``; tests pass their own.
+        sleep: ``time.sleep``; tests pass their own.
+        session: the session of all requests.
     """
 
     user_agent: str
@@ -36,7 +51,7 @@ class Client:
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
     session: requests.Session = field(default_factory=requests.Session)
-    _last: dict[str, float] = field(default_factory=dict)
+    _last_request_s: dict[str, float] = field(default_factory=dict)
 
     def fetch(
         self,
@@ -48,20 +63,31 @@ class Client:
         params: Mapping[str, str] | None = None,
         html_expected: bool = False,
     ) -> RawFile:
-        """Get one file, or raise the error its answer amounts to.
+        """Get one file, or raise the error that its answer amounts to.
+
+        Args:
+            url: an https address.
+            source: ``source`` of the raw file.
+            name: ``name`` of the raw file.
+            pause_s: least time since the last request to this host, in seconds.
+            params: query parameters.
+            html_expected: whether a web page is the data.
 
         Raises:
             SourceAbsent: 404 or 410.
-            SourceTransient: timeout, broken connection, 5xx, an empty body; :class:`Throttled` for 429.
-            SourceRejected: our request is wrong (other 4xx, not HTTPS, a redirect loop, too large a body).
+            SourceTransient: timeout, broken connection, 5xx, an empty body; :class:`Throttled`
+                for 429.
+            SourceRejected: our request is wrong (other 4xx, not HTTPS, a redirect loop, too large
+                a body).
             SourceBlocked: 401, 403, a challenge page, or a certificate that does not match.
             SchemaDrift: a web page where data was expected.
         """
         if urlsplit(url).scheme != "https":
-            message = f"{url}: not an https address; use the publisher's https host"
-            raise SourceRejected(message)
-        self._pace(url, pause_s)
+            raise SourceRejected(f"{url}: not an https address; use the publisher's https host")
+
+        self._wait_for_turn(url, pause_s)
         try:
+            # Streamed, so that a body over the cap is never held in memory.
             with self.session.get(
                 url,
                 params=params,
@@ -70,38 +96,42 @@ class Client:
                 stream=True,
             ) as response:
                 content = _read_capped(response, url)
-                _judge(response, content, url, html_expected, self.clock())
-                final = response.url
+                _refuse_failure(response, content, url, html_expected, self.clock())
+                final_url = response.url
         except requests.RequestException as error:
-            raise _translate(error, url) from error
+            raise _translate_failure(error, url) from error
+
         return RawFile(
             source=source,
             name=name,
             content=content,
-            url=final,
+            url=final_url,
             fetched_at=self.clock(),
             mode=Mode.LIVE,
         )
 
-    def _pace(self, url: str, pause_s: float) -> None:
+    def _wait_for_turn(self, url: str, pause_s: float) -> None:
         host = urlsplit(url).netloc
-        if host in self._last:
-            wait = self._last[host] + pause_s - self.monotonic()
-            if wait > 0:
-                self.sleep(wait)
-        self._last[host] = self.monotonic()
+        if host in self._last_request_s:
+            wait_s = self._last_request_s[host] + pause_s - self.monotonic()
+            if wait_s > 0:
+                self.sleep(wait_s)
+
+        self._last_request_s[host] = self.monotonic()
 
 
-def retry_after_s(value: str | None, now: datetime) -> float:
-    """Return the seconds a ``Retry-After`` header asks for (a number or a date); 0 where it says nothing."""
+def parse_retry_after_s(value: str | None, now: datetime) -> float:
+    """Return the seconds that a ``Retry-After`` header (a number or a date) asks for, or 0."""
     if not value:
         return 0.0
     if value.strip().isdigit():
         return float(value)
+
     try:
         moment = parsedate_to_datetime(value)
     except ValueError:
         return 0.0
+
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - now).total_seconds())
@@ -110,43 +140,46 @@ def retry_after_s(value: str | None, now: datetime) -> float:
 def _read_capped(response: requests.Response, url: str) -> bytes:
     parts: list[bytes] = []
     size = 0
-    for chunk in response.iter_content(_CHUNK):
+    for chunk in response.iter_content(_CHUNK_BYTES):
         size += len(chunk)
         if size > MAX_BODY_BYTES:
-            message = (
+            raise SourceRejected(
                 f"{url}: more than {MAX_BODY_BYTES} bytes; raise the cap if the file is genuine"
             )
-            raise SourceRejected(message)
         parts.append(chunk)
+
     return b"".join(parts)
 
 
-def _judge(
+def _refuse_failure(
     response: requests.Response, content: bytes, url: str, html_expected: bool, now: datetime
 ) -> None:
-    kind = response.headers.get("Content-Type", "")
-    error = classify_response(response.status_code, kind, content, html_expected=html_expected)
+    """Raise the error of an answer that is not the file asked for."""
+    content_type = response.headers.get("Content-Type", "")
+    error = classify_response(
+        response.status_code, content_type, content, html_expected=html_expected
+    )
     if error is None:
         return
-    met = f"HTTP {response.status_code}, {kind or 'no content type'}, {len(content)} bytes, starting {content[:60]!r}"
-    message = f"{url}: {met}"
+
+    message = (
+        f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, "
+        f"{len(content)} bytes, starting {content[:60]!r}"
+    )
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and issubclass(error, SourceTransient):
-        wait = retry_after_s(response.headers.get("Retry-After"), now)
-        raise Throttled(f"{message}; slow down", wait)
+        wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now)
+        raise Throttled(f"{message}; request less often", wait_s)
+
     raise error(f"{message}; see compevo_pipeline.failures for what this status means")
 
 
-def _translate(error: requests.RequestException, url: str) -> SourceError:
+def _translate_failure(error: requests.RequestException, url: str) -> SourceError:
     if isinstance(error, requests.exceptions.SSLError):
         return SourceBlocked(
-            f"{url}: the certificate was refused ({error}); it is never ignored, use another host"
+            f"{url}: the certificate was refused ({error}); certificates are always checked, "
+            "so use another host"
         )
-    lasting = (
-        requests.TooManyRedirects,
-        requests.exceptions.InvalidURL,
-        requests.exceptions.InvalidSchema,
-        requests.exceptions.MissingSchema,
-    )
-    if isinstance(error, lasting):
+    if isinstance(error, _PERMANENT_FAILURES):
         return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
+
     return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")

@@ -1,12 +1,17 @@
-"""Facts of the National Electricity Market that every AEMO source shares.
+"""Facts of Australia's National Electricity Market (NEM) that the AEMO sources share.
 
-What belongs here: regions, NEM time, half-hours from five minutes. What does not: any file format.
-NEM time is UTC+10 all year, without daylight saving; AEMO stamps the end of an interval, this project its start.
+What belongs here: regions, NEM time, names and units of the measures, half-hours from five minutes.
+What does not: any file format (``sources.aemo``).
+
+NEM time is UTC+10 all year, without daylight saving. AEMO stamps the end of an interval, this
+project its start.
 """
 
 from datetime import timedelta
 
 import polars as pl
+
+from compevo_pipeline.sources.common.series_frame import OBSERVED
 
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 NEM_OFFSET = timedelta(hours=10)
@@ -19,7 +24,6 @@ DEMAND_VARIABLE = "demand_mw"
 DEMAND_UNIT = "MW"
 PRICE_VARIABLE = "price_aud_per_mwh"
 PRICE_UNIT = "AUD/MWh"
-OBSERVED = "observed"
 INCOMPLETE = "nulled:incomplete-half-hour"
 
 LOCAL_ZONES = {
@@ -32,23 +36,35 @@ LOCAL_ZONES = {
 """Local clocks of news, holidays and weather; all but Queensland observe daylight saving."""
 
 
-def utc_start(end_nem: pl.Expr, step: timedelta) -> pl.Expr:
-    """Start in UTC of the interval of length ``step`` that ends at the naive NEM time ``end_nem``."""
+def interval_start_utc(end_nem: pl.Expr, step: timedelta) -> pl.Expr:
+    """Return the start in UTC of the interval of length ``step`` that ends at naive NEM time."""
     return (end_nem - NEM_OFFSET - step).dt.replace_time_zone("UTC").dt.cast_time_unit("us")
 
 
-def half_hours(frame: pl.DataFrame, stamp: str, by: str, values: list[str]) -> pl.DataFrame:
-    """Average 5-minute rows stamped in (hh:00, hh:30] to the half-hour stamped hh:30; all six parts are required.
+def average_half_hours(table: pl.DataFrame, stamp: str, by: str, values: list[str]) -> pl.DataFrame:
+    """Average 5-minute rows stamped in (hh:00, hh:30] to the half-hour stamped hh:30.
 
-    A half-hour with fewer parts, or with a part that has no value, is kept with null values and a flag. AEMO's own
-    trading interval was this mean until 2021-10-01, so the two eras join.
+    All six parts are required: a half-hour with fewer, or with a part that has no value, stays with
+    null values and the flag :data:`INCOMPLETE`. AEMO's own trading interval was this mean until
+    2021-10-01, so the two eras join.
+
+    Args:
+        table: rows with naive interval ends in NEM time.
+        stamp: column of interval ends.
+        by: column that tells series apart.
+        values: columns to average.
+
+    Returns:
+        ``by``, ``stamp``, ``values`` and ``flag``.
     """
+    # A stamp of hh:30 exactly belongs to the half-hour that it ends, not to the next.
     end = (pl.col(stamp).dt.offset_by("-1us").dt.truncate("30m") + HALF_HOUR).alias(stamp)
-    whole = (pl.len() == PARTS_OF_HALF_HOUR) & pl.all_horizontal(
+    is_whole = (pl.len() == PARTS_OF_HALF_HOUR) & pl.all_horizontal(
         pl.col(name).null_count() == 0 for name in values
     )
+
     means = [
-        pl.when(whole).then(pl.col(name).mean()).otherwise(None).alias(name) for name in values
+        pl.when(is_whole).then(pl.col(name).mean()).otherwise(None).alias(name) for name in values
     ]
-    flag = pl.when(whole).then(pl.lit(OBSERVED)).otherwise(pl.lit(INCOMPLETE)).alias("flag")
-    return frame.group_by(by, end, maintain_order=True).agg(*means, flag)
+    flag = pl.when(is_whole).then(pl.lit(OBSERVED)).otherwise(pl.lit(INCOMPLETE)).alias("flag")
+    return table.group_by(by, end, maintain_order=True).agg(*means, flag)

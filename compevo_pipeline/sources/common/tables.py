@@ -1,201 +1,335 @@
-"""Comma-separated tables from publishers: read fast with polars, and name the line when something is wrong.
+"""Delimited text tables of publishers: read as text, converted with checks that name the line.
 
-What belongs here: header and field-count checks, text to number, text to stamp, gaps and duplicates, each failing with
-file, line and remedy. What does not: what the columns mean.
-Everything is read as text first; the line of a fault is looked up only after a vectorised check has found one.
+What belongs here: header and cell-count checks, text to numbers and timestamps, gaps and
+duplicates. What does not: what the columns mean (the source modules), the frame contract
+(``common.series_frame``).
+
+Every function takes the table (or its text) first, then the file's name for messages, then what to
+check. All columns are read as text. A check is vectorised; the line of a fault is looked up only
+after a check has found one.
 """
 
 import csv
 import io
 from collections.abc import Sequence
 from datetime import timedelta
+from enum import Enum, auto
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import RawFile, decode_text, refuse_html
 
-LINE = "_line"
-"""Name of the helper column that holds each row's 1-based line in the file."""
+LINE = "line"
+"""Column that holds a row's line number in its file, counted from 1."""
+
+BLANK = ("",)
+"""The ``missing`` of :func:`to_number` for publishers that leave a missing cell empty."""
+
+_SHOWN_CHARACTERS = 60
+_SHOWN_COLUMNS = 6
+
+
+class Quoting(Enum):
+    """Whether a publisher puts cells in double quotes."""
+
+    NONE = auto()
+    """A quote is a character like any other."""
+
+    CELLS = auto()
+    """Cells may be quoted, but none holds a line break."""
+
+    LINES = auto()
+    """Quoted cells may hold line breaks; line numbers then need a second, slower pass."""
 
 
 def read_table(
-    raw: RawFile, header: Sequence[str], *, quoted_newlines: bool = False
+    text: str,
+    file_name: str,
+    header: Sequence[str],
+    *,
+    separator: str = ",",
+    quoting: Quoting = Quoting.NONE,
 ) -> pl.DataFrame:
-    """Read a CSV whose first line must be ``header``; every column is text, plus ``_line``.
+    r"""Read a table whose first line must be ``header``.
 
-    ``quoted_newlines``: cells may hold line breaks; lines are then found by a slower reader.
+    Args:
+        text: the whole file with ``\n`` line ends.
+        file_name: the file's name, for messages.
+        header: the expected columns, in order.
+        separator: the cell separator.
+        quoting: whether cells may be quoted.
+
+    Returns:
+        One text column for each of ``header``, and :data:`LINE`.
 
     Raises:
-        SourceTransient: empty file.
-        SchemaDrift: a web page, a byte that is not UTF-8, another header, or a row with another number of fields.
+        SchemaDrift: another header, no rows, or a row with another number of cells.
     """
-    refuse_html(raw.content, raw.name)
-    text = decode_text(raw.content, raw.name)
-    first = next(csv.reader([text.partition("\n")[0]]), [])
-    if first != list(header):
-        message = f"{raw.name}, line 1: header is {first}, expected {list(header)}; the publisher changed the format"
-        raise SchemaDrift(
-            f"{message}, or this is another file: extend the parser or remove the file"
-        )
-    return read_rows(
-        raw, text.partition("\n")[2], header, first_line=2, quoted_newlines=quoted_newlines
-    )
+    first_line, _, body = text.partition("\n")
+    check_header(split_cells(first_line, separator, quoting), file_name, header)
+    return read_rows(body, file_name, header, first_line=2, separator=separator, quoting=quoting)
 
 
 def read_rows(
-    raw: RawFile,
-    body: str,
+    text: str,
+    file_name: str,
     columns: Sequence[str],
     *,
-    first_line: int,
-    quoted_newlines: bool = False,
+    first_line: int = 1,
+    separator: str = ",",
+    quoting: Quoting = Quoting.NONE,
 ) -> pl.DataFrame:
-    """Read headerless CSV text into text columns plus ``_line``; see :func:`read_table`."""
-    body = body.rstrip("\n")
-    if not body.strip():
-        raise SchemaDrift(
-            f"{raw.name}, line {first_line}: no rows after the header; fetch the file again"
+    """Read rows without a header; ``first_line`` is the number of their first line in the file.
+
+    Returns:
+        One text column for each of ``columns``, and :data:`LINE`.
+
+    Raises:
+        SchemaDrift: no rows, or a row with another number of cells.
+    """
+    lines = text.split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise SchemaDrift(f"{file_name}, line {first_line}: no rows; fetch or copy the file again")
+
+    # Only the reader without quotes counts the cells of every row by itself.
+    if quoting is Quoting.NONE:
+        return _split_rows(lines, file_name, columns, first_line, separator)
+    return _read_quoted_rows(lines, file_name, columns, first_line, separator, quoting)
+
+
+def split_cells(line: str, separator: str = ",", quoting: Quoting = Quoting.NONE) -> list[str]:
+    """Split one line into its cells."""
+    if quoting is Quoting.NONE:
+        return line.split(separator)
+
+    return next(csv.reader([line], delimiter=separator), [])
+
+
+def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) -> None:
+    """Refuse a first line that is not the known header.
+
+    Raises:
+        SchemaDrift: names the columns that are missing and those that are new.
+    """
+    if list(cells) == list(expected):
+        return
+
+    missing = [name for name in expected if name not in cells][:_SHOWN_COLUMNS]
+    new = [cell for cell in cells if cell not in expected][:_SHOWN_COLUMNS]
+    raise SchemaDrift(
+        f"{file_name}, line 1: the header changed: missing {missing}, new {new}, "
+        f"{len(cells)} columns where {len(expected)} are expected; compare with the publisher's "
+        "format notes, then extend the parser or remove the file"
+    )
+
+
+def to_number(
+    table: pl.DataFrame, file_name: str, columns: Sequence[str], *, missing: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Cast text columns to Float64; cells listed in ``missing`` become null.
+
+    Raises:
+        SchemaDrift: another cell is not a finite number.
+    """
+    numbers = []
+    for column in columns:
+        text = pl.col(column).str.strip_chars()
+        is_missing = text.is_in(list(missing)) if missing else pl.lit(value=False)
+        number = text.cast(pl.Float64, strict=False)
+
+        # "nan" and "inf" are numbers to polars, and never to a publisher of measurements.
+        is_bad = ~is_missing & ~number.is_finite().fill_null(value=False)
+        problem = f"{column} is {{{column}!r}}, not a number"
+        refuse_rows(table, file_name, is_bad, problem, "correct the cell or fetch the file again")
+
+        numbers.append(pl.when(is_missing).then(None).otherwise(number).alias(column))
+
+    return table.with_columns(numbers)
+
+
+def to_stamp(
+    table: pl.DataFrame, file_name: str, column: str, formats: Sequence[str]
+) -> pl.DataFrame:
+    """Parse a text column into naive datetimes in microseconds; the first fitting format is used.
+
+    Raises:
+        SchemaDrift: a cell fits none of ``formats`` (an empty one included).
+    """
+    text = pl.col(column).str.strip_chars()
+    stamp = pl.coalesce(
+        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+    )
+
+    problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
+    remedy = "correct the cell or fetch the file again"
+    refuse_rows(table, file_name, stamp.is_null(), problem, remedy)
+    return table.with_columns(stamp.alias(column))
+
+
+def refuse_rows(
+    table: pl.DataFrame, file_name: str, is_bad: pl.Expr, problem: str, remedy: str
+) -> None:
+    """Refuse a table with a bad row.
+
+    Args:
+        table: the rows, with :data:`LINE`.
+        file_name: the file's name, for messages.
+        is_bad: true or null on a bad row.
+        problem: what is wrong; ``{column}`` stands for the cell of the first bad row.
+        remedy: what the reader of the message should do.
+
+    Raises:
+        SchemaDrift: at least one row is bad; names file, line, the problem and the remedy.
+    """
+    bad = table.filter(is_bad.fill_null(value=True))
+    if not bad.height:
+        return
+
+    first = bad.row(0, named=True)
+    others = f" (and {bad.height - 1} more)" if bad.height > 1 else ""
+    raise SchemaDrift(
+        f"{file_name}, line {first[LINE]}: {problem.format(**first)}{others}; {remedy}"
+    )
+
+
+def refuse_duplicates(table: pl.DataFrame, file_name: str, keys: Sequence[str]) -> None:
+    """Refuse a table with two rows of one key.
+
+    Raises:
+        SchemaDrift: names the key and the line of its second row.
+    """
+    key = ", ".join(f"{name} {{{name}}}" for name in keys)
+    refuse_rows(
+        table,
+        file_name,
+        ~pl.struct(*keys).is_first_distinct(),
+        f"{key} is a duplicate",
+        "remove the duplicate or fetch the file again",
+    )
+
+
+def refuse_gaps(
+    table: pl.DataFrame, file_name: str, stamp: str, step: timedelta, *, by: str
+) -> None:
+    """Refuse a table whose sorted timestamps of one ``by`` are not exactly ``step`` apart.
+
+    Raises:
+        SchemaDrift: names the line after the gap.
+    """
+    steps = table.sort(by, stamp).with_columns(pl.col(stamp).diff().over(by).alias("_step"))
+    refuse_rows(
+        steps,
+        file_name,
+        pl.col("_step").is_not_null() & (pl.col("_step") != step),
+        f"{stamp} {{{stamp}}} of {{{by}}} comes {{_step}} after the one before it, not {step}",
+        "timestamps are missing: fetch the file again, or parse it with tolerate_gaps=True",
+    )
+
+
+def refuse_irregular_rows(table: pl.DataFrame, file_name: str, stamp: str, step: timedelta) -> None:
+    """Refuse a table whose rows, in the order of the file, are not exactly ``step`` apart.
+
+    Raises:
+        SchemaDrift: names the first line after a gap or a step back.
+    """
+    steps = table.with_columns(pl.col(stamp).diff().alias("_step"))
+    refuse_rows(
+        steps,
+        file_name,
+        pl.col("_step").is_not_null() & (pl.col("_step") != step),
+        f"{stamp} {{{stamp}}} comes {{_step}} after the line before, not {step}",
+        "rows are missing or out of order: fetch the file again",
+    )
+
+
+def _split_rows(
+    lines: Sequence[str], file_name: str, columns: Sequence[str], first_line: int, separator: str
+) -> pl.DataFrame:
+    rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=first_line)
+    rows = rows.with_columns(pl.col("cells").str.split(separator))
+
+    ragged = rows.filter(pl.col("cells").list.len() != len(columns))
+    if ragged.height:
+        line = ragged[0, LINE]
+        raise _ragged_row(
+            file_name, line, len(ragged[0, "cells"]), len(columns), lines[line - first_line]
         )
+    return rows.with_columns(pl.col("cells").list.to_struct(fields=list(columns))).unnest("cells")
+
+
+def _read_quoted_rows(
+    lines: Sequence[str],
+    file_name: str,
+    columns: Sequence[str],
+    first_line: int,
+    separator: str,
+    quoting: Quoting,
+) -> pl.DataFrame:
     try:
-        frame = pl.read_csv(
-            io.BytesIO(body.encode()),
+        table = pl.read_csv(
+            io.BytesIO("\n".join(lines).encode()),
             has_header=False,
+            separator=separator,
             schema=dict.fromkeys(columns, pl.String),
             empty_string_is_null=False,
         )
     except PolarsError as error:
-        raise _ragged(raw, body, len(columns), first_line, str(error)) from error
-    if quoted_newlines:
-        lines = pl.Series(LINE, _row_lines(body, first_line), dtype=pl.Int64)
-        if len(lines) != frame.height:
-            raise _ragged(
-                raw, body, len(columns), first_line, f"{len(lines)} records, {frame.height} rows"
-            )
-        return frame.with_columns(lines)
-    if frame.height != body.count("\n") + 1:
-        raise _ragged(raw, body, len(columns), first_line, "a quoted cell spans lines")
-    frame = frame.with_columns(pl.int_range(first_line, first_line + frame.height).alias(LINE))
-    if frame.select(pl.any_horizontal(pl.col(columns[-1]) == "")).to_series().any():
-        _refuse_short(raw, body, len(columns), first_line)
-    return frame
+        raise _find_ragged_row(
+            lines, file_name, len(columns), first_line, separator, str(error)
+        ) from error
+
+    numbers = _line_numbers(lines, first_line, separator, quoting)
+    if len(numbers) != table.height:
+        cause = f"{len(numbers)} records, {table.height} rows"
+        raise _find_ragged_row(lines, file_name, len(columns), first_line, separator, cause)
+
+    # polars reads a short row as empty last cells: tell a cut line from a cell left empty.
+    may_be_short = quoting is Quoting.CELLS and (table[columns[-1]] == "").any()
+    if may_be_short and any(line.count(separator) < len(columns) - 1 for line in lines):
+        cause = "a row is short"
+        raise _find_ragged_row(lines, file_name, len(columns), first_line, separator, cause)
+
+    return table.with_columns(pl.Series(LINE, numbers, dtype=pl.Int64))
 
 
-def refuse_rows(raw: RawFile, frame: pl.DataFrame, bad: pl.Expr, what: str, remedy: str) -> None:
-    """Raise on the first row where ``bad`` holds; ``what`` may name columns in braces.
+def _line_numbers(
+    lines: Sequence[str], first_line: int, separator: str, quoting: Quoting
+) -> Sequence[int]:
+    if quoting is Quoting.CELLS:
+        return range(first_line, first_line + len(lines))
 
-    Raises:
-        SchemaDrift: at least one row is bad; names file, line, the cell and the remedy.
-    """
-    rows = frame.filter(bad.fill_null(value=True))
-    if rows.height:
-        row = rows.row(0, named=True)
-        more = f" (and {rows.height - 1} more)" if rows.height > 1 else ""
-        raise SchemaDrift(f"{raw.name}, line {row[LINE]}: {what.format(**row)}{more}; {remedy}")
-
-
-def to_number(
-    raw: RawFile, frame: pl.DataFrame, *columns: str, empty: Sequence[str] = ()
-) -> pl.DataFrame:
-    """Cast text columns to Float64; a cell listed in ``empty`` becomes null, any other non-number is an error.
-
-    Raises:
-        SchemaDrift: text, NaN or infinity where a finite number belongs.
-    """
-    for column in columns:
-        stripped = pl.col(column).str.strip_chars()
-        allowed = stripped.is_in(list(empty)) if empty else pl.lit(value=False)
-        number = stripped.cast(pl.Float64, strict=False)
-        bad = ~allowed & ~number.is_finite().fill_null(value=False)
-        cell = "{" + column + "!r}"
-        refuse_rows(
-            raw,
-            frame,
-            bad,
-            f"{column} is {cell}, not a number",
-            "correct the cell or fetch the file again",
-        )
-        frame = frame.with_columns(pl.when(allowed).then(None).otherwise(number).alias(column))
-    return frame
-
-
-def to_stamp(
-    raw: RawFile, frame: pl.DataFrame, column: str, formats: Sequence[str]
-) -> pl.DataFrame:
-    """Parse a text column into naive datetimes by the first of ``formats`` that fits each cell.
-
-    Raises:
-        SchemaDrift: a cell fits none of them (an empty one included).
-    """
-    text = pl.col(column).str.strip_chars()
-    parsed = pl.coalesce(
-        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
-    )
-    frame = frame.with_columns(parsed.alias("_stamp"))
-    what = f"{column} is {{{column}!r}}, not a stamp like {' or '.join(formats)}"
-    refuse_rows(
-        raw, frame, pl.col("_stamp").is_null(), what, "correct the cell or fetch the file again"
-    )
-    return frame.drop(column).rename({"_stamp": column})
-
-
-def refuse_duplicates(raw: RawFile, frame: pl.DataFrame, keys: Sequence[str]) -> None:
-    """Raise when two rows share ``keys``; names the later line.
-
-    Raises:
-        SchemaDrift: a key occurs twice.
-    """
-    doubled = frame.select(keys).is_duplicated()
-    if doubled.any():
-        repeats = frame.filter(~pl.struct(keys).is_first_distinct())
-        shown = ", ".join(f"{key} {{{key}}}" for key in keys)
-        remedy = "remove the repeat or fetch the file again"
-        refuse_rows(raw, repeats, pl.lit(value=True), f"{shown} is a repeat", remedy)
-
-
-def refuse_gaps(raw: RawFile, frame: pl.DataFrame, stamp: str, by: str, step: timedelta) -> None:
-    """Raise when consecutive stamps of one ``by`` are not one ``step`` apart; names the line after the gap.
-
-    Raises:
-        SchemaDrift: stamps are missing or off the grid.
-    """
-    ordered = frame.sort(by, stamp).with_columns(pl.col(stamp).diff().over(by).alias("_step"))
-    bad = pl.col("_step").is_not_null() & (pl.col("_step") != step)
-    what = f"{stamp} {{{stamp}}} of {{{by}}} comes {{_step}} after the one before it, not {step}"
-    remedy = "stamps are missing: fetch the file again, or parse it with tolerate_gaps=True"
-    refuse_rows(raw, ordered, bad, what, remedy)
-
-
-def series_frame(raw: RawFile, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add ``source`` and ``fetched_at`` of ``raw`` and put the columns in the order of ``SERIES_SCHEMA``."""
-    return frame.with_columns(
-        pl.lit(raw.label).alias("source"),
-        pl.lit(raw.fetched_at).cast(SERIES_SCHEMA["fetched_at"]).alias("fetched_at"),
-    ).select(pl.col(name).cast(dtype) for name, dtype in SERIES_SCHEMA.items())
-
-
-def _row_lines(body: str, first_line: int) -> list[int]:
-    reader = csv.reader(io.StringIO(body, newline=""))
-    lines, start = [], first_line
+    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=separator)
+    numbers = []
+    start = first_line
     for _ in reader:
-        lines.append(start)
+        numbers.append(start)
         start = first_line + reader.line_num
-    return lines
+    return numbers
 
 
-def _ragged(raw: RawFile, body: str, width: int, first_line: int, cause: str) -> SchemaDrift:
-    for number, line in enumerate(body.split("\n"), start=first_line):
-        if len(next(csv.reader([line]), [])) != width:
-            return SchemaDrift(
-                f"{raw.name}, line {number}: not {width} fields ({line[:80]!r}); fetch the file again"
-            )
-    return SchemaDrift(f"{raw.name}: not a table of {width} fields ({cause}); fetch the file again")
+def _find_ragged_row(
+    lines: Sequence[str],
+    file_name: str,
+    width: int,
+    first_line: int,
+    separator: str,
+    cause: str,
+) -> SchemaDrift:
+    for number, line in enumerate(lines, start=first_line):
+        cells = split_cells(line, separator, Quoting.CELLS)
+        if len(cells) != width:
+            return _ragged_row(file_name, number, len(cells), width, line)
+
+    return SchemaDrift(
+        f"{file_name}: not a table of {width} columns ({cause}); fetch the file again"
+    )
 
 
-def _refuse_short(raw: RawFile, body: str, width: int, first_line: int) -> None:
-    """A short row reads as empty last cells; tell a torn line from a cell that was left empty."""
-    short = [line for line in body.split("\n") if line.count(",") < width - 1]
-    if short:
-        raise _ragged(raw, body, width, first_line, "a row is short")
+def _ragged_row(file_name: str, line: int, cells: int, width: int, text: str) -> SchemaDrift:
+    return SchemaDrift(
+        f"{file_name}, line {line}: {cells} cells, not {width}; the file is cut or its layout "
+        f"changed ({text[:_SHOWN_CHARACTERS]!r}); fetch the file again"
+    )

@@ -1,11 +1,15 @@
 """GDELT's 15-minute bulk files: GKG 2.1 (zipped tab-separated text) and GAL (gzipped JSON lines).
 
-What belongs here: the two formats. What does not: lists of files, checksums (``gdelt_lists``), the API (``gdelt_doc``).
+What belongs here: the two formats. What does not: lists of files, checksums (``gdelt.file_lists``),
+the API (``gdelt.doc``).
 
-GKG: 27 tab-separated columns without header or quoting, split on newlines only; the title stands in the last one as
-``<PAGE_TITLE>`` with HTML entities, and not every row has one. GAL: one JSON object a line. In both, the file's own
-stamp is when GDELT had seen the page; a publication time inside may be wrong or in another zone, so an article counts
-as available at the later of the two.
+GKG has 27 tab-separated columns without header or quoting, split on newlines only; the title is in
+the last one as ``<PAGE_TITLE>`` with HTML entities, and not every row has one. GAL has one JSON
+object a line. In both, the file's own timestamp is when GDELT had seen the page; a publication time
+inside may be wrong or in another zone, so an article counts as available at the later of the two.
+
+Published below https://storage.googleapis.com/data.gdeltproject.org/ (``gdeltv2``,
+``gdeltv3/gal``).
 """
 
 import html
@@ -20,23 +24,34 @@ import polars as pl
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.articles import (
     EmptyNewsAnswer,
+    NewsRecord,
     NewsReport,
-    Record,
-    addressable,
-    article_frame,
-    check_unreadable,
+    build_article_frame,
+    is_web_address,
+    refuse_unreadable,
 )
-from compevo_pipeline.sources.common.base import RawFile, decode_lossy, gunzip, unzip
-from compevo_pipeline.sources.gdelt.doc import loads_repaired, parse_stamp
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import decode_lossy
+from compevo_pipeline.sources.common.unpack import gunzip, unzip
+from compevo_pipeline.sources.gdelt.json_repair import load_json, parse_utc
 
 GKG_COLUMNS = 27
 GKG_SUFFIXES = (".gkg.csv.zip", ".gkg.csv")
 GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
 MAX_BULK_BYTES = 256 * 2**20
-"""A quarter hour of GKG is about 26 MB."""
+"""Largest accepted file, unpacked; a quarter hour of GKG is about 26 MB."""
 
-_WEB, _EXTRAS = "1", 26
+# Columns of a GKG row, from 0.
+_DATE = 1
+_COLLECTION = 2
+_SITE = 3
+_ADDRESS = 4
+_TRANSLATION = 25
+_EXTRAS = 26
+
+_WEB_COLLECTION = "1"
 _STAMP = "%Y%m%d%H%M%S"
+_STAMP_DIGITS = 14
 _TITLE = re.compile(r"<PAGE_TITLE>(.*?)</PAGE_TITLE>", re.DOTALL)
 _PUBLISHED = re.compile(r"<PAGE_PRECISEPUBTIMESTAMP>(\d{14})</PAGE_PRECISEPUBTIMESTAMP>")
 _SOURCE_LANGUAGE = re.compile(r"srclc:([a-z]{3})")
@@ -51,156 +66,189 @@ _LANGUAGES = {
 
 
 def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse a GKG file into ``ARTICLE_SCHEMA``; rows without a title are counted and left out.
+    """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out.
 
     Raises:
-        SchemaDrift: not one member in the zip, or too many rows without 27 columns, a date and an address.
-        SourceTransient: a torn zip.
+        SchemaDrift: not one member in the zip, or too many rows without 27 columns, a date and an
+            address.
+        SourceTransient: a damaged zip.
         EmptyNewsAnswer: no row at all.
     """
-    content = _only_member(raw) if raw.name.endswith(".zip") else raw.content
+    content = _unzip_only_member(raw) if raw.name.endswith(".zip") else raw.content
     text, replaced = decode_lossy(content)
-    stamp = file_stamp(raw.name)
-    records: list[Record] = []
-    bad: list[int] = []
-    untitled = total = 0
-    for line, row in _lines(text):
+    file_time = read_file_time(raw.name)
+
+    records: list[NewsRecord] = []
+    unreadable: list[int] = []
+    total = 0
+    untitled = 0
+    for line, row in _numbered_lines(text):
         total += 1
         cells = row.split("\t")
-        seen = parse_stamp(cells[1], _STAMP) if len(cells) >= GKG_COLUMNS else None
-        if seen is None or cells[2] != _WEB or not addressable(cells[4]):
-            bad.append(line)
+        row_time = parse_utc(cells[_DATE], _STAMP) if len(cells) >= GKG_COLUMNS else None
+        if (
+            row_time is None
+            or cells[_COLLECTION] != _WEB_COLLECTION
+            or not is_web_address(cells[_ADDRESS])
+        ):
+            unreadable.append(line)
             continue
+
         title = _TITLE.search(cells[_EXTRAS])
         if title is None or not title[1].strip():
             untitled += 1
             continue
-        records.append(_gkg_record(cells, html.unescape(title[1]), max(seen, stamp)))
-    return _finish(
-        raw, records, bad, total, "a GKG row", untitled=untitled, replaced_bytes=replaced
+        records.append(_make_gkg_record(cells, html.unescape(title[1]), max(row_time, file_time)))
+
+    _refuse_file(raw.name, unreadable, total, "a GKG row")
+    frame = build_article_frame(records, raw, raw.fetched_at)
+    report = NewsReport(
+        files=1,
+        records=total,
+        articles=frame.height,
+        untitled=untitled,
+        unreadable=len(unreadable),
+        replaced_bytes=replaced,
     )
+    return frame, report
 
 
 def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse a GAL file into ``ARTICLE_SCHEMA``; ``seen_at`` is the file's stamp, ``published_at`` the record's date.
+    """Parse a GAL file into ``ARTICLE_SCHEMA``.
+
+    ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
 
     Raises:
         SchemaDrift: not gzip, or too many lines that are no article.
-        SourceTransient: a torn gzip.
+        SourceTransient: a damaged gzip.
         EmptyNewsAnswer: no line at all.
     """
-    content = (
-        gunzip(raw.content, raw.name, MAX_BULK_BYTES) if raw.name.endswith(".gz") else raw.content
-    )
+    is_packed = raw.name.endswith(".gz")
+    content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if is_packed else raw.content
     text, replaced = decode_lossy(content)
-    stamp = file_stamp(raw.name)
-    records: list[Record] = []
-    bad: list[int] = []
-    untitled = total = repairs = 0
-    for line, row in _lines(text):
+    file_time = read_file_time(raw.name)
+
+    records: list[NewsRecord] = []
+    unreadable: list[int] = []
+    total = 0
+    untitled = 0
+    repairs = 0
+    for line, row in _numbered_lines(text):
         total += 1
-        entry, mended = _gal_entry(row, raw.name)
-        repairs += mended
-        published = _gal_date(entry.get("date"))
-        if published is None or not addressable(entry.get("url")):
-            bad.append(line)
+        entry, repaired = _read_gal_entry(row, raw.name)
+        repairs += repaired
+
+        published_at = _read_gal_date(entry.get("date"))
+        if published_at is None or not is_web_address(entry.get("url")):
+            unreadable.append(line)
         elif not str(entry.get("title") or "").strip():
             untitled += 1
         else:
-            records.append(_gal_record(entry, published, stamp))
-    return _finish(
-        raw,
-        records,
-        bad,
-        total,
-        "a GAL article",
+            records.append(_make_gal_record(entry, published_at, file_time))
+
+    _refuse_file(raw.name, unreadable, total, "a GAL article")
+    frame = build_article_frame(records, raw, raw.fetched_at)
+    report = NewsReport(
+        files=1,
+        records=total,
+        articles=frame.height,
         untitled=untitled,
+        unreadable=len(unreadable),
         repairs=repairs,
         replaced_bytes=replaced,
     )
+    return frame, report
 
 
-def file_stamp(name: str) -> datetime:
+def read_file_time(name: str) -> datetime:
     """Return the time in a 15-minute file's name (``20260215001500.gal.json.gz``).
 
     Raises:
         SchemaDrift: the name does not start with fourteen digits that are a time.
     """
-    stamp = parse_stamp(name.rsplit("/", 1)[-1][:14], _STAMP)
-    if stamp is None:
-        message = f"{name}: a GDELT file is named YYYYMMDDHHMMSS.<kind>; keep the published name, it tells when it was seen"
-        raise SchemaDrift(message)
-    return stamp
+    moment = parse_utc(name.rsplit("/", 1)[-1][:_STAMP_DIGITS], _STAMP)
+    if moment is None:
+        raise SchemaDrift(
+            f"{name}: a GDELT file is named YYYYMMDDHHMMSS.<kind>; restore the published name, "
+            "which states when GDELT saw the pages"
+        )
+
+    return moment
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
     for line, row in enumerate(text.split("\n"), 1):
         if row:
             yield line, row
 
 
-def _only_member(raw: RawFile) -> bytes:
+def _unzip_only_member(raw: RawFile) -> bytes:
     members = list(unzip(raw.content, raw.name, MAX_BULK_BYTES))
     if len(members) != 1:
-        message = f"{raw.name}: holds {len(members)} files, a GKG zip holds one; fetch it again"
-        raise SchemaDrift(message)
+        raise SchemaDrift(
+            f"{raw.name}: holds {len(members)} files, a GKG zip holds one; fetch it again"
+        )
+
     return members[0][1]
 
 
-def _gkg_record(cells: list[str], title: str, seen: datetime) -> Record:
+def _refuse_file(name: str, unreadable: list[int], total: int, expected: str) -> None:
+    if total == 0:
+        raise EmptyNewsAnswer(
+            f"{name}: no line in it; a quarter hour without news does not happen, "
+            "fetch the file again"
+        )
+
+    refuse_unreadable(unreadable, total, name, expected)
+
+
+def _make_gkg_record(cells: list[str], title: str, seen_at: datetime) -> NewsRecord:
     published = _PUBLISHED.search(cells[_EXTRAS])
-    code = _SOURCE_LANGUAGE.search(cells[25])
+    code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
     language = code[1] if code else "eng"
-    return Record(
-        url=cells[4],
+    return NewsRecord(
+        url=cells[_ADDRESS],
         title=title,
-        domain=cells[3],
+        domain=cells[_SITE],
         language=_LANGUAGES.get(language, language),
-        published_at=parse_stamp(published[1], _STAMP) if published else None,
-        seen_at=seen,
+        published_at=parse_utc(published[1], _STAMP) if published else None,
+        seen_at=seen_at,
     )
 
 
-def _gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
-    """Return a line's object, or an empty one where the line is beyond repair (the caller counts it)."""
+def _read_gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
+    """Return a line's object and its repairs; an empty object where the line is beyond repair."""
     try:
-        entry, repairs = loads_repaired(row.rstrip().rstrip(","), name)
+        # Lines of a JSON array that was written line by line end in a comma.
+        entry, repairs = load_json(row.rstrip().rstrip(","), name)
     except SchemaDrift:
         return {}, 0
+
     return (entry, repairs) if isinstance(entry, dict) else ({}, 0)
 
 
-def _gal_date(text: object) -> datetime | None:
+def _read_gal_date(text: object) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
     if moment is None:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _gal_record(entry: dict[str, Any], published: datetime, stamp: datetime) -> Record:
+def _make_gal_record(
+    entry: dict[str, Any], published_at: datetime, seen_at: datetime
+) -> NewsRecord:
     language = str(entry.get("lang") or "")
-    return Record(
+    return NewsRecord(
         url=entry["url"],
         title=str(entry["title"]),
         body=str(entry.get("desc") or ""),
         domain=str(entry.get("domain") or urlsplit(entry["url"]).hostname or ""),
         language=_LANGUAGES.get(language.lower(), language),
-        published_at=published,
-        seen_at=stamp,
-    )
-
-
-def _finish(
-    raw: RawFile, records: list[Record], bad: list[int], total: int, what: str, **counts: int
-) -> tuple[pl.DataFrame, NewsReport]:
-    if total == 0:
-        message = f"{raw.name}: no line in it; a quarter hour without news does not happen, fetch the file again"
-        raise EmptyNewsAnswer(message)
-    check_unreadable(bad, total, raw.name, what)
-    frame = article_frame(records, raw, raw.fetched_at)
-    return frame, NewsReport(
-        files=1, records=total, articles=frame.height, unreadable=len(bad), **counts
+        published_at=published_at,
+        seen_at=seen_at,
     )

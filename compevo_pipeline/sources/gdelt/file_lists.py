@@ -1,7 +1,10 @@
-"""GDELT's file lists (``masterfilelist.txt``, ``lastupdate.txt``): which 15-minute files there are, with checksums.
+"""GDELT's lists of its 15-minute files (``masterfilelist.txt``, ``lastupdate.txt``).
 
-What belongs here: reading the lists, rewriting their addresses to a host whose certificate is right, checking a fetched
-file against its size and MD5. What does not: fetching, the formats of the files (``gdelt_bulk``).
+What belongs here: reading the lists, rewriting their addresses to a host whose certificate is
+right, checking a fetched file against its size and MD5. What does not: fetching (``sources.live``),
+the formats of the files (``gdelt.bulk``). This is library code: no feed reads the lists yet.
+
+Published at https://storage.googleapis.com/data.gdeltproject.org/gdeltv2/masterfilelist.txt.
 """
 
 import hashlib
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.base import decode_text, refuse_html
+from compevo_pipeline.sources.common.decode import read_text
 
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 _LINE = re.compile(r"^(\d+) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/(\d{14})\.(\S+))$")
@@ -18,7 +21,15 @@ _LINE = re.compile(r"^(\d+) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkFile:
-    """One listed file: its stamp, kind (``gkg.csv.zip``), size in bytes, MD5 and an address that can be trusted."""
+    """One listed file.
+
+    Attributes:
+        stamp: its quarter hour, UTC.
+        kind: what follows the timestamp in its name (``gkg.csv.zip``).
+        size: in bytes.
+        md5: hex digest.
+        url: its address below :data:`SAFE_ROOT`.
+    """
 
     stamp: datetime
     kind: str
@@ -28,17 +39,20 @@ class BulkFile:
 
 
 def parse_list(content: bytes, name: str) -> tuple[list[BulkFile], int]:
-    """Read a file list; return its files and how many malformed lines were left out.
+    """Read a file list; return its files and the number of malformed lines, which are left out.
 
     Raises:
+        SourceTransient: an empty file.
         SchemaDrift: a web page, or no well-formed line at all.
     """
-    refuse_html(content, name)
-    lines = [line for line in decode_text(content, name).split("\n") if line.strip()]
+    lines = [line for line in read_text(content, name).split("\n") if line.strip()]
     matches = [match for line in lines if (match := _LINE.match(line.strip()))]
     if not matches:
-        message = f"{name}, line 1: no line says 'size md5 url'; the list's format changed or the file is cut, fetch it again"
-        raise SchemaDrift(message)
+        raise SchemaDrift(
+            f"{name}, line 1: no line has the form 'size md5 url'; the list's format changed or "
+            "the file is cut, fetch it again"
+        )
+
     files = [
         BulkFile(
             stamp=datetime.strptime(match[4], "%Y%m%d%H%M%S").replace(tzinfo=UTC),
@@ -52,16 +66,16 @@ def parse_list(content: bytes, name: str) -> tuple[list[BulkFile], int]:
     return files, len(lines) - len(files)
 
 
-def verify(content: bytes, listed: BulkFile) -> None:
-    """Check a fetched file against its listing; MD5 guards against damage here, not against forgery.
+def verify_file(content: bytes, listed: BulkFile) -> None:
+    """Check a fetched file against its listing.
 
     Raises:
         SourceTransient: size or MD5 differ; fetch once more, then set the file aside.
     """
+    # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if len(content) != listed.size or digest != listed.md5:
-        message = (
-            f"{listed.url}: {len(content)} bytes with MD5 {digest}, the list says {listed.size} and {listed.md5}; "
-            "fetch it once more, then set it aside"
+        raise SourceTransient(
+            f"{listed.url}: {len(content)} bytes with MD5 {digest}, but the list states "
+            f"{listed.size} and {listed.md5}; fetch it once more, then set it aside"
         )
-        raise SourceTransient(message)

@@ -1,9 +1,11 @@
-"""Synthetic news in GDELT's own formats, for the sample mode: monthly DOC answers, one GAL file, one GKG file.
+"""Synthetic news in GDELT's own formats, for the sample mode.
 
-What belongs here: writing invented headlines as GDELT would. What does not: the words (``headlines_sample``), reading
-them (the real parsers do).
-Every headline, outlet and address is invented (addresses end in ``.example``); the same bytes come out on every call.
-The days cover the sample series of all four data sets and the inference window of 2026.
+What belongs here: writing invented headlines as GDELT would (monthly DOC answers, a GAL and a GKG
+file). What does not: the words (``gdelt.sample_headlines``), reading them (the real parsers do).
+
+Every headline, outlet and address is invented (addresses end in ``.example``); the same bytes come
+out on every call. The days cover the sample series of all four data sets and the inference window
+of 2026.
 """
 
 import gzip
@@ -17,20 +19,23 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 
+from compevo_pipeline.sources.common.sample_world import days_between
 from compevo_pipeline.sources.gdelt.sample_headlines import OUTLETS, Headlines
 
 _SEED = 2026
-_QUARTERS = 96
+_QUARTER_HOURS_PER_DAY = 96
 _STAMP = "%Y%m%d%H%M%S"
 _GAL_STAMP = datetime(2026, 3, 1, 3, 16, 0, tzinfo=UTC)
 _GKG_STAMP = datetime(2026, 3, 2, 4, 0, 0, tzinfo=UTC)
+_ZIP_DATE = (2026, 3, 2, 4, 0, 0)  # fixed: a zip stores the time of its members
 _BULK_ARTICLES = 10
-_ZIP_DATE = (2026, 3, 2, 4, 0, 0)
+_BULK_TOPICS = ("energy", "weather", "finance", "crypto", "traffic")
+_GKG_COLUMNS = 27
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """One topic followed every day from ``first`` to ``last``, ``per_day`` articles a day."""
+    """One topic with ``per_day`` articles on every day from ``first`` to ``last``."""
 
     topic: str
     first: date
@@ -55,7 +60,7 @@ BEATS = (
 class _Story:
     topic: str
     title: str
-    seen: datetime
+    seen_at: datetime
     number: int
 
     @property
@@ -65,108 +70,112 @@ class _Story:
 
     @property
     def url(self) -> str:
-        return f"https://{self.domain}/{self.seen:%Y/%m/%d}/{self.topic}-{self.number}"
+        return f"https://{self.domain}/{self.seen_at:%Y/%m/%d}/{self.topic}-{self.number}"
+
+    @property
+    def country(self) -> str:
+        # The traffic of 2016 is the Bay Area's.
+        is_american = self.topic == "traffic" and self.seen_at.year == 2016
+        return "United States" if is_american else "Australia"
 
 
-def files() -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of every sample file: DOC answers by month, then the GAL and the GKG file."""
+def make_files() -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of every file: DOC answers by month, then the GAL and the GKG file."""
     headlines = Headlines(np.random.default_rng(_SEED))
+
     months: dict[str, list[_Story]] = {}
-    for story in _stories(headlines):
-        months.setdefault(f"{story.seen:%Y%m}", []).append(story)
+    for story in _write_stories(headlines):
+        months.setdefault(f"{story.seen_at:%Y%m}", []).append(story)
     for month in sorted(months):
-        yield f"artlist_{month}.json", doc_answer(months[month])
-    yield f"{_GAL_STAMP:{_STAMP}}.gal.json.gz", gal_file(_bulk(headlines, _GAL_STAMP, 900_000))
-    yield f"{_GKG_STAMP:{_STAMP}}.gkg.csv.zip", gkg_file(_bulk(headlines, _GKG_STAMP, 910_000))
+        yield f"artlist_{month}.json", _make_doc_answer(months[month])
+
+    # Numbers far above those of the daily stories keep the addresses distinct.
+    gal_stories = _write_bulk_stories(headlines, _GAL_STAMP, 900_000)
+    yield f"{_GAL_STAMP:{_STAMP}}.gal.json.gz", _make_gal_file(gal_stories)
+    gkg_stories = _write_bulk_stories(headlines, _GKG_STAMP, 910_000)
+    yield f"{_GKG_STAMP:{_STAMP}}.gkg.csv.zip", _make_gkg_file(gkg_stories)
 
 
-def doc_answer(stories: list[_Story]) -> bytes:
+def _make_doc_answer(stories: list[_Story]) -> bytes:
     """Write stories as the DOC API does with ``mode=artlist&format=json``, newest first."""
+    newest_first = sorted(stories, key=lambda story: (story.seen_at, story.number), reverse=True)
     articles = [
         {
             "url": story.url,
             "url_mobile": "",
             "title": story.title,
-            "seendate": f"{story.seen:%Y%m%dT%H%M%SZ}",
+            "seendate": f"{story.seen_at:%Y%m%dT%H%M%SZ}",
             "socialimage": "",
             "domain": story.domain,
             "language": "English",
-            "sourcecountry": "United States"
-            if story.topic == "traffic" and story.seen.year == 2016
-            else "Australia",
+            "sourcecountry": story.country,
         }
-        for story in sorted(stories, key=lambda story: (story.seen, story.number), reverse=True)
+        for story in newest_first
     ]
     return json.dumps({"articles": articles}, indent=1).encode()
 
 
-def gal_file(stories: list[_Story]) -> bytes:
-    """Write stories as a GAL file: one JSON object a line, gzipped, dated some minutes before the file's stamp."""
-    lines = [
-        json.dumps(
-            {
-                "date": f"{story.seen - timedelta(minutes=3 + story.number % 40):%Y-%m-%dT%H:%M:%S.000Z}",
-                "url": story.url,
-                "domain": story.domain,
-                "outletName": story.domain.split(".")[0].title(),
-                "title": story.title,
-                "desc": f"{story.title}. An invented report for a synthetic sample.",
-                "author": "",
-                "image": "",
-                "lang": "en",
-            }
-        )
-        for story in stories
-    ]
-    return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
+def _make_gal_file(stories: list[_Story]) -> bytes:
+    """Write stories as a GAL file, dated some minutes before the file's timestamp."""
+    lines = []
+    for story in stories:
+        published = story.seen_at - timedelta(minutes=3 + story.number % 40)
+        article = {
+            "date": f"{published:%Y-%m-%dT%H:%M:%S.000Z}",
+            "url": story.url,
+            "domain": story.domain,
+            "outletName": story.domain.split(".")[0].title(),
+            "title": story.title,
+            "desc": f"{story.title}. An invented report for a synthetic sample.",
+            "author": "",
+            "image": "",
+            "lang": "en",
+        }
+        lines.append(json.dumps(article) + "\n")
+
+    return gzip.compress("".join(lines).encode(), mtime=0)
 
 
-def gkg_file(stories: list[_Story]) -> bytes:
-    """Write stories as a GKG 2.1 file: 27 tab-separated columns, zipped; one row in ten has no title, as in life."""
+def _make_gkg_file(stories: list[_Story]) -> bytes:
+    """Write stories as a zipped GKG 2.1 file; one row in ten has no title, as in real files."""
     rows = []
     for index, story in enumerate(stories):
-        cells = [""] * 27
-        cells[:5] = [
-            f"{story.seen:{_STAMP}}-{index}",
-            f"{story.seen:{_STAMP}}",
-            "1",
-            story.domain,
-            story.url,
-        ]
-        cells[15] = "-0.5,2.0,2.5,4.5,20.0,0.0,300"
-        published = story.seen - timedelta(minutes=20)
-        title = "" if index % 10 == 9 else f"<PAGE_TITLE>{html.escape(story.title)}</PAGE_TITLE>"
+        stamp = f"{story.seen_at:{_STAMP}}"
+        published = story.seen_at - timedelta(minutes=20)
+        has_title = index % 10 != 9
+        title = f"<PAGE_TITLE>{html.escape(story.title)}</PAGE_TITLE>" if has_title else ""
+
+        cells = [""] * _GKG_COLUMNS
+        cells[:5] = [f"{stamp}-{index}", stamp, "1", story.domain, story.url]
+        cells[15] = "-0.5,2.0,2.5,4.5,20.0,0.0,300"  # tone
         cells[26] = (
             f"<PAGE_PRECISEPUBTIMESTAMP>{published:{_STAMP}}</PAGE_PRECISEPUBTIMESTAMP>{title}"
         )
         rows.append("\t".join(cells) + "\n")
+
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr(zipfile.ZipInfo(f"{_GKG_STAMP:{_STAMP}}.gkg.csv", _ZIP_DATE), "".join(rows))
     return packed.getvalue()
 
 
-def _stories(headlines: Headlines) -> Iterator[_Story]:
+def _write_stories(headlines: Headlines) -> Iterator[_Story]:
+    """Yield the stories of every beat, each seen at a random quarter hour of its day."""
     number = 0
     for beat in BEATS:
-        for offset in range((beat.last - beat.first).days + 1):
-            day = beat.first + timedelta(days=offset)
+        for day in days_between(beat.first, beat.last):
             for _ in range(beat.per_day):
-                quarter = int(headlines.generator.integers(_QUARTERS))
-                seen = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=15 * quarter)
                 number += 1
+                quarter = int(headlines.generator.integers(_QUARTER_HOURS_PER_DAY))
+                seen_at = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=15 * quarter)
                 title = headlines.write(beat.topic, day)
-                yield _Story(topic=beat.topic, title=title, seen=seen, number=number)
+                yield _Story(topic=beat.topic, title=title, seen_at=seen_at, number=number)
 
 
-def _bulk(headlines: Headlines, stamp: datetime, first_number: int) -> list[_Story]:
-    topics = ("energy", "weather", "finance", "crypto", "traffic")
-    return [
-        _Story(
-            topic=topics[index % len(topics)],
-            title=headlines.write(topics[index % len(topics)], stamp.date()),
-            seen=stamp,
-            number=first_number + index,
-        )
-        for index in range(_BULK_ARTICLES)
-    ]
+def _write_bulk_stories(headlines: Headlines, stamp: datetime, first_number: int) -> list[_Story]:
+    stories = []
+    for index in range(_BULK_ARTICLES):
+        topic = _BULK_TOPICS[index % len(_BULK_TOPICS)]
+        title = headlines.write(topic, stamp.date())
+        stories.append(_Story(topic=topic, title=title, seen_at=stamp, number=first_number + index))
+    return stories

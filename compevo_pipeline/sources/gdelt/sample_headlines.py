@@ -1,7 +1,9 @@
-"""Invented headlines for the sample mode: templates and word lists by topic, filled by a seeded generator.
+"""Invented headlines for the sample mode: templates and word lists, filled by a generator.
 
-What belongs here: words. What does not: GDELT's formats (``gdelt_sample``). Nothing here happened.
-No headline is given twice, so the removal of syndicated copies leaves all of them.
+What belongs here: words. What does not: GDELT's formats (``gdelt.sample``). Nothing here happened.
+
+No headline is written twice, so the removal of syndicated copies keeps all of them. The order of
+the words decides what is drawn: a word added in the middle of a list changes every sample file.
 """
 
 from datetime import date
@@ -85,29 +87,25 @@ _WORDS: dict[str, tuple[str, ...]] = {
     ),
     "warning": ("Heatwave warning", "Severe storm warning", "Fire danger warning", "Flood watch"),
     "event": (
-        *(
-            "central bank holds rates",
-            "jobless rate surprises",
-            "inflation slows",
-            "trade surplus widens",
-        ),
-        *(
-            "wages data disappoint",
-            "iron ore exports recover",
-            "US payrolls beat forecasts",
-            "minutes hint at a pause",
-        ),
+        "central bank holds rates",
+        "jobless rate surprises",
+        "inflation slows",
+        "trade surplus widens",
+        "wages data disappoint",
+        "iron ore exports recover",
+        "US payrolls beat forecasts",
+        "minutes hint at a pause",
     ),
     "commodity": ("iron ore", "gold", "coal", "copper", "natural gas"),
     "quarter": ("March", "June", "September", "December"),
     "crypto_event": (
-        *(
-            "an exchange outage",
-            "a large fund buys",
-            "regulators open a consultation",
-            "difficulty adjusts upward",
-        ),
-        *("wallet maker reports a breach", "options expire", "a payments firm adds support"),
+        "an exchange outage",
+        "a large fund buys",
+        "regulators open a consultation",
+        "difficulty adjusts upward",
+        "wallet maker reports a breach",
+        "options expire",
+        "a payments firm adds support",
     ),
     "crypto_change": ("higher revenue", "lower revenue", "more hashrate", "less hashrate"),
     "road": (
@@ -146,30 +144,30 @@ _WARM_MONTHS = frozenset({11, 12, 1, 2, 3})
 
 
 class Headlines:
-    """Writes one new headline at a time from its generator; never the same twice."""
+    """Write headlines from a generator, never the same twice."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator
         self._written: set[str] = set()
 
     def write(self, topic: str, day: date) -> str:
-        """Return a headline on ``topic`` that fits ``day``'s season."""
+        """Return a new headline on ``topic`` that fits the season of ``day``."""
         templates = _TEMPLATES[topic]
         while True:
-            headline = templates[self._draw(len(templates))].format_map(self._words(day))
+            headline = templates[self._draw(len(templates))].format_map(self._draw_words(day))
             headline = headline[0].upper() + headline[1:]
             if headline not in self._written:
                 self._written.add(headline)
                 return headline
 
-    def _words(self, day: date) -> dict[str, str]:
+    def _draw_words(self, day: date) -> dict[str, str]:
+        # Every slot is drawn for every headline, so that a new template moves no other draw.
         words = {slot: choices[self._draw(len(choices))] for slot, choices in _WORDS.items()}
-        words |= {
-            slot: str(int(self.generator.integers(low, high)))
-            for slot, (low, high) in _NUMBERS.items()
-        }
-        low = 24 if day.month in _WARM_MONTHS else 9
-        words["degrees"] = str(low + self._draw(19))
+        for slot, (low, high) in _NUMBERS.items():
+            words[slot] = str(int(self.generator.integers(low, high)))
+
+        low_celsius = 24 if day.month in _WARM_MONTHS else 9
+        words["degrees"] = str(low_celsius + self._draw(19))
         words["cents"] = f"{60 + 200 * self._draw(100) / 1000:.2f}"
         words["percent"] = f"{0.1 + self._draw(120) / 10:.1f}"
         words["weekday"] = f"{day:%A}"

@@ -1,7 +1,8 @@
-"""GDELT news in all modes: which files there are, and which parser reads which.
+"""GDELT news: the files of each mode, and which parser reads which.
 
-What belongs here: dispatch by file name, the archive's polls, the gathering of all files into one frame.
-What does not: the formats (``gdelt_doc``, ``gdelt_bulk``), the synthetic files (``gdelt_sample``), fetching (``live``).
+What belongs here: dispatch by file name, the archive's polls, the parsing of all files into one
+frame. What does not: the formats (``gdelt.doc``, ``gdelt.bulk``), the synthetic files
+(``gdelt.sample``), fetching (``sources.live``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,47 +11,56 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.articles import NewsReport, gather
+from compevo_pipeline.sources.common.articles import NewsReport, parse_files
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
     RawFile,
-    archive_files,
-    archive_raw,
-    sample_raw,
-    untar,
+    find_archive_files,
+    read_archive_file,
+    wrap_member,
+    wrap_sample,
 )
-from compevo_pipeline.sources.gdelt import sample as gdelt_sample
+from compevo_pipeline.sources.common.unpack import untar
+from compevo_pipeline.sources.gdelt import sample
 from compevo_pipeline.sources.gdelt.bulk import GAL_SUFFIXES, GKG_SUFFIXES, parse_gal, parse_gkg
 from compevo_pipeline.sources.gdelt.doc import parse_doc
 
-DOC_SOURCE, BULK_SOURCE = "gdelt_doc", "gdelt_bulk"
-DOC_FOLDER, BULK_FOLDER = "gdelt_doc_artlist", "gdelt_bulk"
+DOC_SOURCE = "gdelt_doc"
+BULK_SOURCE = "gdelt_bulk"
+DOC_FOLDER = "gdelt_doc_artlist"
+BULK_FOLDER = "gdelt_bulk"
 
 
-def raw_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the news files of a mode.
 
-    ``archive`` gives one file a stored poll of ``gdelt_doc_artlist/`` (daily tars and loose answers), then bulk files
-    dropped into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and one GKG file. For ``live`` see
-    ``sources.live``.
+    ``archive`` gives one file a stored poll of ``gdelt_doc_artlist/`` (daily tars and single
+    answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
+    one GKG file.
 
     Raises:
-        SourceAbsent: the archive has no stored poll.
+        SourceAbsent: live mode, or the archive has no stored poll.
     """
     if mode is Mode.LIVE:
-        message = "gdelt.raw_files reads files only; use sources.live.gdelt_doc or gdelt_bulk for the public endpoints"
-        raise SourceAbsent(message)
+        raise SourceAbsent(
+            "news cannot be fetched in live mode yet (sources.live.fetch_gdelt_doc is not "
+            "connected to a feed); use archive or sample mode"
+        )
+
     if mode is Mode.SAMPLE:
-        for name, content in gdelt_sample.files():
-            source = BULK_SOURCE if name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES)) else DOC_SOURCE
-            yield sample_raw(source, name, content)
+        for name, content in sample.make_files():
+            yield wrap_sample(BULK_SOURCE if _is_bulk(name) else DOC_SOURCE, name, content)
         return
-    for path in archive_files(archive, DOC_FOLDER, "*.tar.gz"):
+
+    for path in find_archive_files(archive, DOC_FOLDER, "*.tar.gz"):
         for member, content in untar(path.read_bytes(), path.name):
-            named = (f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}", content)
-            yield archive_raw(path, path.parents[1], source=DOC_SOURCE, member=named, clock=clock)
-    yield from _loose(archive, clock)
+            # Members have the same names in every tar: the day in front keeps their labels apart.
+            name = f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}"
+            yield wrap_member(
+                path, path.parents[1], (name, content), source=DOC_SOURCE, clock=clock
+            )
+    yield from _read_single_files(archive, clock)
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
@@ -59,12 +69,12 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
 
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse any GDELT file and count what was met.
+    """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
         SchemaDrift: a name or a format that is not GDELT's.
         EmptyNewsAnswer: an answer without articles, which is not "no news".
-        SourceTransient: a torn file or a throttle notice.
+        SourceTransient: a damaged file or a throttle notice.
         SourceRejected: a refusal of the query.
     """
     if raw.name.endswith(GAL_SUFFIXES):
@@ -73,28 +83,35 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         return parse_gkg(raw)
     if raw.name.endswith(".json"):
         return parse_doc(raw)
-    message = f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file (.gkg.csv.zip); rename it"
-    raise SchemaDrift(message)
+
+    raise SchemaDrift(
+        f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
+        "(.gkg.csv.zip); rename it"
+    )
 
 
-def collect(raws: Iterable[RawFile]) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse many files into one frame without duplicates, counting empty answers.
+def parse_all(raws: Iterable[RawFile]) -> tuple[pl.DataFrame, NewsReport]:
+    """Parse many files into one frame without duplicates; count the empty answers.
 
     Raises:
         EmptyNewsAnswer: every answer was empty.
     """
-    return gather(raws, parse_counted)
+    return parse_files(raws, parse_counted)
 
 
-def _loose(archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield single stored answers, the empty ones too (they are counted), and bulk files dropped in by hand."""
+def _is_bulk(name: str) -> bool:
+    return name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES))
+
+
+def _read_single_files(archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield single stored answers, the empty ones too (they are counted), and bulk files."""
     if archive is None:
         return
-    answers = sorted((archive / DOC_FOLDER).glob("*/*.json")) + sorted(
-        (archive / DOC_FOLDER).glob("*.json")
-    )
-    for path in answers:
-        yield archive_raw(path, archive, source=DOC_SOURCE, member=None, clock=clock)
+
+    folder = archive / DOC_FOLDER
+    for path in [*sorted(folder.glob("*/*.json")), *sorted(folder.glob("*.json"))]:
+        yield read_archive_file(path, archive, source=DOC_SOURCE, clock=clock)
+
     for path in sorted((archive / BULK_FOLDER).glob("*.g*")):
-        if path.name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES)):
-            yield archive_raw(path, archive, source=BULK_SOURCE, member=None, clock=clock)
+        if _is_bulk(path.name):
+            yield read_archive_file(path, archive, source=BULK_SOURCE, clock=clock)

@@ -1,14 +1,15 @@
-"""News2Forecast's news tables: items that a language model picked from Australian news, 2019 and 2020.
+"""News2Forecast's news tables: items that a language model picked from Australian news, 2019-20.
 
-What belongs here: the merged table ``time,news,region,rationality,date`` as articles, and the count of what was left
-out. What does not: the prompts (``n2f``), duplicates across publishers (``compevo_core.data.news``).
+What belongs here: the merged table ``time,news,region,rationality,date`` as articles, and the count
+of rows that were left out. What does not: the prompts (``news2forecast.prompts``), duplicates
+across publishers (``compevo_core.data.news``).
 
-Stamps are local Sydney time. An item without a usable stamp, or whose stamp is not on the day it was collected for,
-counts as available only from the end of that day. Rows that say in some wording that there is no suitable news are
-dropped and counted. ``rationality`` is the model's comment, not news; it is kept in the body, named as such.
+Timestamps are local Sydney time. An item without a usable timestamp, or whose timestamp is not on
+the day it was collected for, counts as available only from the end of that day. Rows that state in
+some wording that there is no suitable news are dropped and counted. ``rationality`` is the model's
+comment, not news; it goes into the body, named as such.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,21 +18,25 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
+from compevo_core.data.files import hash_text
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.articles import Record, article_frame
+from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.tables import read_table
+from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
 
 SOURCE = "n2f_news"
 PATTERN = "AU_load_merge_file_final_*.csv*"
 HEADER = ("time", "news", "region", "rationality", "date")
 ZONE = ZoneInfo("Australia/Sydney")
 DOMAIN = "n2f"
-"""Stands for the unnamed publishers; the address of an item is ``n2f:`` and a hash of its time and text."""
+"""Stands for the unnamed publishers; an item's address is ``n2f:`` and a hash of time and text."""
 
+_HASH_DIGITS = 24
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NO_NEWS = re.compile(
-    r"(there (is|are) )?no (suitable|relevant|applicable|appropriate|specific|direct|reported|real-time|news)\b.*"
+    r"(there (is|are) )?no "
+    r"(suitable|relevant|applicable|appropriate|specific|direct|reported|real-time|news)\b.*"
     r"|no|n/?a|none|",
     re.IGNORECASE | re.DOTALL,
 )
@@ -39,18 +44,35 @@ _NO_NEWS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsItem:
-    """One item: its text, the region it names, the model's comment, and what is known of its time."""
+    """One item.
+
+    Attributes:
+        text: the news.
+        region: the region it names.
+        comment: the language model's comment.
+        published_at: its timestamp, if it has one.
+        seen_at: when it counts as known, where the timestamp does not decide that.
+    """
 
     text: str
     region: str
-    reason: str
-    published: datetime | None
-    seen: datetime | None = None
+    comment: str
+    published_at: datetime | None
+    seen_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsTableReport:
-    """What a table held: rows = no_news + repeats + articles; the other two count kept rows dated conservatively."""
+    """Counts of reading a table; rows = no_news + repeats + articles.
+
+    Attributes:
+        rows: rows of the table.
+        no_news: rows that state that there is no news.
+        repeats: items that occur again.
+        articles: articles in the frame.
+        untimed: items without a timestamp, counted as available from the end of their day.
+        redated: items whose timestamp is of another day, treated likewise.
+    """
 
     rows: int
     no_news: int
@@ -60,7 +82,7 @@ class NewsTableReport:
     redated: int
 
     def as_dict(self) -> dict[str, int]:
-        """Counts for metadata or a manifest."""
+        """Return the counts for metadata or a manifest."""
         return asdict(self)
 
 
@@ -70,38 +92,39 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
 
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsTableReport]:
-    """Parse the merged table into ``ARTICLE_SCHEMA`` and count what was left out.
+    """Parse the merged table into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
-        SourceTransient: empty file.
-        SchemaDrift: header, encoding, fields, a row without a usable date, or a table without a single item.
+        SourceTransient: an empty file.
+        SchemaDrift: header, encoding, cells, a row without a usable date, or a table without a
+            single item.
     """
-    frame = read_table(raw, HEADER, quoted_newlines=True)
-    items, no_news, untimed, redated = [], 0, 0, 0
-    for row in frame.iter_rows(named=True):
-        stamped = _STAMP.fullmatch(row["time"].strip()) is not None
-        if says_no_news(row["news"]) or (
-            not stamped and re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
-        ):
+    text = read_text(raw.content, raw.name)
+    table = read_table(text, raw.name, HEADER, quoting=Quoting.LINES)
+
+    items: list[NewsItem] = []
+    no_news = 0
+    untimed = 0
+    redated = 0
+    for row in table.iter_rows(named=True):
+        has_stamp = _STAMP.fullmatch(row["time"].strip()) is not None
+        if is_no_news(row["news"]) or (not has_stamp and _starts_with_no(row["news"])):
             no_news += 1
             continue
-        published = _stamp(raw, row["_line"], row["time"].strip()) if stamped else None
-        day = _day(raw, row["_line"], row["date"].strip())
-        on_its_day = published is not None and published.astimezone(ZONE).date() == day
-        untimed += published is None
-        redated += published is not None and not on_its_day
-        seen = None if on_its_day else end_of_day(row["date"].strip())
-        text, region, reason = (row[key].strip() for key in ("news", "region", "rationality"))
-        items.append(
-            NewsItem(text=text, region=region, reason=reason, published=published, seen=seen)
-        )
+
+        item, is_on_its_day = _read_item(raw, row, has_stamp=has_stamp)
+        untimed += item.published_at is None
+        redated += item.published_at is not None and not is_on_its_day
+        items.append(item)
+
     if not items:
         raise SchemaDrift(
-            f"{raw.name}: no row holds a news item; an empty answer is not 'no news', fetch it again"
+            f"{raw.name}: no row holds a news item; an empty answer is not 'no news', "
+            "fetch it again"
         )
-    articles = item_frame(items, raw)
+    articles = build_item_frame(items, raw)
     report = NewsTableReport(
-        rows=frame.height,
+        rows=table.height,
         no_news=no_news,
         repeats=len(items) - articles.height,
         articles=articles.height,
@@ -111,62 +134,84 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsTableReport]:
     return articles, report
 
 
-def item_frame(items: Sequence[NewsItem], raw: RawFile) -> pl.DataFrame:
-    """Build the article frame of ``items``; one that occurs twice is kept once, as of its earlier availability."""
-    return article_frame(list(_records(items)), raw, raw.fetched_at)
+def build_item_frame(items: Sequence[NewsItem], raw: RawFile) -> pl.DataFrame:
+    """Build the article frame of ``items``; of a repeated one the version available first stays."""
+    return build_article_frame(list(_make_records(items)), raw, raw.fetched_at)
 
 
-def says_no_news(text: str) -> bool:
-    """Whether a text says, in one of the model's wordings, that there was nothing to report."""
+def is_no_news(text: str) -> bool:
+    """Whether a text states, in one of the model's wordings, that there was nothing to report."""
     return _NO_NEWS.fullmatch(text.strip()) is not None
 
 
-def local_stamp(text: str) -> datetime:
-    """UTC of a Sydney wall-clock stamp; of a repeated hour the later one."""
-    local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S")
-    return local.replace(tzinfo=ZONE, fold=1).astimezone(UTC)
+def sydney_to_utc(text: str) -> datetime:
+    """Return a Sydney wall-clock time in UTC; of a repeated hour the later one."""
+    local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
+    return local.astimezone(UTC)
 
 
-def end_of_day(text: str) -> datetime:
-    """UTC of the midnight that ends a Sydney day."""
-    return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), ZONE).astimezone(
-        UTC
+def end_of_day_utc(text: str) -> datetime:
+    """Return the midnight that ends a Sydney day, in UTC."""
+    next_day = date.fromisoformat(text) + timedelta(days=1)
+    return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
+
+
+def _starts_with_no(text: str) -> bool:
+    # Without a timestamp the row is no item of a publisher, so any "no ..." is the model's answer;
+    # with one, "NO ONE can dispute ..." is a headline.
+    return re.match(r"no\b", text.strip(), re.IGNORECASE) is not None
+
+
+def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[NewsItem, bool]:
+    """Return a row's item, and whether its timestamp is on the day it was collected for."""
+    published_at = _read_stamp(raw, row, row["time"].strip()) if has_stamp else None
+    day_text = row["date"].strip()
+    day = _read_day(raw, row, day_text)
+    is_on_its_day = published_at is not None and published_at.astimezone(ZONE).date() == day
+
+    item = NewsItem(
+        text=row["news"].strip(),
+        region=row["region"].strip(),
+        comment=row["rationality"].strip(),
+        published_at=published_at,
+        seen_at=None if is_on_its_day else end_of_day_utc(day_text),
     )
+    return item, is_on_its_day
 
 
-def _records(items: Sequence[NewsItem]) -> Iterator[Record]:
+def _make_records(items: Sequence[NewsItem]) -> Iterator[NewsRecord]:
     for item in items:
-        known = item.published or item.seen
-        name = hashlib.sha256(f"{known}|{item.text}".encode()).hexdigest()[:24]
-        parts = (
+        known_at = item.published_at or item.seen_at
+        body = (
             f"Region: {item.region}." if item.region else "",
-            f"Comment: {item.reason}" if item.reason else "",
+            f"Comment: {item.comment}" if item.comment else "",
         )
-        yield Record(
-            url=f"n2f:{name}",
+        yield NewsRecord(
+            url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
             title=item.text,
-            body=" ".join(part for part in parts if part),
+            body=" ".join(part for part in body if part),
             domain=DOMAIN,
             language="English",
             country="Australia",
-            published_at=item.published,
-            seen_at=item.seen,
+            published_at=item.published_at,
+            seen_at=item.seen_at,
         )
 
 
-def _stamp(raw: RawFile, line: int, text: str) -> datetime:
+def _read_stamp(raw: RawFile, row: dict[str, str], text: str) -> datetime:
     try:
-        return local_stamp(text)
+        return sydney_to_utc(text)
     except ValueError as error:
         raise SchemaDrift(
-            f"{raw.name}, line {line}: time {text!r} is no stamp; correct or empty the cell"
+            f"{raw.name}, line {row[LINE]}: time {text!r} is no timestamp; "
+            "correct or empty the cell"
         ) from error
 
 
-def _day(raw: RawFile, line: int, text: str) -> date:
+def _read_day(raw: RawFile, row: dict[str, str], text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
         raise SchemaDrift(
-            f"{raw.name}, line {line}: date {text!r} is not YYYY-MM-DD; correct the cell"
+            f"{raw.name}, line {row[LINE]}: date {text!r} is not YYYY-MM-DD; correct the cell"
         ) from error

@@ -12,7 +12,7 @@ from compevo_core.errors import ConfigError, SourceBlocked, SourceRejected
 from compevo_pipeline.sources import exchange, live
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.gdelt import sample as gdelt_sample
+from compevo_pipeline.sources.gdelt import sample
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
 from tests.support.sources import clock
@@ -37,7 +37,7 @@ def test_the_ecb_file_is_fetched_and_parsed(client):
     with zipfile.ZipFile(packed, "w") as bundle:
         bundle.writestr("eurofxref-hist.csv", columns)
     responses.get(exchange.ECB_URL, body=packed.getvalue(), content_type="application/zip")
-    (file,) = live.exchange(client)
+    (file,) = live.fetch_exchange(client)
     frame = validate_series(exchange.parse(file))
     assert frame["source"].unique().to_list() == ["live:ecb_bulk/eurofxref-hist.zip"]
     assert frame.height == 9
@@ -49,7 +49,7 @@ def test_chart_pages_are_fetched_one_by_one_and_parsed(client):
     responses.get(
         "https://bitinfocharts.com/comparison/price-btc.html", body=page, content_type="text/html"
     )
-    (file,) = live.bitinfocharts(client, ["price"])
+    (file,) = live.fetch_bitinfocharts(client, ["price"])
     assert bitinfocharts.parse(file)["value"].to_list() == [5.0]
 
 
@@ -61,7 +61,7 @@ def test_a_bot_wall_stops_the_chart_pages_at_the_first(client):
         body="<html>captcha</html>",
     )
     with pytest.raises(SourceBlocked):
-        list(live.bitinfocharts(client, ["price", "tweets"]))
+        list(live.fetch_bitinfocharts(client, ["price", "tweets"]))
     assert len(responses.calls) == 1
 
 
@@ -99,11 +99,11 @@ def doc_server(every):
 def test_a_cut_answer_is_halved_until_every_article_is_there(client):
     doc_server(every=5)
     files = list(
-        live.gdelt_doc(
+        live.fetch_gdelt_doc(
             client, "(heatwave OR storm) sourcecountry:AS", START, START + timedelta(days=2)
         )
     )
-    frame, report = gdelt.collect(files)
+    frame, report = gdelt.parse_all(files)
     assert frame.height == 2 * 24 * 12
     assert len(files) == 4
     assert report.records == frame.height
@@ -119,14 +119,14 @@ def test_a_cut_answer_is_halved_until_every_article_is_there(client):
 def test_halving_ends_at_a_quarter_hour(client, monkeypatch):
     monkeypatch.setattr(live, "DOC_CAP", 2)
     doc_server(every=1)
-    files = list(live.gdelt_doc(client, "storm", START, START + timedelta(hours=1)))
+    files = list(live.fetch_gdelt_doc(client, "storm", START, START + timedelta(hours=1)))
     assert len(files) == 4
 
 
 @responses.activate
 def test_an_empty_answer_is_handed_on_to_be_counted(client):
     responses.get(live.DOC_URL, body="{}", content_type="application/json")
-    files = list(live.gdelt_doc(client, "storm", START, START + timedelta(hours=1)))
+    files = list(live.fetch_gdelt_doc(client, "storm", START, START + timedelta(hours=1)))
     assert [file.content for file in files] == [b"{}"]
 
 
@@ -136,33 +136,33 @@ def test_a_refused_query_is_not_asked_again(client):
         live.DOC_URL, body="Your query was too short or too long.", content_type="text/html"
     )
     with pytest.raises(SourceRejected, match="too short"):
-        list(live.gdelt_doc(client, "x", START, START + timedelta(hours=1)))
+        list(live.fetch_gdelt_doc(client, "x", START, START + timedelta(hours=1)))
     assert len(responses.calls) == 1
 
 
 @responses.activate
 def test_a_quarter_hour_without_a_gkg_file_is_reported_as_absent(client):
-    content = dict(gdelt_sample.files())["20260302040000.gkg.csv.zip"]
+    content = dict(sample.make_files())["20260302040000.gkg.csv.zip"]
     responses.get(
         f"{SAFE_ROOT}/gdeltv2/20260301000000.gkg.csv.zip",
         body=content,
         content_type="application/zip",
     )
     responses.get(f"{SAFE_ROOT}/gdeltv2/20260301001500.gkg.csv.zip", status=404)
-    fetched = live.gdelt_gkg(client, START, START + timedelta(minutes=30))
+    fetched = live.fetch_gdelt_gkg(client, START, START + timedelta(minutes=30))
     assert fetched.absent == ["20260301001500.gkg.csv.zip"]
     assert gdelt.parse(fetched.files[0]).height == 9
 
 
 @responses.activate
 def test_gal_files_are_found_at_any_of_their_minutes(client):
-    content = dict(gdelt_sample.files())["20260301031600.gal.json.gz"]
+    content = dict(sample.make_files())["20260301031600.gal.json.gz"]
     for minute in live.GAL_OFFSETS:
         url = f"{SAFE_ROOT}/gdeltv3/gal/2026030100{minute:02d}00.gal.json.gz"
         responses.get(url, body=content, status=200) if minute in {1, 6} else responses.get(
             url, status=403
         )
-    fetched = live.gdelt_gal(client, START, START + timedelta(minutes=15))
+    fetched = live.fetch_gdelt_gal(client, START, START + timedelta(minutes=15))
     assert [file.name[10:12] for file in fetched.files] == ["01", "06"]
     assert len(fetched.absent) == 6
 
@@ -172,11 +172,11 @@ def test_a_host_that_refuses_everything_is_a_wall_and_not_silence(client):
     for minute in live.GAL_OFFSETS:
         responses.get(f"{SAFE_ROOT}/gdeltv3/gal/2026030100{minute:02d}00.gal.json.gz", status=403)
     with pytest.raises(SourceBlocked, match="all 8 requests were refused"):
-        live.gdelt_gal(client, START, START + timedelta(minutes=15))
+        live.fetch_gdelt_gal(client, START, START + timedelta(minutes=15))
 
 
 def test_a_span_without_a_zone_or_backwards_is_refused(client):
     with pytest.raises(ConfigError, match="must be UTC"):
-        live.gdelt_gkg(client, START.replace(tzinfo=None), START)
+        live.fetch_gdelt_gkg(client, START.replace(tzinfo=None), START)
     with pytest.raises(ConfigError, match="the first before the second"):
-        list(live.gdelt_doc(client, "storm", START, START))
+        list(live.fetch_gdelt_doc(client, "storm", START, START))

@@ -10,7 +10,7 @@ import pytest
 
 from compevo_core.errors import DataError
 from compevo_pipeline.storage.filelock import StoreBusy
-from compevo_pipeline.storage.series_store import NewsStore
+from compevo_pipeline.storage.news_store import NewsStore
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
 
 HOUR = timedelta(hours=1)
@@ -48,7 +48,7 @@ def test_the_version_available_first_is_kept_and_its_embedding_goes_with_the_tex
     store.upsert_embeddings("m", ids, vectors(1))
     assert store.upsert_articles(articles(1, title="First {}", available=START)).changed == 1
     assert store.read_articles()["title"].to_list() == ["First 1"]
-    assert store.missing_embeddings("m")["article_id"].to_list() == ids
+    assert store.read_missing_embeddings("m")["article_id"].to_list() == ids
     assert (
         store.upsert_articles(articles(1, title="Third {}", available=START + 2 * HOUR)).unchanged
         == 1
@@ -73,8 +73,8 @@ def test_embeddings_are_read_back_exactly_and_only_what_is_missing_is_listed(sto
     order = sorted(range(4), key=lambda i: ids[i])
     assert found == [ids[i] for i in order]
     assert np.array_equal(matrix, vectors(6)[order])
-    assert store.missing_embeddings("m")["article_id"].to_list() == sorted(ids[4:])
-    assert store.missing_embeddings("other").height == 6
+    assert store.read_missing_embeddings("m")["article_id"].to_list() == sorted(ids[4:])
+    assert store.read_missing_embeddings("other").height == 6
     assert store.read_embeddings("other")[1].shape == (0, 0)
 
 

@@ -142,9 +142,9 @@ def test_processes_writing_one_series_lose_no_row(tmp_path):
 
 def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     store = SeriesStore(tmp_path)
-    path = store.keep_raw(raw())
+    path = store.write_raw(raw())
     before = tree(tmp_path)
-    assert store.keep_raw(replace(raw(), fetched_at=datetime(2030, 1, 1, tzinfo=UTC))) == path
+    assert store.write_raw(replace(raw(), fetched_at=datetime(2030, 1, 1, tzinfo=UTC))) == path
     assert tree(tmp_path) == before
     assert path.read_bytes() == b"a,b\n1,2\n"
     sidecar = json.loads((path.parent / "x.csv.json").read_text())
@@ -155,8 +155,8 @@ def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
 def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
     store = SeriesStore(tmp_path)
     old, new = raw(), raw(b"a,b\n1,3\n")
-    store.keep_raw(old)
-    path = store.keep_raw(new)
+    store.write_raw(old)
+    path = store.write_raw(new)
     assert path.read_bytes() == new.content
     kept = path.with_name(f"x.csv.{old.sha256[:8]}")
     assert kept.read_bytes() == old.content
@@ -166,7 +166,7 @@ def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
 @pytest.mark.parametrize("name", ["../x.csv", "/etc/x.csv", "a/../../x.csv"])
 def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
     with pytest.raises(SchemaDrift, match="outside its folder"):
-        SeriesStore(tmp_path / "home").keep_raw(raw(name=name))
+        SeriesStore(tmp_path / "home").write_raw(raw(name=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

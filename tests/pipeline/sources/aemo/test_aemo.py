@@ -7,9 +7,7 @@ import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series
 from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.aemo import collected as aemo_collected
-from compevo_pipeline.sources.aemo import mmsdm as aemo_mmsdm
-from compevo_pipeline.sources.aemo import price as aemo_price
+from compevo_pipeline.sources.aemo import collected, mmsdm, price
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
@@ -21,7 +19,7 @@ HALF_HOUR = timedelta(minutes=30)
 
 @pytest.fixture(scope="module")
 def sample():
-    return list(aemo.raw_files(Mode.SAMPLE, clock=clock))
+    return list(aemo.read_files(Mode.SAMPLE, clock=clock))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_
 
 
 def test_the_sample_is_the_same_on_every_call(sample):
-    again = list(aemo.raw_files(Mode.SAMPLE, clock=clock))
+    again = list(aemo.read_files(Mode.SAMPLE, clock=clock))
     assert [(one.name, one.sha256) for one in again] == [(one.name, one.sha256) for one in sample]
 
 
@@ -93,7 +91,7 @@ PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:
 
 
 def test_aemos_own_file_wins_over_a_collection_whatever_the_order():
-    raws = [raw("sa.csv", COLLECTED, aemo_collected.SOURCE), raw("p.csv", PRICE, aemo_price.SOURCE)]
+    raws = [raw("sa.csv", COLLECTED, collected.SOURCE), raw("p.csv", PRICE, price.SOURCE)]
     frame = aemo.parse_all(raws)
     assert frame.equals(aemo.parse_all(raws[::-1]))
     demand = frame.filter(variable="demand_mw").sort("start_utc")
@@ -108,8 +106,8 @@ def test_a_value_wins_over_none_even_from_the_lesser_file():
         f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
     )
     raws = [
-        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, aemo_mmsdm.SOURCE),
-        raw("sa.csv", COLLECTED, aemo_collected.SOURCE),
+        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, mmsdm.SOURCE),
+        raw("sa.csv", COLLECTED, collected.SOURCE),
     ]
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
@@ -123,8 +121,8 @@ def test_one_bad_file_among_many_gives_nothing_at_all(sample):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("DATETIME,LOAD\n1,2\n", "line 1: header is"),
-        ("datetime,load_act,x\n1,2,3\n", "line 1: header is"),
+        ("DATETIME,LOAD\n1,2\n", "line 1: the header is"),
+        ("datetime,load_act,x\n1,2,3\n", "line 1: the header changed"),
         ("DATETIME,TOTALDEMAND,REGIONID\n1/1/2010 0:00,8038,NSW\n", "line 2: region is 'NSW'"),
         (
             "DATETIME,TOTALDEMAND,REGIONID\n2010-01-01,8038,NSW1\n",
@@ -132,28 +130,28 @@ def test_one_bad_file_among_many_gives_nothing_at_all(sample):
         ),
         (
             "datetime,load_act\n2016-01-01 00:00:00,1\n2016-01-01 01:00:00,1\n",
-            "line 3: .*stamps are missing",
+            "line 3: .*timestamps are missing",
         ),
     ],
 )
 def test_a_collection_that_changed_is_named(content, match):
     with pytest.raises(SchemaDrift, match=f"nsw.csv, {match}"):
-        aemo.parse(raw("nsw.csv", content, aemo_collected.SOURCE))
+        aemo.parse(raw("nsw.csv", content, collected.SOURCE))
 
 
 def test_day_comes_before_month_in_the_collected_stamps():
     content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
-    frame = aemo.parse(raw("nsw.csv", content, aemo_collected.SOURCE))
+    frame = aemo.parse(raw("nsw.csv", content, collected.SOURCE))
     assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
 
 
 def test_what_aemo_cannot_give_is_said():
     with pytest.raises(ConfigError, match="unknown AEMO product weather"):
-        list(aemo.raw_files(Mode.SAMPLE, clock=clock, kinds=["weather"]))
+        list(aemo.read_files(Mode.SAMPLE, clock=clock, products=["weather"]))
     with pytest.raises(ConfigError, match="use its own parser"):
         aemo.parse(raw("x", "y", "gdelt"))
-    with pytest.raises(SourceAbsent, match="fetch live files first"):
-        list(aemo.raw_files(Mode.LIVE, clock=clock))
+    with pytest.raises(SourceAbsent, match="cannot be fetched in live mode"):
+        list(aemo.read_files(Mode.LIVE, clock=clock))
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
-        list(aemo.raw_files(Mode.ARCHIVE, clock=clock))
+        list(aemo.read_files(Mode.ARCHIVE, clock=clock))
     assert aemo.parse_all([]).height == 0

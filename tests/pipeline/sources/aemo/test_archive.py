@@ -10,8 +10,8 @@ from compevo_pipeline.sources import weather
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
-from compevo_pipeline.sources.news2forecast import news as n2f_news
-from compevo_pipeline.sources.news2forecast import source as n2f
+from compevo_pipeline.sources.news2forecast import news, prompts
+from compevo_pipeline.sources.news2forecast import source as news2forecast
 from tests.support.sources import clock
 
 DAY = timedelta(days=1)
@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture(scope="module")
 def archive_raws(archive_dir):
-    return list(aemo.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
+    return list(aemo.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def archive_series(archive_raws):
 
 @pytest.fixture(scope="module")
 def benchmark_raws(archive_dir):
-    return list(n2f.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
+    return list(news2forecast.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
 
 
 def test_every_published_file_is_parsed_and_the_documented_rows_are_there(
@@ -121,8 +121,8 @@ def test_the_published_test_windows_equal_aemo_wherever_the_archive_covers_them(
     benchmark_raws, total_demand
 ):
     """34 of the 156 days before the change to five minutes are covered, and all 34 are equal."""
-    (test_file,) = [one for one in benchmark_raws if n2f.is_test_file(one)]
-    frame = n2f.parse_benchmark(test_file)
+    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    frame = prompts.parse_benchmark(test_file)
     assert frame.height == 100
     assert dict(frame.group_by("entity").len().rows()) == {
         "NSW1": 23,
@@ -139,9 +139,11 @@ def test_the_published_validation_windows_equal_aemo_wherever_the_archive_covers
     benchmark_raws, total_demand
 ):
     (validation,) = [
-        one for one in benchmark_raws if one.source == n2f.SOURCE and not n2f.is_test_file(one)
+        one
+        for one in benchmark_raws
+        if one.source == news2forecast.SOURCE and not news2forecast.is_test_file(one)
     ]
-    counts = compared(n2f.parse_benchmark(validation), total_demand)
+    counts = compared(prompts.parse_benchmark(validation), total_demand)
     assert counts == {"equal": 140, "different": 0, "not covered": 60}
 
 
@@ -169,14 +171,14 @@ def test_after_the_change_to_five_minutes_the_published_values_lie_25_minutes_la
         inside = pl.col("label").is_between(day, day + DAY, closed="left")
         return means.filter(inside)["TOTALDEMAND"].to_list() if entity == "SA1" else []
 
-    (test_file,) = [one for one in benchmark_raws if n2f.is_test_file(one)]
-    after = n2f.parse_benchmark(test_file).filter(pl.col("target_date") >= date(2021, 10, 1))
+    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    after = prompts.parse_benchmark(test_file).filter(pl.col("target_date") >= date(2021, 10, 1))
     assert after.height == 22
     assert compared(after, lookup) == {"equal": 2, "different": 0, "not covered": 42}
 
 
 def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archive_dir):
-    (raw,) = weather.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    (raw,) = weather.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     table = weather.parse(raw)
     assert table["available_at"].null_count() == 0
     known = {
@@ -186,8 +188,8 @@ def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archi
     names = ("min_temp_k", "max_temp_k", "afternoon_humidity_pct", "afternoon_pressure_hpa")
     blocks = 0
     for raw_file in benchmark_raws:
-        if raw_file.source == n2f.SOURCE:
-            for row in n2f.parse_prompts(raw_file).iter_rows(named=True):
+        if raw_file.source == news2forecast.SOURCE:
+            for row in prompts.parse_prompts(raw_file).iter_rows(named=True):
                 for day, values in (
                     ("history", row["history_weather"]),
                     ("target", row["target_weather"]),
@@ -199,8 +201,8 @@ def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archi
 
 
 def test_the_news_table_gives_the_documented_counts(benchmark_raws):
-    (table,) = [one for one in benchmark_raws if one.source == n2f_news.SOURCE]
-    articles, report = n2f_news.parse_counted(table)
+    (table,) = [one for one in benchmark_raws if one.source == news.SOURCE]
+    articles, report = news.parse_counted(table)
     assert report.as_dict() == {
         "rows": 2079, "no_news": 441, "repeats": 68, "articles": 1570, "untimed": 14, "redated": 31
     }  # fmt: skip
@@ -208,8 +210,8 @@ def test_the_news_table_gives_the_documented_counts(benchmark_raws):
 
 
 def test_the_test_prompts_news_is_from_before_the_predicted_day(benchmark_raws):
-    (test_file,) = [one for one in benchmark_raws if n2f.is_test_file(one)]
-    prompts = n2f.parse_prompts(test_file)
-    assert prompts.filter(pl.col("news") != "").height == 24
-    assert prompts.filter(pl.col("target_holiday") != "").height == 4
-    assert n2f.parse_prompt_articles(test_file).height == 28
+    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    rows = prompts.parse_prompts(test_file)
+    assert rows.filter(pl.col("news") != "").height == 24
+    assert rows.filter(pl.col("target_holiday") != "").height == 4
+    assert prompts.parse_prompt_articles(test_file).height == 28

@@ -5,7 +5,7 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.aemo import price as aemo_price
+from compevo_pipeline.sources.aemo import price
 from tests.support.sources import raw
 
 HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
@@ -20,7 +20,7 @@ def rows(*cells, quote="", region="VIC1"):
 
 def parse(lines, *, end="\n", header=HEADER, **options):
     content = "".join(line + end for line in [header, *lines])
-    return validate_series(aemo_price.parse(raw(NAME, content, aemo_price.SOURCE), **options))
+    return validate_series(price.parse(raw(NAME, content, price.SOURCE), **options))
 
 
 def demand(frame):
@@ -95,7 +95,7 @@ def test_a_missing_half_hour_names_the_line_after_the_gap():
     [
         (
             ("2020/01/01 00:30:00", "1", "1"),
-            r"line 4: REGION VIC1, SETTLEMENTDATE 2020-01-01 00:30:00 is a repeat",
+            r"line 4: REGION VIC1, SETTLEMENTDATE 2020-01-01 00:30:00 is a duplicate",
         ),
         (("2020/01/01 01:30:00", "n/a", "1"), r"line 4: TOTALDEMAND is 'n/a', not a number"),
         (("2020/01/01 01:30:00", "1", ""), r"line 4: RRP is '', not a number"),
@@ -103,9 +103,9 @@ def test_a_missing_half_hour_names_the_line_after_the_gap():
         (("2020/01/01 01:30:00", "inf", "1"), r"line 4: TOTALDEMAND is 'inf', not a number"),
         (
             ("01/01/2020 01:30", "1", "1"),
-            r"line 4: SETTLEMENTDATE is '01/01/2020 01:30', not a stamp",
+            r"line 4: SETTLEMENTDATE is '01/01/2020 01:30', not a timestamp",
         ),
-        (("", "1", "1"), r"line 4: SETTLEMENTDATE is '', not a stamp"),
+        (("", "1", "1"), r"line 4: SETTLEMENTDATE is '', not a timestamp"),
         (("2020/02/30 01:30:00", "1", "1"), r"line 4: SETTLEMENTDATE is '2020/02/30 01:30:00'"),
     ],
 )
@@ -123,7 +123,7 @@ def test_an_unknown_region_is_refused():
     "header", ["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP", HEADER.replace("RRP", "PRICE"), "a"]
 )
 def test_a_changed_header_is_named(header):
-    with pytest.raises(SchemaDrift, match=r"line 1: header is .* expected"):
+    with pytest.raises(SchemaDrift, match=r"line 1: the header changed: .* are expected"):
         parse(rows(*HALF_HOURS), header=header)
 
 
@@ -148,18 +148,18 @@ def test_an_unclosed_quote_is_a_torn_table():
 def test_a_byte_that_is_not_utf8_is_named_with_its_line():
     content = f"{HEADER}\nVIC1,2020/01/01 00:30:00,1,1,TRADE\n".encode() + b"VIC1,\xff,1,1,TRADE\n"
     with pytest.raises(SchemaDrift, match="line 3: byte 0xff"):
-        aemo_price.parse(raw(NAME, content, aemo_price.SOURCE))
+        price.parse(raw(NAME, content, price.SOURCE))
 
 
 def test_a_page_or_nothing_in_place_of_the_table_is_told_apart():
     with pytest.raises(SchemaDrift, match="web page"):
-        aemo_price.parse(raw(NAME, "<!DOCTYPE html><title>403</title>", aemo_price.SOURCE))
+        price.parse(raw(NAME, "<!DOCTYPE html><title>403</title>", price.SOURCE))
     with pytest.raises(SourceTransient, match="empty"):
-        aemo_price.parse(raw(NAME, b"", aemo_price.SOURCE))
+        price.parse(raw(NAME, b"", price.SOURCE))
     with pytest.raises(SchemaDrift, match="no rows"):
-        aemo_price.parse(raw(NAME, HEADER + "\n", aemo_price.SOURCE))
+        price.parse(raw(NAME, HEADER + "\n", price.SOURCE))
 
 
 def test_a_byte_order_mark_and_blank_lines_at_the_end_do_no_harm():
     content = "\ufeff" + "\n".join([HEADER, *rows(*HALF_HOURS)]) + "\n\n\n"
-    assert aemo_price.parse(raw(NAME, content, aemo_price.SOURCE)).height == 4
+    assert price.parse(raw(NAME, content, price.SOURCE)).height == 4

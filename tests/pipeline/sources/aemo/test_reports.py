@@ -4,9 +4,7 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.aemo import histdemand as aemo_histdemand
-from compevo_pipeline.sources.aemo import mmsdm as aemo_mmsdm
-from compevo_pipeline.sources.aemo import operational as aemo_operational
+from compevo_pipeline.sources.aemo import histdemand, mmsdm, operational
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.support.sources import raw
 
@@ -30,9 +28,7 @@ def report(records, *, head=HEAD, index=INDEX, count=None):
 
 
 def parse(content, **options):
-    return validate_series(
-        aemo_histdemand.parse(raw(NAME, content, aemo_histdemand.SOURCE), **options)
-    )
+    return validate_series(histdemand.parse(raw(NAME, content, histdemand.SOURCE), **options))
 
 
 def test_period_one_starts_at_midnight_nem_time_and_period_48_half_an_hour_before_the_next():
@@ -70,7 +66,7 @@ def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
     [
         (
             'D,DEMAND,HISTORIC,1,NSW1,"2019/01/01 00:00:00",1,7515',
-            r"line 243: REGIONID NSW1.*is a repeat",
+            r"line 243: REGIONID NSW1.*is a duplicate",
         ),
         ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",49,7515', r"line 243: PERIODID is 49"),
         ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",1.5,7515', r"line 243: PERIODID is 1\.5"),
@@ -80,7 +76,7 @@ def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
             r"line 243: SETTLEMENTDATE is '2019-01-02'",
         ),
         ('D,DEMAND,HISTORIC,1,NSW2,"2019/01/02 00:00:00",1,7515', r"line 243: REGIONID is 'NSW2'"),
-        ("D,DEMAND,HISTORIC,1,NSW1", r"line 243: not 8 fields"),
+        ("D,DEMAND,HISTORIC,1,NSW1", r"line 243: 5 cells, not 8"),
         ("I,DEMAND,FORECAST,1,REGIONID", r"line 243: expected a D record"),
     ],
 )
@@ -115,7 +111,7 @@ def dispatch(*records):
         index=DISPATCH_INDEX,
         count=53733,
     )
-    return validate_series(aemo_mmsdm.parse(raw(DISPATCH, content, aemo_mmsdm.SOURCE)))
+    return validate_series(mmsdm.parse(raw(DISPATCH, content, mmsdm.SOURCE)))
 
 
 def stamps():
@@ -136,16 +132,14 @@ def test_an_incomplete_dispatch_half_hour_has_no_value():
 
 
 def test_one_dispatch_run_given_twice_is_an_error():
-    with pytest.raises(SchemaDrift, match=r"line 4: .* is a repeat"):
+    with pytest.raises(SchemaDrift, match=r"line 4: .* is a duplicate"):
         dispatch(*[f"{stamps()[0]},1,NSW1,0,600"] * 2)
 
 
 def test_trading_rows_are_half_hours_already():
     index = "I,TRADING,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,PERIODID,TOTALDEMAND"
     content = report(["D,TRADING,REGIONSUM,4,2019/12/03 17:00:00,1,NSW1,34,8402.62"], index=index)
-    found = aemo_mmsdm.parse(
-        raw("PUBLIC_DVD_TRADINGREGIONSUM_201912010000.CSV", content, aemo_mmsdm.SOURCE)
-    )
+    found = mmsdm.parse(raw("PUBLIC_DVD_TRADINGREGIONSUM_201912010000.CSV", content, mmsdm.SOURCE))
     assert found.select("start_utc", "value").rows() == [
         (datetime(2019, 12, 3, 6, 30, tzinfo=UTC), 8402.62)
     ]
@@ -161,8 +155,8 @@ def test_a_reissued_operational_value_is_the_one_changed_last_and_adjustments_ar
     early = f'{start},8239,50,5,"2026/07/19 00:30:01"'
     name = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV"
     for records in ([late, early], [early, late]):
-        found = aemo_operational.parse_report(
-            raw(name, report(records, index=index), aemo_operational.SOURCE)
+        found = operational.parse_report(
+            raw(name, report(records, index=index), operational.SOURCE)
         )
         assert found.select("series_id", "start_utc", "value").rows() == [
             ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)

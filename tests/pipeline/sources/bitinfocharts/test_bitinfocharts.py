@@ -6,7 +6,7 @@ import pytest
 from compevo_core.data.faults import apply_known_faults
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
-from compevo_pipeline.sources.bitinfocharts import sample as bitinfocharts_sample
+from compevo_pipeline.sources.bitinfocharts import chart_page, sample
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.sources import clock, raw
@@ -42,9 +42,9 @@ def test_an_unknown_variable_names_the_line():
 def test_a_changed_header_and_a_repeated_day_and_text_for_a_number_are_refused():
     with pytest.raises(SchemaDrift, match="line 1: the header changed"):
         long(LONG.replace("VALUE", "VAL"))
-    with pytest.raises(SchemaDrift, match=r"line 3: price, 2020-01-01 .* was given before"):
+    with pytest.raises(SchemaDrift, match=r"line 3: ID price, TIME 2020-01-01 .* is a duplicate"):
         long(LONG.replace("2020-01-02", "2020-01-01"))
-    with pytest.raises(SchemaDrift, match="line 2, column 'VALUE': 'high' is not a number"):
+    with pytest.raises(SchemaDrift, match="line 2: VALUE is 'high', not a number"):
         long(LONG.replace("7200.5", "high"))
 
 
@@ -87,7 +87,7 @@ def test_a_cut_page_is_refused():
 
 
 def test_a_page_without_a_chart_is_a_wall():
-    with pytest.raises(SourceBlocked, match="we do not go around it"):
+    with pytest.raises(SourceBlocked, match="which is not circumvented"):
         page("<html><title>Just a moment...</title></html>")
 
 
@@ -98,33 +98,33 @@ def test_a_page_under_another_name_is_refused(name):
 
 
 def test_every_page_metric_is_a_known_variable():
-    assert sorted(bitinfocharts.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
+    assert sorted(chart_page.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
 
 
 def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
-    (file,) = bitinfocharts.raw_files(Mode.SAMPLE, archive=None, clock=clock)
+    (file,) = bitinfocharts.read_files(Mode.SAMPLE, archive=None, clock=clock)
     frame = validate_series(bitinfocharts.parse(file))
     assert is_synthetic(frame)
     assert frame["series_id"].n_unique() == 18
     assert frame.group_by("series_id").len()["len"].unique().to_list() == [640]
     assert (frame["flag"] == "observed").all()
-    assert file.content == bitinfocharts_sample.long_csv()
+    assert file.content == sample.make_long_csv()
 
 
 def test_an_archive_without_the_table_says_what_to_add(tmp_path):
     with pytest.raises(SourceAbsent, match="bitcoin"):
-        list(bitinfocharts.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
+        list(bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
 
 
 def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin").mkdir()
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
-    (file,) = bitinfocharts.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+    (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
     assert bitinfocharts.parse(file)["series_id"].unique().to_list() == ["BITINFOCHARTS/price"]
 
 
 def test_the_real_table_has_18_variables_for_4521_days(archive_dir):
-    (file,) = bitinfocharts.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     frame = validate_series(bitinfocharts.parse(file))
     assert frame.height == 81_378
     assert frame.group_by("series_id").len()["len"].unique().to_list() == [4521]

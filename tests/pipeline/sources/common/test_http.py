@@ -14,7 +14,7 @@ from compevo_core.errors import (
 from compevo_pipeline.failures import Throttled
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.common.http import Client, retry_after_s
+from compevo_pipeline.sources.common.http import Client, parse_retry_after_s
 from tests.support.sources import NOW, clock
 
 URL = "https://data.example/file.csv"
@@ -158,4 +158,4 @@ def test_requests_to_one_host_are_paced_and_other_hosts_do_not_wait(client, watc
     ],
 )
 def test_retry_after_is_read_as_number_or_date(value, seconds):
-    assert retry_after_s(value, NOW) == seconds
+    assert parse_retry_after_s(value, NOW) == seconds

@@ -3,10 +3,11 @@ from datetime import timedelta
 import pytest
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.delimited import (
+from compevo_pipeline.sources.common.tables import (
+    BLANK,
+    read_table,
     refuse_duplicates,
-    require_regular,
-    split_table,
+    refuse_irregular_rows,
     to_number,
     to_stamp,
 )
@@ -15,7 +16,7 @@ GOOD = "day,value\n2020-01-01,1.5\n2020-01-02,\n2020-01-03,2e3\n"
 
 
 def table(text=GOOD):
-    return split_table(text, "t.csv", ("day", "value"), header=True)
+    return read_table(text, "t.csv", ("day", "value"))
 
 
 def test_a_plain_table_keeps_its_line_numbers():
@@ -23,7 +24,11 @@ def test_a_plain_table_keeps_its_line_numbers():
 
 
 def test_a_blank_number_is_null_and_is_not_zero():
-    assert to_number(table(), "value", "t.csv")["value"].to_list() == [1.5, None, 2000.0]
+    assert to_number(table(), "t.csv", ["value"], missing=BLANK)["value"].to_list() == [
+        1.5,
+        None,
+        2000.0,
+    ]
 
 
 def test_a_changed_header_names_what_is_missing_and_what_is_new():
@@ -53,34 +58,31 @@ def test_a_table_without_rows_is_an_error(text):
 
 @pytest.mark.parametrize("cell", ["n/a", "nan", "inf", "1,5", "0x10"])
 def test_text_for_a_number_names_line_and_cell(cell):
-    frame = split_table(
+    frame = read_table(
         f"day;value\n2020-01-01;1\n2020-01-02;{cell}",
         "t.csv",
         ("day", "value"),
         separator=";",
-        header=True,
     )
-    with pytest.raises(
-        SchemaDrift, match=rf"t.csv, line 3, column 'value': '{cell}' is not a number"
-    ):
-        to_number(frame, "value", "t.csv")
+    with pytest.raises(SchemaDrift, match=rf"t.csv, line 3: value is '{cell}', not a number"):
+        to_number(frame, "t.csv", ["value"])
 
 
 def test_a_stamp_that_is_none_names_its_line():
     frame = table(GOOD.replace("2020-01-03", "03.01.2020"))
     with pytest.raises(
-        SchemaDrift, match=r"line 4, column 'day': '03.01.2020' is not a time like %Y-%m-%d"
+        SchemaDrift, match=r"line 4: day is '03.01.2020', not a timestamp like %Y-%m-%d"
     ):
-        to_stamp(frame, "day", ("%Y-%m-%d",), "t.csv")
+        to_stamp(frame, "t.csv", "day", ("%Y-%m-%d",))
 
 
 def test_a_repeated_stamp_names_the_second_line():
     frame = table(GOOD.replace("2020-01-03", "2020-01-01"))
-    with pytest.raises(SchemaDrift, match=r"line 4: 2020-01-01 was given before"):
-        refuse_duplicates(frame, ("day",), "t.csv")
+    with pytest.raises(SchemaDrift, match=r"line 4: day 2020-01-01 is a duplicate"):
+        refuse_duplicates(frame, "t.csv", ["day"])
 
 
 def test_a_missing_stamp_names_the_line_after_the_gap():
-    frame = to_stamp(table(GOOD.replace("2020-01-03", "2020-01-05")), "day", ("%Y-%m-%d",), "t.csv")
+    frame = to_stamp(table(GOOD.replace("2020-01-03", "2020-01-05")), "t.csv", "day", ("%Y-%m-%d",))
     with pytest.raises(SchemaDrift, match=r"line 4: .*rows are missing or out of order"):
-        require_regular(frame, "day", timedelta(days=1), "t.csv")
+        refuse_irregular_rows(frame, "t.csv", "day", timedelta(days=1))

@@ -11,7 +11,7 @@ from compevo_core.data.news import validate_articles
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT, parse_list, verify
+from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT, parse_list, verify_file
 from tests.support.sources import raw
 
 GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
@@ -177,7 +177,7 @@ def test_a_list_without_a_good_line_is_refused(content):
 def test_a_fetched_file_is_checked_against_its_listing():
     listed = parse_list(LIST, "masterfilelist.txt")[0][1]
     assert hashlib.md5(b"abc", usedforsecurity=False).hexdigest() == listed.md5
-    verify(b"abc", listed)
+    verify_file(b"abc", listed)
     for damaged in (b"abd", b"ab"):
         with pytest.raises(SourceTransient, match=r"fetch it once more"):
-            verify(damaged, listed)
+            verify_file(damaged, listed)

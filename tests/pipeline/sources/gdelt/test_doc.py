@@ -6,7 +6,8 @@ import pytest
 from compevo_core.data.news import derive_article_id, validate_articles
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
-from compevo_pipeline.sources.gdelt.doc import loads_repaired, parse_doc
+from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.gdelt.json_repair import load_json
 from tests.support.sources import NOW, raw
 
 
@@ -92,7 +93,7 @@ def test_broken_json_is_repaired_and_counted(broken, title, repairs):
 
 
 def test_good_json_is_not_touched():
-    assert loads_repaired(r'{"a": "b\\d"}', "x") == ({"a": r"b\d"}, 0)
+    assert load_json(r'{"a": "b\\d"}', "x") == ({"a": r"b\d"}, 0)
 
 
 def test_a_cut_answer_names_line_and_column():

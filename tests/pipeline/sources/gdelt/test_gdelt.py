@@ -17,13 +17,13 @@ from tests.support.sources import clock, raw
 
 @pytest.fixture(scope="module")
 def sample():
-    return gdelt.collect(gdelt.raw_files(Mode.SAMPLE, archive=None, clock=clock))
+    return gdelt.parse_all(gdelt.read_files(Mode.SAMPLE, archive=None, clock=clock))
 
 
 @pytest.fixture(scope="module")
 def stored(archive_dir):
-    raws = list(gdelt.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
-    return raws, *gdelt.collect(raws)
+    raws = list(gdelt.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
+    return raws, *gdelt.parse_all(raws)
 
 
 def test_the_sample_is_valid_labelled_and_the_same_every_time(sample):
@@ -31,7 +31,7 @@ def test_the_sample_is_valid_labelled_and_the_same_every_time(sample):
     validate_articles(frame)
     assert frame["source"].str.starts_with("sample:gdelt_").all()
     assert frame["domain"].str.ends_with(".example").all()
-    assert list(gdelt_sample.files()) == list(gdelt_sample.files())
+    assert list(gdelt_sample.make_files()) == list(gdelt_sample.make_files())
     assert report.records == frame.height + report.untitled
 
 
@@ -64,24 +64,24 @@ def test_every_sample_window_finds_candidates_before_its_origin(sample, first, l
 def test_files_of_one_article_each_are_gathered_once():
     poll = '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", "seendate": "20260301T%s0000Z"}]}'
     raws = [raw(f"{hour}.json", poll % hour) for hour in ("05", "03", "04")]
-    frame, report = gdelt.collect([*raws, raw("e.json", "{}")])
+    frame, report = gdelt.parse_all([*raws, raw("e.json", "{}")])
     assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
     assert (report.files, report.empty_answers, report.records) == (4, 1, 3)
 
 
 def test_nothing_but_empty_answers_is_a_failure():
     with pytest.raises(EmptyNewsAnswer, match="none of 2 news files"):
-        gdelt.collect([raw("a.json", "{}"), raw("b.json", '{"articles": []}')])
+        gdelt.parse_all([raw("a.json", "{}"), raw("b.json", '{"articles": []}')])
 
 
 def test_a_broken_file_is_not_swallowed_by_gathering():
     with pytest.raises(SchemaDrift, match="not an article"):
-        gdelt.collect([raw("a.json", '{"articles": [{"title": "x"}]}')])
+        gdelt.parse_all([raw("a.json", '{"articles": [{"title": "x"}]}')])
 
 
 def test_an_archive_without_polls_says_so(tmp_path):
     with pytest.raises(SourceAbsent, match="gdelt_doc_artlist"):
-        list(gdelt.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
+        list(gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
 
 
 def test_bulk_files_dropped_into_the_archive_are_read(tmp_path, archive_dir):
@@ -91,11 +91,11 @@ def test_bulk_files_dropped_into_the_archive_are_read(tmp_path, archive_dir):
     )
     (tmp_path / "gdelt_bulk").mkdir()
     (tmp_path / "gdelt_bulk" / "readme.gif").write_bytes(b"x")
-    for name, content in list(gdelt_sample.files())[-2:]:
+    for name, content in list(gdelt_sample.make_files())[-2:]:
         (tmp_path / "gdelt_bulk" / name).write_bytes(content)
     raws = [
         file
-        for file in gdelt.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+        for file in gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
         if file.source == "gdelt_bulk"
     ]
     assert len(raws) == 2

@@ -9,8 +9,8 @@ from compevo_core.data.series import is_synthetic
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.news2forecast import news as n2f_news
-from compevo_pipeline.sources.news2forecast import source as n2f
+from compevo_pipeline.sources.news2forecast import news, prompts
+from compevo_pipeline.sources.news2forecast import source as news2forecast
 from tests.support.sources import clock, raw
 
 PROMPT = (
@@ -27,7 +27,7 @@ DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behi
 
 
 def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
-    text = n2f.HISTORY + ",".join(f"{value}.5" for value in history)
+    text = prompts.HISTORY + ",".join(f"{value}.5" for value in history)
     return {
         "instruction": text,
         "input": prompt,
@@ -36,11 +36,11 @@ def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
 
 
 def as_raw(*samples, name="AULF_test_data_2021.json"):
-    return raw(name, json.dumps(samples), n2f.SOURCE)
+    return raw(name, json.dumps(samples), news2forecast.SOURCE)
 
 
 def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
-    frame = n2f.parse_benchmark(as_raw(sample()))
+    frame = prompts.parse_benchmark(as_raw(sample()))
     row = frame.row(0, named=True)
     assert (row["record"], row["entity"], row["target_date"]) == (0, "QLD1", date(2021, 4, 4))
     assert row["x"] == [value + 0.5 for value in range(48)]
@@ -48,7 +48,7 @@ def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
 
 
 def test_the_prompt_is_taken_apart_with_holidays_and_both_days_weather():
-    row = n2f.parse_prompts(as_raw(sample())).row(0, named=True)
+    row = prompts.parse_prompts(as_raw(sample())).row(0, named=True)
     assert (row["history_holiday"], row["target_holiday"]) == ("Easter Saturday", "Easter Sunday")
     assert row["history_weather"] == [292.58, 294.91, 94.0, 1019.0]
     assert row["target_weather"] == [292.94, 295.56, 93.0, 1016.0]
@@ -60,7 +60,7 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("11:42", "Flooding may follow."),
         STAMPED.format("23:40", "A leak. On the run."),
     )
-    frame = n2f.parse_prompt_articles(as_raw(sample(f"{PROMPT}{first} {second}")))
+    frame = prompts.parse_prompt_articles(as_raw(sample(f"{PROMPT}{first} {second}")))
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
@@ -71,7 +71,7 @@ def test_dated_news_counts_from_the_end_of_its_day_so_that_the_predicted_days_ne
     news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
         "04", "National", "Item two", "Since"
     )
-    frame = n2f.parse_prompt_articles(as_raw(sample(PROMPT + news)))
+    frame = prompts.parse_prompt_articles(as_raw(sample(PROMPT + news)))
     assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
     nothing = "No relevant news available for 2021-04-03." + DATED.format(
         "04", "Unknown", "no suitable news", "none"
     )
-    assert n2f.parse_prompt_articles(as_raw(sample(PROMPT + nothing))).height == 0
+    assert prompts.parse_prompt_articles(as_raw(sample(PROMPT + nothing))).height == 0
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_saying_that_there_is_no_news_gives_no_article():
 )
 def test_a_changed_sample_is_named(samples, match):
     with pytest.raises(SchemaDrift, match=match):
-        n2f.parse_benchmark(as_raw(*samples))
+        prompts.parse_benchmark(as_raw(*samples))
 
 
 def test_news_of_an_unknown_form_is_not_skipped_in_silence():
     with pytest.raises(SchemaDrift, match="sample 0: news of unknown form"):
-        n2f.parse_prompt_articles(as_raw(sample(PROMPT + "Breaking: something happened.")))
+        prompts.parse_prompt_articles(as_raw(sample(PROMPT + "Breaking: something happened.")))
 
 
 HEADER = "time,news,region,rationality,date\n"
@@ -118,12 +118,12 @@ def table(*rows):
     return raw(
         "AU_load_merge_file_final_iteration_0.csv",
         HEADER + "".join(row + "\n" for row in rows),
-        n2f_news.SOURCE,
+        news.SOURCE,
     )
 
 
 def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
-    frame, report = n2f_news.parse_counted(
+    frame, report = news.parse_counted(
         table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
     )
     row = frame.row(0, named=True)
@@ -144,18 +144,18 @@ def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
 
 
 def test_winter_stamps_are_ten_hours_ahead_and_summer_stamps_eleven():
-    assert n2f_news.local_stamp("2019-07-01 12:00:00") == datetime(2019, 7, 1, 2, tzinfo=UTC)
-    assert n2f_news.local_stamp("2019-01-01 12:00:00") == datetime(2019, 1, 1, 1, tzinfo=UTC)
-    assert n2f_news.local_stamp("2019-04-07 02:30:00") == datetime(
-        2019, 4, 6, 16, 30, tzinfo=UTC
-    ), "the later of the two"
+    assert news.sydney_to_utc("2019-07-01 12:00:00") == datetime(2019, 7, 1, 2, tzinfo=UTC)
+    assert news.sydney_to_utc("2019-01-01 12:00:00") == datetime(2019, 1, 1, 1, tzinfo=UTC)
+    assert news.sydney_to_utc("2019-04-07 02:30:00") == datetime(2019, 4, 6, 16, 30, tzinfo=UTC), (
+        "the later of the two"
+    )
 
 
 def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_its_day():
     early = "2019-01-03 16:40:00,Work starts,WA,r,2019-01-12"
     late = "2019-03-15 11:30:00,Project starts,WA,r,2019-01-12"
     untimed = "N/A,A cold snap,VIC,r,2019-01-12"
-    frame, report = n2f_news.parse_counted(table(early, late, untimed))
+    frame, report = news.parse_counted(table(early, late, untimed))
     at = dict(frame.select("title", "available_at").rows())
     assert at["Work starts"] == at["A cold snap"] == datetime(2019, 1, 12, 13, 0, tzinfo=UTC)
     assert at["Project starts"] == datetime(2019, 3, 15, 0, 30, tzinfo=UTC)
@@ -170,14 +170,14 @@ def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_
 )  # fmt: skip
 def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_counted(words):
     kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"
-    frame, report = n2f_news.parse_counted(table(f',"{words}",,,2019-01-03', kept))
+    frame, report = news.parse_counted(table(f',"{words}",,,2019-01-03', kept))
     assert frame["title"].to_list() == ["NO ONE can dispute the science"]
     assert report.no_news == 1
 
 
 def test_repeats_are_kept_once_and_counted():
     row = "2019-01-03 17:57:00,Heat,SA,r,2019-01-03"
-    assert n2f_news.parse_counted(table(row, row))[1].repeats == 1
+    assert news.parse_counted(table(row, row))[1].repeats == 1
 
 
 @pytest.mark.parametrize(
@@ -185,38 +185,38 @@ def test_repeats_are_kept_once_and_counted():
     [
         (
             ["2019-13-03 17:57:00,Heat,SA,r,2019-01-03"],
-            "line 2: time '2019-13-03 17:57:00' is no stamp",
+            "line 2: time '2019-13-03 17:57:00' is no timestamp",
         ),
         (["2019-01-03 17:57:00,Heat,SA,r,3 Jan"], "line 2: date '3 Jan' is not YYYY-MM-DD"),
         (['2019-01-03 17:57:00,"two\nlines",SA,r,2019-01-03', ",Heat,SA,r,"], "line 4: date ''"),
-        (["2019-01-03 17:57:00,Heat,SA"], "line 2: not 5 fields"),
+        (["2019-01-03 17:57:00,Heat,SA"], "line 2: 3 cells, not 5"),
         ([",no suitable news,,,2019-01-03"], "an empty answer is not 'no news'"),
     ],
 )
 def test_a_bad_row_is_named_with_its_line(rows, match):
     with pytest.raises(SchemaDrift, match=match):
-        n2f_news.parse(table(*rows))
+        news.parse(table(*rows))
 
 
 def test_a_changed_header_a_page_or_nothing_is_told_apart():
-    with pytest.raises(SchemaDrift, match="line 1: header is"):
-        n2f_news.parse(raw("x.csv", "time,news,region\n1,2,3\n", n2f_news.SOURCE))
+    with pytest.raises(SchemaDrift, match="line 1: the header changed"):
+        news.parse(raw("x.csv", "time,news,region\n1,2,3\n", news.SOURCE))
     with pytest.raises(SchemaDrift, match="web page"):
-        n2f_news.parse(raw("x.csv", "<html>", n2f_news.SOURCE))
+        news.parse(raw("x.csv", "<html>", news.SOURCE))
     with pytest.raises(SourceTransient, match="empty"):
-        n2f_news.parse(raw("x.csv", b"", n2f_news.SOURCE))
+        news.parse(raw("x.csv", b"", news.SOURCE))
 
 
 @pytest.fixture(scope="module")
 def synthetic():
-    return {one.source: one for one in n2f.raw_files(Mode.SAMPLE, clock=clock)}
+    return {one.source: one for one in news2forecast.read_files(Mode.SAMPLE, clock=clock)}
 
 
 def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthetic):
     """As published: the row stamped 00:00 comes first, so the day starts at 23:30 NEM time of the day before."""
-    frame = n2f.parse_benchmark(synthetic[n2f.SOURCE])
+    frame = prompts.parse_benchmark(synthetic[news2forecast.SOURCE])
     series = aemo.parse_all(
-        aemo.raw_files(Mode.SAMPLE, clock=clock, kinds=["aemo_price_and_demand"])
+        aemo.read_files(Mode.SAMPLE, clock=clock, products=["aemo_price_and_demand"])
     )
     row = frame.row(0, named=True)
     day = row["target_date"]
@@ -229,7 +229,7 @@ def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthe
 
 
 def test_the_sample_news_says_it_is_synthetic_and_survives_deduplication(synthetic):
-    frame, report = n2f_news.parse_counted(synthetic[n2f_news.SOURCE])
+    frame, report = news.parse_counted(synthetic[news.SOURCE])
     assert frame["title"].str.contains("synthetic sample").all()
     assert frame["source"].str.starts_with("sample:").all()
     assert report.no_news > 10
@@ -240,4 +240,4 @@ def test_the_sample_news_says_it_is_synthetic_and_survives_deduplication(synthet
 
 def test_a_benchmark_has_no_live_mode():
     with pytest.raises(SourceAbsent, match="archive mode"):
-        list(n2f.raw_files(Mode.LIVE, clock=clock))
+        list(news2forecast.read_files(Mode.LIVE, clock=clock))

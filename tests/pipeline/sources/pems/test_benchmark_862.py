@@ -6,12 +6,12 @@ import pytest
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.pems import benchmark_862 as pems862
+from compevo_pipeline.sources.pems import benchmark_862
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
 
 
-def dated(first, header="date,0,OT", rows=pems862.HOURS):
+def dated(first, header="date,0,OT", rows=benchmark_862.HOURS):
     start = datetime.fromisoformat(first)
     lines = (f"{start + timedelta(hours=hour)},0.0{hour % 9},0.5" for hour in range(rows))
     return header + "\n" + "\n".join(lines)
@@ -20,13 +20,13 @@ def dated(first, header="date,0,OT", rows=pems862.HOURS):
 def test_the_misdated_common_table_is_put_on_its_right_hours():
     frame = pems.parse(raw("traffic.csv", dated("2016-07-01 02:00")))
     last = frame.filter(pl.col("series_id") == "PEMS862/861")
-    assert last.height == pems862.HOURS
+    assert last.height == benchmark_862.HOURS
     assert last["start_utc"][0] == datetime(2015, 1, 1, 8, tzinfo=UTC)
     assert last["start_utc"][-1] == datetime(2017, 1, 1, 7, tzinfo=UTC)
 
 
 def test_a_table_that_starts_late_is_refused():
-    with pytest.raises(SchemaDrift, match="line 2: first stamp 2015-01-02"):
+    with pytest.raises(SchemaDrift, match="line 2: first timestamp 2015-01-02"):
         pems.parse(raw("traffic.csv", dated("2015-01-02")))
 
 
@@ -54,20 +54,20 @@ def test_a_headerless_table_of_another_width_is_refused():
 
 
 def test_the_headerless_original_is_read_by_position(monkeypatch):
-    monkeypatch.setattr(pems862, "HOURS", 48)
-    row = ",".join(f"0.{sensor:03d}" for sensor in range(pems862.SENSORS))
-    frame = pems.parse(raw("traffic.txt", (row + "\n") * pems862.HOURS), keep=["7"])
+    monkeypatch.setattr(benchmark_862, "HOURS", 48)
+    row = ",".join(f"0.{sensor:03d}" for sensor in range(benchmark_862.SENSORS))
+    frame = pems.parse(raw("traffic.txt", (row + "\n") * benchmark_862.HOURS), only=["7"])
     assert frame["series_id"].unique().to_list() == ["PEMS862/7"]
     assert frame["value"].unique().to_list() == [0.007]
 
 
 def test_a_sensor_that_is_not_there_is_named():
     with pytest.raises(SchemaDrift, match=r"no sensor \['5'\]"):
-        pems.parse(raw("traffic.csv", dated("2015-01-01")), keep=["5"])
+        pems.parse(raw("traffic.csv", dated("2015-01-01")), only=["5"])
 
 
 def real(archive_dir):
-    (file,) = pems.raw_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
+    (file,) = pems.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     return validate_series(pems.parse(file))
 
 

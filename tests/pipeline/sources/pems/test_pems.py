@@ -7,7 +7,7 @@ import pytest
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.pems import sample as pems_sample
+from compevo_pipeline.sources.pems import sample
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
 
@@ -94,7 +94,7 @@ def test_the_share_of_observed_samples_is_a_series_of_its_own():
 
 
 def test_an_hour_given_twice_for_a_station_names_the_line():
-    with pytest.raises(SchemaDrift, match=rf"{NAME}, line 3: 400001, .* was given before"):
+    with pytest.raises(SchemaDrift, match=rf"{NAME}, line 3: station 400001, .* is a duplicate"):
         parse(line(), line(station="400002"), line())
 
 
@@ -106,7 +106,7 @@ def test_a_header_or_a_cut_line_names_the_line():
 
 
 def test_text_for_an_occupancy_names_the_line():
-    with pytest.raises(SchemaDrift, match="line 2, column 'occupancy': 'low' is not a number"):
+    with pytest.raises(SchemaDrift, match="line 2: occupancy is 'low', not a number"):
         parse(line(), line("03/01/2016 01:00:00", occupancy="low"))
 
 
@@ -126,19 +126,19 @@ def test_an_unknown_file_name_is_refused():
 
 
 def test_only_the_stations_asked_for_are_kept():
-    frame = pems.parse(raw(NAME, line() + "\n" + line(station="400002")), keep=["400002"])
+    frame = pems.parse(raw(NAME, line() + "\n" + line(station="400002")), only=["400002"])
     assert set(frame["series_id"]) == {"PEMS/400002", "PEMS_OBSERVED/400002"}
 
 
 def test_the_sample_is_synthetic_regular_and_the_same_every_time():
-    files = list(pems.raw_files(Mode.SAMPLE, archive=None, clock=clock))
+    files = list(pems.read_files(Mode.SAMPLE, archive=None, clock=clock))
     frame = validate_series(pl.concat(pems.parse(file) for file in files))
     assert is_synthetic(frame)
     assert [file.content for file in files] == [
-        content for _, content in pems_sample.station_hour_months()
+        content for _, content in sample.make_station_hour_files()
     ]
-    assert frame["series_id"].n_unique() == 2 * len(pems_sample.STATIONS)
-    for station in pems_sample.STATIONS:
+    assert frame["series_id"].n_unique() == 2 * len(sample.STATIONS)
+    for station in sample.STATIONS:
         report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
         assert report.rows == 91 * 24 - 1
         assert report.missing < 20
@@ -151,7 +151,7 @@ def test_a_metadata_file_with_a_changed_header_is_refused():
 
 
 def test_the_real_metadata_file_has_3991_stations(archive_dir):
-    frame = pems.parse_meta(pems.meta_file(archive_dir, clock))
+    frame = pems.parse_meta(pems.read_meta_file(archive_dir, clock))
     assert frame.height == 3991
     assert frame["District"].unique().to_list() == ["4"]
     assert frame["Latitude"].is_between(36.5, 39.5).all()
@@ -159,11 +159,11 @@ def test_the_real_metadata_file_has_3991_stations(archive_dir):
 
 def test_live_mode_says_that_an_account_is_needed():
     with pytest.raises(SourceAbsent, match="account"):
-        next(pems.raw_files(Mode.LIVE, archive=None, clock=clock))
+        next(pems.read_files(Mode.LIVE, archive=None, clock=clock))
 
 
 def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):
     (tmp_path / "traffic").mkdir()
     (tmp_path / "traffic" / "readme.txt").write_text("x")
     with pytest.raises(SourceAbsent, match=r"traffic.csv.gz"):
-        list(pems.raw_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
+        list(pems.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))

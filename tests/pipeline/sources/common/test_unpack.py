@@ -1,0 +1,95 @@
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from compevo_core.errors import SchemaDrift, SourceTransient
+from compevo_pipeline.sources.common.unpack import gunzip, untar, unzip
+
+
+def tar(*members, mode="w:gz"):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as bundle:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            bundle.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zipped(*members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in members:
+            bundle.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_a_gzip_is_unpacked_and_a_truncated_one_asks_for_another_fetch():
+    packed = gzip.compress(b"a,b\n" * 10_000)
+    assert gunzip(packed, "x.csv.gz") == b"a,b\n" * 10_000
+    with pytest.raises(
+        SourceTransient, match=r"x\.csv\.gz: the gzip stream is truncated after .* fetch or copy"
+    ):
+        gunzip(packed[:-20], "x.csv.gz")
+
+
+def test_a_flipped_byte_in_a_gzip_is_damage_not_data():
+    packed = bytearray(gzip.compress(bytes(range(256)) * 400))
+    packed[len(packed) // 2] ^= 0xFF
+    with pytest.raises(SourceTransient, match="damaged"):
+        gunzip(bytes(packed), "x.gz")
+
+
+def test_bytes_that_are_no_gzip_are_another_format():
+    with pytest.raises(SchemaDrift, match=r"x\.gz: not a gzip file"):
+        gunzip(b"REGION,SETTLEMENTDATE\n", "x.gz")
+
+
+def test_a_decompression_bomb_stops_at_the_cap():
+    with pytest.raises(SchemaDrift, match="more than 1000 bytes"):
+        gunzip(gzip.compress(b"0" * 10_000), "bomb.gz", cap=1000)
+    with pytest.raises(SchemaDrift, match="more than"):
+        list(unzip(zipped(("a", b"0" * 700), ("b", b"0" * 700)), "bomb.zip", cap=1000))
+    with pytest.raises(SchemaDrift, match="more than"):
+        list(untar(tar(("a", b"0" * 5000)), "bomb.tar.gz", cap=1000))
+
+
+@pytest.mark.parametrize(
+    "member", ["../evil.csv", "/etc/passwd", "a/../../evil", "..\\evil.csv", "C:evil.csv"]
+)
+def test_an_archive_member_that_leaves_its_folder_is_refused(member):
+    with pytest.raises(SchemaDrift, match="leads outside its folder"):
+        list(unzip(zipped(("good.csv", b"1"), (member, b"2")), "x.zip"))
+    with pytest.raises(SchemaDrift, match="leads outside its folder"):
+        list(untar(tar(("good.csv", b"1"), (member, b"2")), "x.tar.gz"))
+
+
+def test_a_link_in_a_tar_is_refused():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as bundle:
+        info = tarfile.TarInfo("day.csv")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        bundle.addfile(info)
+    with pytest.raises(SchemaDrift, match="link or device"):
+        list(untar(buffer.getvalue(), "x.tar"))
+
+
+def test_members_come_in_name_order_and_folders_are_passed_over():
+    assert list(untar(tar(("b.csv", b"2"), ("a.csv", b"1")), "x.tar.gz")) == [
+        ("a.csv", b"1"),
+        ("b.csv", b"2"),
+    ]
+    assert list(unzip(zipped(("b", b"2"), ("folder/", b""), ("a", b"1")), "x.zip")) == [
+        ("a", b"1"),
+        ("b", b"2"),
+    ]
+
+
+def test_a_truncated_zip_or_tar_asks_for_another_fetch():
+    with pytest.raises(SourceTransient, match=r"x\.zip: the zip is damaged or truncated"):
+        list(unzip(zipped(("a", b"0123456789" * 50))[:-30], "x.zip"))
+    with pytest.raises(SourceTransient, match=r"x\.tar: the tar is damaged or truncated"):
+        list(untar(tar(("a", b"0" * 5000), mode="w")[:2000], "x.tar"))
