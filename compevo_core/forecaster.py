@@ -1,7 +1,8 @@
 """A trained population as a forecaster: the public API for prediction.
 
-What belongs here: loading a run, and forecasting windows with what the forecast is made of (agents,
-weights, news). What does not: training; weights, logics and adapters stay as they are (decision 11).
+What belongs here: loading a run, and forecasting windows with what the forecast is made of
+(agents, weights, news). What does not: training; weights, logics and adapters stay as they are
+(decision 11).
 
     forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
     demand_NH = forecaster.predict(windows.views())
@@ -45,18 +46,18 @@ class Prediction:
         aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
         agents: (A, N, H) each agent's own forecast.
         weights: (A,) weight of each agent, the same for all windows (Eq. 5); they sum to 1.
-        chosen: ids of the articles each agent read, by agent and window, best match first.
+        chosen_news: ids of the articles each agent read, by agent and window, best match first.
         prior: (N, H) forecast of the numeric prior that the agents correct; None without one.
-        unread: number of answers of the text decoder that could not be parsed; the prior stands in
-            for each. 0 for the head.
+        n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
+            in for each. 0 for the head.
     """
 
     aggregate: FloatArray
     agents: FloatArray
     weights: FloatArray
-    chosen: list[list[tuple[str, ...]]]
+    chosen_news: list[list[tuple[str, ...]]]
     prior: FloatArray | None
-    unread: int
+    n_unparsed: int
 
 
 class CompEvoForecaster:
@@ -164,9 +165,9 @@ class CompEvoForecaster:
             aggregate=aggregate_NH,
             agents=agents_ANH,
             weights=weights_A.cpu().numpy().astype(np.float64),
-            chosen=self._executor.retrieve_news(self.logics, views),
+            chosen_news=self._executor.retrieve_news(self.logics, views),
             prior=prior_NH,
-            unread=n_unparsed,
+            n_unparsed=n_unparsed,
         )
 
     def _unscale(self, values_ABH: Tensor, views: Sequence[WindowView]) -> FloatArray:

@@ -124,7 +124,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
     """Return the manifest of a run's model after checking every file against it.
 
     Returns:
-        the facts of :func:`write_model`, ``files`` (sha256 by name) and ``hash``, the artifact hash.
+        the facts of :func:`write_model`, ``files`` (sha256 by name), ``hash`` (the artifact hash).
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
@@ -144,6 +144,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _write_agents(model: PopulationModel, part: Path) -> None:
+    # A folder an agent and kind, as PEFT saves them: each loads with plain PEFT, without this code.
     tensors = model.agent_tensors()
     for row, agent in enumerate(model.shards.local_agents):
         for kind in KINDS:

@@ -1,4 +1,4 @@
-"""The instruments of one round (paper appendix B): measured beside the training, used nowhere in it.
+"""The instruments of one round (paper appendix B): measured in training, used nowhere in it.
 
 What belongs here: which forecasts each instrument needs. What does not: its mathematics
 (``diagnostics.theory``, ``diagnostics.regret``), the gradients' conflict (``training.gradients``).
@@ -85,6 +85,8 @@ def _score_fixed_logics(
     if not count:
         return np.zeros((len(logics), 0), dtype=np.float32), 0
 
+    # The played logic is scored again, although it was forecast in the round: that forecast had
+    # dropout, and the fixed logics have none.
     comparators = assign_fixed_logics(len(logics), count)
     candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
     local = executor.forecast_groups(model.shards.local(candidates), group.examples)

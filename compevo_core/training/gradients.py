@@ -45,6 +45,8 @@ class Gradients:
         Raises:
             NonFiniteLoss: a gradient is NaN or infinite; on every process.
         """
+        # Each group is clipped at its own norm (decision 22): under one norm over both, a large
+        # gradient of the forecast would shrink the step of the policy.
         norms = []
         for group in groups:
             gradients = [(p, p.grad) for p in group if p.grad is not None]
@@ -79,6 +81,7 @@ class Gradients:
         self, terms: Iterable[tuple[nn.Parameter, Sequence[Tensor]]], count: int
     ) -> tuple[Tensor, Tensor]:
         """Sum ``count`` tensors a parameter: by agent (A, K), and over what all share (K,)."""
+        # float64: millions of squares of float32 would lose the small ones.
         local_AK = torch.zeros(
             len(self.shards.local_agents), count, dtype=torch.float64, device=self.device
         )
@@ -86,6 +89,7 @@ class Gradients:
 
         for parameter, values in terms:
             for k, value in enumerate(values):
+                # Parameters of agents are stacked: their first dimension is the agent.
                 if id(parameter) in self._shared:
                     shared_K[k] += value.sum()
                 else:

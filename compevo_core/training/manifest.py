@@ -3,8 +3,8 @@
 What belongs here: writing and checking the manifest. What does not: the files it covers
 (``training.checkpoint``, ``training.artifact``).
 
-A folder counts only with its manifest. A crash while the folder is written leaves no manifest, and a
-file that was altered later no longer has the hash that the manifest holds (decision 17).
+A folder counts only with its manifest. A crash while the folder is written leaves no manifest,
+and a file that was altered later no longer has the hash that the manifest holds (decision 17).
 """
 
 import json
@@ -33,6 +33,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != MANIFEST_FILE
     }
+    # Over names and hashes alone: facts such as the device may differ between equal models.
     folder_hash = hash_text(json.dumps(files, sort_keys=True))
 
     write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})

@@ -40,6 +40,7 @@ class PolicyStep:
         self.advantage_AG = advantage_AG
         self.config = config
 
+        # The reference is frozen: scored once, for all updates on these samples (decision 21).
         self.reference_AGT = writer.reference_logp(proposal)
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self._updates = 0
@@ -62,6 +63,7 @@ class PolicyStep:
             for row in range(len(self.shards.local_agents))
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
+        # By the log-probabilities, not the loss: clipping can hide an infinite ratio.
         require_finite("L_pg", terms_AK[:, 0], round_number)
 
         fused_AD = self.proposal.soft_prompt_AD
@@ -106,6 +108,7 @@ class PolicyStep:
             clip_range=self.config.grpo.clip_range,
             kl_coefficient=self.config.grpo.kl_coefficient,
         )
+        # Divided by all agents, not by those of this process: the mean must not depend on shards.
         weight = self.config.objective.lambda_pg / self.config.population.agents
         (weight * term.loss).backward()  # type: ignore[no-untyped-call]
 

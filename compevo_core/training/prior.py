@@ -61,6 +61,8 @@ def forecast_out_of_fold(kind: str, train: WindowSet, folds: int) -> FloatArray 
                 "forecast.prior_folds"
             )
 
+        # Blocks are consecutive in time: windows of neighbouring days share most of their values,
+        # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
         prior = fit_baseline(kind, _drop_neighbours(train, views[0], views[-1]))
         forecast_NH[block] = prior.predict(views)
@@ -90,6 +92,8 @@ def make_examples(
         prior_NH: forecasts of the prior in the windows' unit; None for zeros.
         scaler: fitted on the train split.
     """
+    # The scale is that of the window's own entity, so that errors of large and small series count
+    # alike in the loss.
     return [
         ForecastExample(
             view=window.view,

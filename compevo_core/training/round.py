@@ -82,19 +82,25 @@ class RoundTrainer:
             what the round measured, the same on every process.
 
         Raises:
-            NonFiniteLoss: a term is NaN or infinite; nothing was updated and ``state`` is as before.
+            NonFiniteLoss: a term is NaN or infinite; nothing was updated, ``state`` is as before.
         """
         influence = self._start_round(state.round)
 
-        played = self._forecast(state, examples)  # 4.1, with the backward pass of L_pred
-        proposal = self._propose(state, played.reward_A, generators)  # 4.3, G logics an agent
-        group = self._score_group(proposal, played, examples, generators)  # their rewards
+        # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
+        # as the activations of a whole batch would not fit in memory.
+        played = self._forecast(state, examples)
+
+        # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
+        proposal = self._propose(state, played.reward_A, generators)
+        group = self._score_group(proposal, played, examples, generators)
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
         diagnostics = diagnose_round(
             self.model, self.executor, state.logics, influence.weights_A, group
         )
-        update = self.update.apply(proposal, group.reward_AG, state.round)  # 4.4, joint loss
+
+        # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
+        update = self.update.apply(proposal, group.reward_AG, state.round)
 
         texts = self._gather_texts(state, examples, proposal, played.n_unparsed + group.n_unparsed)
         regret = state.regret.add_round(diagnostics.reward_AK, diagnostics.group_gap_A)
@@ -112,6 +118,7 @@ class RoundTrainer:
         """
         self.update.start_round(round_number)
 
+        # Copies: the optimiser changes gates and fusion in place, the end of the round the fitness.
         selection = self.model.selection
         return Influence(
             weights_A=selection.weights().detach(),
@@ -139,6 +146,7 @@ class RoundTrainer:
             token_loss_A = self.shards.all_gather(local.token_loss_A, "losses")
             truth_BH = _stack_truths(part, value_ABH.device)
 
+            # Gathered values: with NaN in one agent every process stops, none waits for the others.
             require_finite("the forecast", value_ABH.sum((1, 2)), state.round)
             require_finite("the token loss", token_loss_A, state.round)
             loss = self._prediction_loss(value_ABH, truth_BH, len(examples))
@@ -167,6 +175,8 @@ class RoundTrainer:
 
     def _propose(self, state: RoundState, reward_A: Tensor, generators: RunGenerators) -> Proposal:
         """Let each agent write G logics, from its own logic and reward and those of its peers."""
+        # The numpy generator draws the peers here and then the reward windows: in another order, a
+        # seed would give another run.
         peers = self._draw_peers(generators.numpy_rng)
         observation = Observation(state.logics, reward_A.tolist(), peers)
         return self.writer.propose(observation, state.previous_AD, generators.agents)
@@ -179,6 +189,8 @@ class RoundTrainer:
         generators: RunGenerators,
     ) -> GroupScores:
         """Forecast the reward windows under every sampled logic, without gradient."""
+        # All agents and logics are scored on the same windows: rewards of a group are compared with
+        # each other, and a hard window would look like a bad logic.
         picked = self._draw_reward_windows(len(examples), generators.numpy_rng)
         scored = [examples[i] for i in picked]
         local = self.executor.forecast_groups(proposal.group_logics, scored)
@@ -202,7 +214,7 @@ class RoundTrainer:
         proposal: Proposal,
         n_unparsed: int,
     ) -> GatheredTexts:
-        """Gather what each process knows of its own agents alone."""
+        """Gather what each process knows of its local agents alone."""
         unique_news = self._count_unique_news(self.shards.local(state.logics), examples)
         rows = self.shards.all_gather_json(
             list(zip(proposal.candidates, proposal.group_logics, unique_news, strict=True))
@@ -229,6 +241,7 @@ class RoundTrainer:
         regret: RoundRegret,
     ) -> RoundResult:
         """Put together what the round measured."""
+        # influence holds gates and interaction as they were in the round: the model's are new now.
         terms = LossTerms(played.loss_pred, update.loss_pg, update.loss_div, update.loss_prune)
         agents = len(state.logics)
         n_played = agents * len(played.truth_BH)
@@ -279,14 +292,17 @@ class RoundTrainer:
         texts: GatheredTexts,
     ) -> None:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
+        # Only now: this round's weights must not depend on this round's truth (decision 19).
         self.model.selection.update_fitness(played.reward_A)
 
-        # Decision 9: the best sample is played next, or in the ablation the first, whatever it earned.
+        # Decision 9: the best sample is played next; in the ablation the first, whatever it earned.
         carries_best = self.config.grpo.carry == "best"
         carried = group.reward_AG.argmax(1).tolist() if carries_best else [0] * len(state.logics)
 
         state.logics = [logics[i] for logics, i in zip(texts.group_logics, carried, strict=True)]
         state.rewards = played.reward_A.tolist()
+        # Detached: the next round's opponent context is an input to it, and the graph of this round
+        # is gone (decision 6).
         state.previous_AD = proposal.candidate_AD.detach()
         state.round += 1
 
@@ -303,11 +319,12 @@ class RoundTrainer:
         if not count:
             return [[] for _ in range(agents)]
 
+        # Sorted, so that the prompt lists peers in one order whatever order they were drawn in.
         others = [[j for j in range(agents) if j != i] for i in range(agents)]
         return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 
     def _draw_reward_windows(self, batch_size: int, rng: np.random.Generator) -> list[int]:
-        """Draw the windows on which sampled logics are scored; all of them where 0 are asked for."""
+        """Draw the windows that score the sampled logics; ``grpo.reward_windows`` 0 is all."""
         count = self.config.grpo.reward_windows or batch_size
         picked = rng.choice(batch_size, size=min(count, batch_size), replace=False)
         return sorted(picked.tolist())

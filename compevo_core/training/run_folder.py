@@ -139,6 +139,7 @@ class RunFolder:
                 "has not finished a round"
             )
 
+        # A process that was killed while it appended leaves half a line: the number says which.
         records = []
         lines = self.rounds_file.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):

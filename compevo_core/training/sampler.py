@@ -26,6 +26,7 @@ class DaySampler:
         self.seed = seed
         self.size = len(windows)
 
+        # Days are shuffled, not windows: the regions of one day share its news (decision 4).
         days: dict[datetime, list[int]] = {}
         for index, view in enumerate(windows.views()):
             days.setdefault(view.origin_utc, []).append(index)
@@ -42,6 +43,8 @@ class DaySampler:
 
     def indices(self, round_number: int) -> list[int]:
         """Return the window indices of a round, counted from 0 over all epochs."""
+        # The order is drawn from seed and epoch, not kept in a generator: a resumed run needs no
+        # state to see the same batches.
         epoch, position = divmod(round_number, self.rounds_per_epoch)
         if epoch != self._epoch:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self._days))

@@ -26,6 +26,7 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     if round_number < warmup_rounds:
         return (round_number + 1) / warmup_rounds
 
+    # Clamped: a run that goes on past its planned rounds stays at rate zero.
     progress = (round_number - warmup_rounds) / max(1, total_rounds - warmup_rounds)
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
 

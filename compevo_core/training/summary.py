@@ -36,6 +36,7 @@ def summarize_run(
         dropped_windows: train windows without any known target.
         seed: of the run, for the bootstrap of the regret exponent.
     """
+    # Over the whole run: a rate by round would weigh rounds of few answers as much as others.
     unread_answers = sum(record.unread_answers for record in records)
     answers = sum(record.answers for record in records)
 

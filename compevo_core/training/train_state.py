@@ -115,6 +115,8 @@ def restore_state(
         CheckpointMismatch: the checkpoint is of a later version, or of another model.
     """
     values = saved.state
+    # Refused, not guessed: names that this version does not know would be dropped in silence, and
+    # the run would go on from a state that it never had.
     version = values.get("version", 1)
     if version > STATE_VERSION:
         raise CheckpointMismatch(
@@ -142,7 +144,7 @@ def restore_state(
 def _restore_tensors(
     trainer: RoundTrainer, agents: Sequence[Mapping[str, Tensor]], shared: Mapping[str, Tensor]
 ) -> None:
-    # Not every process stored the dropout generator with its first agent of today.
+    # The dropout generator is stored with some agents only, so it cannot be stacked.
     names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
     tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
     tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
@@ -152,6 +154,7 @@ def _restore_tensors(
         _, index, key = name.split(".")
         slots.setdefault(int(index), {})[key] = tensors.pop(name)
 
+    # The optimiser's own groups stay: rates and weight decay come from the configuration.
     trainer.model.load(tensors)
     trainer.optimizer.load_state_dict(trainer.optimizer.state_dict() | {"state": slots})
 

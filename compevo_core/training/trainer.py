@@ -93,6 +93,7 @@ def train(
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
+    # Before any model is loaded: asking for a finished run again costs nothing.
     if resume and folder.is_finished:
         _check_identity(folder, read_model_manifest(folder.path)["identity"], identity)
         return folder.read_metrics()
@@ -155,6 +156,7 @@ class Trainer:
         if state is None:
             state = self._start()
 
+        # Of this process's life: time spent before an interruption says nothing on this machine.
         durations: deque[float] = deque(maxlen=_ETA_ROUNDS)
         while state.round < self.total_rounds:
             record = self._run_round(state, durations)
@@ -206,6 +208,7 @@ class Trainer:
         number = state.round
         result = self.round_trainer.step(state, self.data.batch(number), self.generators)
         validation = self._validate(state)
+        # After the validation, so that its forecasts are counted in the round that measured it.
         exchanged_bytes = self.shards.take_received()
 
         durations.append(self.clock() - started)
@@ -232,6 +235,7 @@ class Trainer:
             return None
 
         errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        # Strictly lower: of equal rounds the first is kept, and a resumed run chooses the same.
         if errors.aggregate < self.progress.best_error:
             self.progress.best_error = errors.aggregate
             self._save_checkpoint(state, self.folder.best)

@@ -55,6 +55,7 @@ class TrainingData:
     def prepare(cls, config: RunConfig, train_windows: WindowSet, val_windows: WindowSet) -> Self:
         """Fit scaler and prior on the train split and make all examples."""
         forecast = config.forecast
+        # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
         scaler = Scaler.fit(known)
         prior = fit_prior(forecast.prior, known)
@@ -126,6 +127,7 @@ def identify_run(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
 ) -> dict[str, str]:
     """Return hashes of settings, windows and articles: what makes two runs the same run."""
+    # An article's id is derived from its address, and stored articles do not change.
     n = _HASH_CHARACTERS
     articles = "\n".join(sorted(news.articles["article_id"].to_list()))
     return {
@@ -145,6 +147,7 @@ def _pick_by_time(windows: WindowSet, count: int) -> WindowSet:
     if not count or count >= len(windows):
         return windows
 
+    # Evenly in time, so that a few windows cover all seasons of the split.
     by_time = sorted(
         range(len(windows)), key=lambda i: (windows[i].view.origin_utc, windows[i].view.entity)
     )

@@ -37,6 +37,8 @@ class JointUpdate:
         self.total_rounds = total_rounds
         self.config = model.config
         self.gradients = Gradients(model)
+
+        # Two rates (decision 22): the forecast is supervised, the policy learns from few samples.
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": model.forecast_parameters(), "lr": self.config.optim.forecast_lr},
@@ -61,10 +63,13 @@ class JointUpdate:
         Raises:
             NonFiniteLoss: a term or a gradient is NaN or infinite; nothing was updated.
         """
+        # The order matters: the copy holds L_div's gradient alone only before the policy term.
         loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
         regulariser_grads = self._copy_policy_gradients()
         loss_prune = self._backward_pruning()
 
+        # Advantages need the rewards of one agent's group alone; all are computed on every process
+        # because the number of equal groups is part of the record.
         advantage_AG, n_equal = group_advantages(reward_AG)
         policy_step, policy = None, PolicyLoss(torch.zeros(()), 0.0, 0.0)
         if self.config.grpo.enabled:
@@ -90,6 +95,7 @@ class JointUpdate:
         )
 
     def _backward_diversity(self, candidate_AD: Tensor, round_number: int) -> float:
+        # Checked by agent, as the loss itself is a sum over pairs that names none.
         loss = diversity_loss(candidate_AD)
         require_finite("L_div", candidate_AD.sum(1), round_number)
 
@@ -113,7 +119,9 @@ class JointUpdate:
         ]
 
     def _measure_conflict(self, regulariser_grads: Sequence[Tensor | None]) -> GradientConflict:
-        """Return Eq. 23 over the parameters that a regulariser reaches: the policy's and the gates."""
+        """Return Eq. 23 over what a regulariser reaches: the policy's parameters and the gates."""
+        # The gates have a gradient of L_pred too, so the pruning part is not copied but computed:
+        # the derivative of |g| is its sign.
         gates_A = self.model.selection.gates_A
         pruning_grad_A = self.config.objective.lambda_prune * torch.sign(gates_A.detach())
         return self.gradients.conflict(
@@ -138,6 +146,7 @@ class JointUpdate:
         if policy_step is None:
             return last
 
+        # The forecasting group is left out: its gradient was spent in the first step.
         for _ in range(1, self.config.grpo.iterations):
             self.optimizer.zero_grad(set_to_none=True)
             last = policy_step.backward(round_number)

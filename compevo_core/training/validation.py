@@ -45,6 +45,7 @@ def measure_validation(
     prior_errors: list[float] = []
     size = model.config.run.micro_batch_size
 
+    # The mean is over windows, not over micro-batches: the last one may be smaller.
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
         local = executor.forecast(model.shards.local(logics), part)

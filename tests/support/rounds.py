@@ -23,7 +23,7 @@ from tests.support.population import news_pool, tiny, windows
 def build_round_trainer(
     rounds: int = 100, **overrides: object
 ) -> tuple[RoundTrainer, RoundState, list[ForecastExample]]:
-    """A trainer whose adapters, heads and fitness are seeded and not zero, its first state, a batch."""
+    """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
     config = tiny(**overrides)
     batch = windows("train", 1)
     scaler = Scaler.fit(windows("train", 4))

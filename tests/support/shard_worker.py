@@ -1,7 +1,9 @@
-"""One process of several: trains what its argument says, one training after the other in one process group.
+"""One process of several: trains the jobs of its argument one after the other.
 
-``python shard_worker.py '[{"out": ..., "set": {...}, "layers": 2, "stop": 0, "poison": 2}, ...]'`` under RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT. ``stop`` ends a training after that many rounds, as an interruption would.
+    python shard_worker.py '[{"out": ..., "set": {...}, "layers": 2, "stop": 0, "poison": 2}, ...]'
+
+It needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. ``stop`` ends a training after that many
+rounds, as an interruption would; ``poison`` spoils an agent; ``layers`` builds another backbone.
 """
 
 import dataclasses
@@ -28,19 +30,19 @@ class StoppedError(Exception):
 
 
 def tiny_backbone(layers):
-    """The tiny backbone on the processor; with ``layers``, another one of so many layers, as wide as before."""
-    found = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    """Build the tiny backbone on the processor, as wide as ever with any number of ``layers``."""
+    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
     if layers is None:
-        return found
-    settings = found.model.config.to_dict() | {"num_hidden_layers": layers}
+        return backbone
+    settings = backbone.model.config.to_dict() | {"num_hidden_layers": layers}
     torch.manual_seed(layers)
     return dataclasses.replace(
-        found, model=LlamaForCausalLM(LlamaConfig(**settings)).eval().requires_grad_(False)
+        backbone, model=LlamaForCausalLM(LlamaConfig(**settings)).eval().requires_grad_(False)
     )
 
 
 class Poisoned(PopulationModel):
-    """A learner one of whose agents has a spoiled head, on whichever process owns it."""
+    """A model with NaN in the head of one agent, on the process that holds it."""
 
     agent = 0
 
@@ -53,7 +55,7 @@ class Poisoned(PopulationModel):
 
 
 def run(job):
-    """Trains one job; returns what went wrong, if anything."""
+    """Train one job; return the error as text, empty if there was none."""
     import compevo_core.training.trainer as trainer
 
     def on_round(record):

@@ -1,4 +1,4 @@
-"""Clipping and conflict are those of torch and of the printed condition, and a bad gradient is traced to its agent."""
+"""Clipping is torch's, conflict is the paper's condition, and a bad gradient names its agent."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Resume, bit for bit: a run stopped between rounds or killed with signal 9 ends as the run that was left alone."""
+"""Resume, bit for bit: a run that was stopped or killed ends as the run that was left alone."""
 
 import json
 import os
@@ -28,7 +28,10 @@ MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 
 
 def train_here(out: Path, **options: object) -> dict[str, object]:
-    """Six rounds with dropout, two policy updates a round, a part of the windows scored: all generators are drawn."""
+    """Train six rounds that draw from every generator.
+
+    They have dropout, two policy updates a round, and score a part of the windows.
+    """
     config = tiny(
         run__rounds=ROUNDS,
         run__epochs=2,
@@ -49,9 +52,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def _same_end(run: Path, other: Path) -> None:
-    """History, every tensor of the last checkpoint, every number beside them, and the sealed model."""
-    ours, theirs = (_end(folder) for folder in (run, other))
+def _assert_same_end(run: Path, other: Path) -> None:
+    """Compare records, the last checkpoint's tensors and values, and the sealed model."""
+    ours = _read_end(run)
+    theirs = _read_end(other)
     assert ours["history"] == theirs["history"]
     assert [r["round"] for r in ours["history"]] == list(range(ROUNDS))
     assert ours["state"] == theirs["state"]
@@ -60,7 +64,7 @@ def _same_end(run: Path, other: Path) -> None:
     assert ours["model"] == theirs["model"]
 
 
-def _end(run: Path) -> dict[str, object]:
+def _read_end(run: Path) -> dict[str, object]:
     last = run / "checkpoints" / f"round_{ROUNDS:06d}"
     history = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     state = json.loads((last / "state.json").read_text())
@@ -78,7 +82,7 @@ def _end(run: Path) -> dict[str, object]:
 
 
 def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undisturbed: Path) -> None:
-    end = _end(undisturbed)
+    end = _read_end(undisturbed)
     agents = {f"agent_{number:02d}" for number in range(3)}
     kinds = {
         (owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])
@@ -105,7 +109,7 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
 
 
 class _Stopped(BaseException):
-    """Stands for a stop between rounds."""
+    """An interruption between rounds."""
 
 
 def _stop_after(out: Path, number: int) -> None:
@@ -121,7 +125,7 @@ def test_k_rounds_and_the_rest_equal_all_rounds(undisturbed: Path, tmp_path: Pat
     _stop_after(tmp_path, 4)
     torch.manual_seed(999)  # another process would start elsewhere
     train_here(tmp_path)
-    _same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, undisturbed)
 
 
 @pytest.mark.slow
@@ -130,7 +134,9 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
 ) -> None:
     script = (
         f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
-        "from pathlib import Path\nfrom tests.core.training.test_resume import train_here\ntrain_here(Path(sys.argv[1]))\n"
+        "from pathlib import Path\n"
+        "from tests.core.training.test_resume import train_here\n"
+        "train_here(Path(sys.argv[1]))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
     deadline = time.monotonic() + 120
@@ -140,7 +146,7 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
     assert process.wait() == -signal.SIGKILL  # it had not ended by itself
     assert not (tmp_path / "model").exists()
     train_here(tmp_path)
-    _same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, undisturbed)
 
 
 def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_end_is_the_same(
@@ -153,11 +159,11 @@ def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_e
         train_here(tmp_path)
     assert "round_000004 refused" in caplog.text
     assert "resuming from checkpoint round_000003" in caplog.text
-    _same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, undisturbed)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("shared.safetensors", b"torn", "shared.safetensors is altered"),
         ("agent_01.safetensors", b"torn", "agent_01.safetensors is altered"),
@@ -170,7 +176,7 @@ def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_e
 def test_every_damaged_file_is_refused_and_the_log_says_which(
     name: str,
     content: bytes | None,
-    says: str,
+    message: str,
     undisturbed: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -181,11 +187,11 @@ def test_every_damaged_file_is_refused_and_the_log_says_which(
     damaged.unlink()
     if content is not None:
         damaged.write_bytes(content)
-    found = load_newest_checkpoint(root, AgentShards(3))
-    assert found is not None
-    assert found.state["round"] == ROUNDS - 1
+    newest = load_newest_checkpoint(root, AgentShards(3))
+    assert newest is not None
+    assert newest.state["round"] == ROUNDS - 1
     assert f"round_{ROUNDS:06d} refused" in caplog.text
-    assert says in caplog.text
+    assert message in caplog.text
 
 
 def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -244,4 +250,4 @@ def test_a_checkpoint_without_a_version_is_resumed(undisturbed: Path, tmp_path: 
         (folder / "state.json").write_text(json.dumps(state))
         write_manifest(folder, {"round": state["round"]})
     train_here(tmp_path)
-    _same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, undisturbed)

@@ -1,4 +1,4 @@
-"""The order of training: whole days, every window once an epoch, a pure function of seed and round."""
+"""Batches: whole days, every window once an epoch, a pure function of seed and round."""
 
 from compevo_core.training.sampler import DaySampler
 from tests.support.population import windows
@@ -9,8 +9,8 @@ def test_every_window_comes_once_an_epoch_and_none_is_dropped() -> None:
     sampler = DaySampler(data, 4, seed=3)
     assert sampler.rounds_per_epoch == 4
     for epoch in range(3):
-        seen = [i for r in range(4) for i in sampler.indices(4 * epoch + r)]
-        assert sorted(seen) == list(range(14))
+        drawn = [i for r in range(4) for i in sampler.indices(4 * epoch + r)]
+        assert sorted(drawn) == list(range(14))
 
 
 def test_the_windows_of_a_day_stay_together() -> None:

@@ -1,4 +1,4 @@
-"""Agents shared by processes: the same weights as in one, few bytes between them, resume with any number of them."""
+"""Agents shared by processes: the weights of one, few bytes, resume with any number of them."""
 
 import json
 import math
@@ -34,12 +34,12 @@ PACKAGED_WIDTH = 576
 TIMED = {"seconds", "eta_seconds", "train_seconds", "exchanged_bytes"}
 
 
-def processes(count, jobs):
-    """Trains the jobs in ``count`` processes; returns their exit codes and what they wrote to standard error."""
+def run_processes(count, jobs):
+    """Train the jobs in ``count`` processes; return their exit codes and standard error."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    place = {
+    environment = {
         "WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
@@ -51,18 +51,18 @@ def processes(count, jobs):
         subprocess.Popen(
             [sys.executable, "-m", "tests.support.shard_worker", json.dumps(jobs)],
             text=True,
-            env=os.environ | place | {"RANK": str(rank)},
+            env=os.environ | environment | {"RANK": str(rank)},
             stderr=subprocess.PIPE,
         )
         for rank in range(count)
     ]
-    said = [process.communicate(timeout=300)[1] for process in started]
-    return [process.returncode for process in started], said
+    errors = [process.communicate(timeout=300)[1] for process in started]
+    return [process.returncode for process in started], errors
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """Folders of trainings by one process and by two."""
+    """Return a folder of runs by one process and by two."""
     root = tmp_path_factory.mktemp("sharding")
     assert (
         run({"out": str(root / "head-1"), "set": HEAD})
@@ -80,23 +80,23 @@ def out(tmp_path_factory):
         {"out": str(root / "crowded"), "set": {"population__agents": 1}},
         {"out": str(root / "interrupted"), "set": HEAD, "stop": 2},
     ]
-    codes, said = processes(2, jobs)
-    assert (root / "crowded.rank0").exists() and (root / "crowded.rank1").exists(), said
+    codes, errors = run_processes(2, jobs)
+    assert (root / "crowded.rank0").exists() and (root / "crowded.rank1").exists(), errors
     assert all(codes), "the process that was not interrupted must end too"
     return root
 
 
-def rounds(run):
+def read_rounds(run):
     return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
-def tensors(run):
+def read_tensors(run):
     files = sorted((run / "model").rglob("*.safetensors"))
     return {f"{file.relative_to(run)}/{k}": v for file in files for k, v in load_file(file).items()}
 
 
 def assert_same_model(one, other):
-    ours, theirs = tensors(one), tensors(other)
+    ours, theirs = read_tensors(one), read_tensors(other)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5), name
@@ -109,13 +109,15 @@ def assert_same_model(one, other):
 def test_two_processes_train_the_weights_of_one(decoder, out):
     one, two = out / f"{decoder}-1", out / f"{decoder}-2"
     assert_same_model(one, two)
-    moved = [k for k, v in tensors(two).items() if "lora_B" in k and not v.any()]
+    moved = [k for k, v in read_tensors(two).items() if "lora_B" in k and not v.any()]
     assert not moved, "an adapter that never moved proves nothing"
 
 
 @pytest.mark.parametrize("decoder", ["head", "text"])
 def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
-    for one, two in zip(rounds(out / f"{decoder}-1"), rounds(out / f"{decoder}-2"), strict=True):
+    for one, two in zip(
+        read_rounds(out / f"{decoder}-1"), read_rounds(out / f"{decoder}-2"), strict=True
+    ):
         assert one.keys() == two.keys()
         for name in one.keys() - TIMED:
             if name in {
@@ -139,8 +141,12 @@ def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
 
 
 def expected_bytes(config: RunConfig, width: int, count: int) -> int:
-    """What each of ``count`` processes receives in a round without validation, beside texts and agreement."""
-    batch, group = config.run.batch_size, config.grpo.group_size
+    """Return what each of ``count`` processes receives in a round without validation.
+
+    Texts and the checks that processes agree are not counted.
+    """
+    batch = config.run.batch_size
+    group = config.grpo.group_size
     scored = config.grpo.reward_windows or batch
     fixed = config.run.fixed_logics
     more = 1 + fixed if fixed else 0  # the played logic and its comparators
@@ -154,15 +160,15 @@ def expected_bytes(config: RunConfig, width: int, count: int) -> int:
 
 def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
     small, large = (
-        rounds(out / "layers-2")[1]["exchanged_bytes"],
-        rounds(out / "layers-4")[1]["exchanged_bytes"],
+        read_rounds(out / "layers-2")[1]["exchanged_bytes"],
+        read_rounds(out / "layers-4")[1]["exchanged_bytes"],
     )
-    for told in (small, large):
+    for received in (small, large):
         config = tiny(**SHORT)
-        numbers = sum(v for k, v in told.items() if k not in {"texts", "agreement"})
+        numbers = sum(v for k, v in received.items() if k not in {"texts", "agreement"})
         assert numbers == expected_bytes(config, 32, 2)
         texts = 2 * (1 + config.grpo.group_size)
-        assert 0 < told["texts"] <= texts * 6 * 400 and told["agreement"] < 100
+        assert 0 < received["texts"] <= texts * 6 * 400 and received["agreement"] < 100
     assert {k: v for k, v in small.items() if k != "texts"} == {
         k: v for k, v in large.items() if k != "texts"
     }
@@ -176,11 +182,11 @@ def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone(
 
 
 def test_one_process_exchanges_nothing(out):
-    assert all(record["exchanged_bytes"] == {} for record in rounds(out / "head-1"))
+    assert all(record["exchanged_bytes"] == {} for record in read_rounds(out / "head-1"))
 
 
 def test_two_processes_go_on_from_what_one_wrote(out):
-    assert [bool(record["exchanged_bytes"]) for record in rounds(out / "one-two")] == [
+    assert [bool(record["exchanged_bytes"]) for record in read_rounds(out / "one-two")] == [
         False,
         False,
         True,
@@ -192,29 +198,29 @@ def test_two_processes_go_on_from_what_one_wrote(out):
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_another_number_of_processes_goes_on_from_what_two_wrote(count, out, tmp_path):
     shutil.copytree(out / "interrupted", tmp_path / "run")
-    assert len(rounds(tmp_path / "run")) == 2
+    assert len(read_rounds(tmp_path / "run")) == 2
     job = {"out": str(tmp_path / "run"), "set": HEAD}
     if count == 1:
         assert run(job) == ""
     else:
-        codes, said = processes(count, [job])
-        assert not any(codes), said
+        codes, errors = run_processes(count, [job])
+        assert not any(codes), errors
     assert_same_model(tmp_path / "run", out / "head-1")
 
 
 def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_record(out):
-    said = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
-    assert said[0] == said[1]
-    assert said[0].startswith(
+    errors = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
+    assert errors[0] == errors[1]
+    assert errors[0].startswith(
         "NonFiniteLoss: the forecast is not finite in round 0 for agent(s) [2]"
     )
-    assert rounds(out / "poisoned") == []
+    assert read_rounds(out / "poisoned") == []
 
 
 def test_more_processes_than_agents_are_refused_on_every_process(out):
     for rank in (0, 1):
-        said = (out / f"crowded.rank{rank}").read_text()
+        errors = (out / f"crowded.rank{rank}").read_text()
         assert (
-            said.startswith("ConfigError: 2 processes cannot share 1 agent(s)")
-            and "fewer processes" in said
+            errors.startswith("ConfigError: 2 processes cannot share 1 agent(s)")
+            and "fewer processes" in errors
         )

@@ -1,4 +1,4 @@
-"""A run end to end on a tiny backbone: learning, sealed artifact, no way to the test split (resume: test_resume)."""
+"""A run end to end on a tiny backbone: learning, sealed model, no path to the test split."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ def _train(out: Path, config: RunConfig | None = None, **options: object) -> dic
     )
 
 
-def _rounds(run: Path) -> list[dict[str, object]]:
+def _read_rounds(run: Path) -> list[dict[str, object]]:
     drop = {"seconds", "eta_seconds", "train_seconds"}
     return [
         {k: v for k, v in json.loads(line).items() if k not in drop}
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_round_records_every_term_and_agent(run: Path) -> None:
-    rounds = _rounds(run)
+    rounds = _read_rounds(run)
     assert [r["round"] for r in rounds] == [0, 1, 2, 3]
     for r in rounds:
         assert len(r["rewards"]) == len(r["weights"]) == len(r["logics"]) == 3
@@ -56,12 +56,12 @@ def test_a_round_records_every_term_and_agent(run: Path) -> None:
 def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path: Path) -> None:
     config = tiny(run__rounds=24, run__epochs=6, optim__forecast_lr=3e-3, run__validate_every=0)
     _train(tmp_path, config)
-    loss = [r["loss_pred"] for r in _rounds(tmp_path)]
+    loss = [r["loss_pred"] for r in _read_rounds(tmp_path)]
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
 
 
 def test_the_carried_logic_is_the_best_of_its_group(run: Path) -> None:
-    rounds = _rounds(run)
+    rounds = _read_rounds(run)
     assert any(int(np.argmax(group)) > 0 for r in rounds for group in r["group_rewards"])
     for now, following in itertools.pairwise(rounds):
         best = [
@@ -101,7 +101,7 @@ def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_r
     forecaster = CompEvoForecaster.load(run, news_pool())
     first, again = (
         forecaster.predict_by_agent(views),
-        CompEvoForecaster.load(run, news_pool()).predict_by_agent(views),
+        CompEvoForecaster.load(str(run), news_pool()).predict_by_agent(views),
     )
     assert np.array_equal(first.aggregate, again.aggregate)
     assert first.aggregate.shape == (6, 48)
@@ -136,7 +136,7 @@ def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path
     }
     assert len(changed) == len(VARIANTS[name]) <= 1
     assert _train(tmp_path, config)["rounds"] == 2
-    last = _rounds(tmp_path)[-1]
+    last = _read_rounds(tmp_path)[-1]
     if name == "uniform-weights":
         assert last["weights"] == pytest.approx([1 / 3] * 3)
     if name == "no-grpo":
@@ -155,15 +155,15 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
         forecast__history_points=2,
     )
     summary = _train(tmp_path, config)
-    assert _rounds(tmp_path)[0]["loss_tokens"] > 0
+    assert _read_rounds(tmp_path)[0]["loss_tokens"] > 0
     assert (
         summary["parse_failure_rate"] == 1.0
     )  # a random model writes no numbers; each is scored as the prior
-    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
+    prediction = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
         windows("test", 1, first_day=40).views()
     )
-    assert found.unread == 4
-    assert np.allclose(found.aggregate, found.prior, rtol=1e-4)
+    assert prediction.n_unparsed == 4
+    assert np.allclose(prediction.aggregate, prediction.prior, rtol=1e-4)
 
 
 @pytest.mark.parametrize("prior", ["none", "persistence", "calendar-ridge"])
@@ -172,11 +172,11 @@ def test_priors_train_save_and_load(prior: str, tmp_path: Path) -> None:
         forecast__prior=prior, forecast__prior_folds=2, run__rounds=1, run__validate_every=0
     )
     train(config, windows("train", 40), windows("val", 3, first_day=50), news_pool(), tmp_path)
-    found = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
+    prediction = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
         windows("test", 1, first_day=40).views()
     )
-    assert (found.prior is None) == (prior == "none")
-    assert np.isfinite(found.aggregate).all()
+    assert (prediction.prior is None) == (prior == "none")
+    assert np.isfinite(prediction.aggregate).all()
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path: Path) -> None:
