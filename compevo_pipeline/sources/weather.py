@@ -67,6 +67,7 @@ def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iter
         case Mode.SAMPLE:
             yield wrap_sample(SOURCE, FILE, make_sample_table(SampleWorld()))
         case Mode.ARCHIVE:
+            # Plain or gzipped.
             for path in find_archive_files(archive, "n2f_electricity", f"{FILE}*"):
                 yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
         case Mode.LIVE:

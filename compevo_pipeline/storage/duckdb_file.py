@@ -44,6 +44,8 @@ class DuckDBFile:
             StoreBusy: the file was not free in time.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
+
+        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
         with self._locked(exclusive=True), self._open(read_only=False) as connection:
             connection.begin()
             try:

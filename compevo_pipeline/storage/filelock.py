@@ -68,6 +68,7 @@ def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
                     f"{path} was held by another run for {wait_seconds:.0f} s; "
                     "wait for it to end and retry"
                 ) from None
+
             time.sleep(_POLL_SECONDS)
         else:
             return

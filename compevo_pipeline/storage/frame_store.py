@@ -40,6 +40,7 @@ class FrameStore:
         stored = self.read(dataset, kind)
         rows = frame if stored is None else pl.concat([stored, frame])
 
+        # Stored rows come first, so that keep="last" prefers the given ones.
         keys = list(KEYS[kind])
         merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
         write_atomically(self.path(dataset, kind), merged.write_parquet)

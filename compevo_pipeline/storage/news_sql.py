@@ -78,6 +78,7 @@ FIND_UNKNOWN_ARTICLES = """
 SELECT incoming.article_id FROM incoming ANTI JOIN articles USING (article_id) ORDER BY 1
 """
 
+# All vectors of a model have one length, so any row states it.
 READ_DIMENSION = "SELECT len(vector) FROM embeddings WHERE model = $model LIMIT 1"
 
 COUNT_EMBEDDINGS = """

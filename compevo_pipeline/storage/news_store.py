@@ -126,6 +126,7 @@ class NewsStore:
             }
         )
 
+        # Checked inside the transaction: another run may store articles in between.
         with self._writer() as connection:
             connection.register("incoming", rows)
             _refuse_misfits(connection, model, dimension)
@@ -144,6 +145,7 @@ class NewsStore:
         if not frame.height:
             return [], np.zeros((0, 0), dtype=np.float32)
 
+        # One flat column is reshaped: a list of lists would copy every number through Python.
         flat = frame["vector"].explode().to_numpy().astype(np.float32, copy=False)
         return frame["article_id"].to_list(), flat.reshape(frame.height, -1)
 

@@ -25,6 +25,7 @@ def make_run_name(label: str, config: RunConfig, data_hash: str) -> str:
 
 def set_current_run(layout: Layout, dataset: str, name: str) -> None:
     """Make a finished run the one that evaluation, leakage check and report use."""
+    # One small file, replaced atomically: a reader sees the run before or this one.
     write_text(_pointer(layout, dataset), json.dumps({"run": name}))
 
 

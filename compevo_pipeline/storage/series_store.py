@@ -116,6 +116,7 @@ class SeriesStore:
         """
         folder = self._series_folder(dataset)
         prefix = (series_prefix or "").replace("/", "__")
+        # Two underscores mark a series: other frames in the folder are not this store's.
         paths = sorted(path for path in folder.glob("*__*.parquet") if path.name.startswith(prefix))
         if not paths:
             wanted = f"series {series_prefix}*" if series_prefix else "series"
@@ -209,6 +210,7 @@ def _read_hash(sidecar: Path) -> str:
 
 
 def _move_aside(path: Path, sidecar: Path, label: str) -> None:
+    # The content first: a crash in between leaves a sidecar without a file, never the reverse.
     for old in (path, sidecar):
         if old.exists():
             suffix = old.name.removeprefix(path.name)

@@ -65,13 +65,13 @@ _LAYOUTS = (
         stamp="DATETIME",
         value="TOTALDEMAND",
         region=pl.col("REGIONID"),
-        formats=("%d/%m/%Y %H:%M",),
+        formats=("%d/%m/%Y %H:%M",),  # the day comes first
     ),
     _Layout(
         header=("datetime", "load_act"),
         stamp="datetime",
         value="load_act",
-        region=pl.lit("SA1"),
+        region=pl.lit("SA1"),  # the file holds one region and has no column for it
         formats=("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"),
     ),
 )

@@ -56,6 +56,7 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     table = to_number(table, raw.name, ["PERIODID", "DEMAND"])
     refuse_unknown_regions(table, raw.name, "REGIONID")
 
+    # Read as a number, so 1.5 gets this far.
     period = pl.col("PERIODID")
     in_day = period.is_between(1, PERIODS_PER_DAY) & (period == period.round())
     problem = f"PERIODID is {{PERIODID}}, not 1 to {PERIODS_PER_DAY}"
@@ -64,6 +65,7 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     if not tolerate_gaps:
         _refuse_short_days(table, raw.name)
 
+    # The stamp is the day's midnight in NEM time, and period 1 starts there.
     minutes = 30 * (period.cast(pl.Int64) - 1)
     start = pl.col("SETTLEMENTDATE") - NEM_OFFSET + pl.duration(minutes=minutes)
     return build_region_series(
@@ -82,6 +84,7 @@ def _refuse_short_days(table: pl.DataFrame, file_name: str) -> None:
     )
     short = days.filter(pl.col("periods") != PERIODS_PER_DAY).sort(LINE)
 
+    # A region that lacks the whole day has no row here; the series' gaps show it.
     if short.height:
         region, day, periods, line = short.row(0)
         raise SchemaDrift(

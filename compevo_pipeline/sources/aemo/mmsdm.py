@@ -56,6 +56,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: framing, number, timestamp, region or duplicate; names file, line and remedy.
     """
+    # AEMO writes the table's name in the file name, in capitals or not.
     if DISPATCH in raw.name.upper():
         table = _average_dispatch(_read(raw, "DISPATCH", [*_COLUMNS, "INTERVENTION"]), raw.name)
     else:
@@ -75,6 +76,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
 
 def _read(raw: RawFile, group: str, columns: list[str] | tuple[str, ...]) -> pl.DataFrame:
+    # These copies were filtered by row, so the footer counts more lines than there are.
     table = read_report(raw, (group, "REGIONSUM"), columns, footer=False)
     table = to_stamp(table, raw.name, "SETTLEMENTDATE", STAMP_FORMATS)
     table = to_number(table, raw.name, ["TOTALDEMAND"])

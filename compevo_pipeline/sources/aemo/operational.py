@@ -58,6 +58,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: not the known structure; names the file, the path inside it and the remedy.
     """
+    # Actual and forecasts become different series: a forecast never stands in for an actual.
     is_actual = pl.col("field") == ACTUAL
     measure = (
         pl.when(is_actual)
@@ -114,6 +115,7 @@ def parse_report(raw: RawFile) -> pl.DataFrame:
     table = to_number(table, raw.name, ["OPERATIONAL_DEMAND"])
     refuse_unknown_regions(table, raw.name, "REGIONID")
 
+    # LINE breaks ties: of two rows changed in the same second the later line is the reissue.
     latest = table.sort("LASTCHANGED", LINE).unique(
         ["REGIONID", "INTERVAL_DATETIME"], keep="last", maintain_order=True
     )

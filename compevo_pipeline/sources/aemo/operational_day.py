@@ -37,6 +37,7 @@ def read_day(raw: RawFile) -> pl.DataFrame:
     issued_at = _read_moment(raw, document.get("forecastIssuedAt"), "forecastIssuedAt")
 
     regions = _read_object(raw, document.get("regions"), "regions")
+    # A missing region would be a silent gap in the series of that region.
     if set(regions) != set(REGIONS):
         raise _drift(raw, "regions", f"holds {sorted(regions)}, expected {list(REGIONS)}")
 
@@ -55,6 +56,7 @@ def read_day(raw: RawFile) -> pl.DataFrame:
     days = pl.DataFrame(
         columns, schema={"region": pl.String, "field": pl.String, "value": pl.List(pl.Float64)}
     )
+    # Every list has exactly 48 values, so the row number gives the period.
     rows = days.explode("value").with_columns(
         pl.int_range(pl.len()).mod(PERIODS_PER_DAY).alias("period")
     )

@@ -77,6 +77,7 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     if not tolerate_gaps:
         refuse_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
 
+    # The last half-hour of a month that still grows is incomplete: averaging nulls and flags it.
     if step == FIVE_MINUTES:
         table = average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
     else:

@@ -52,6 +52,7 @@ def build_region_series(
         variable: name of the measured variable.
         unit: its unit.
     """
+    # All AEMO ids have this form: storage, windows and checks select series by its prefix.
     return build_series_frame(
         table,
         raw,

@@ -75,6 +75,7 @@ def _read_column_names(
 ) -> list[str]:
     """Return the column names of the ``I`` record in line 2."""
     record = split_cells(lines[1], quoting=Quoting.CELLS) if len(lines) > 1 else []
+    # Four cells frame the record, so a table with one column has five.
     if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
         raise SchemaDrift(
             f"{file_name}, line 2: expected the I record of {table[0]},{table[1]}, found "

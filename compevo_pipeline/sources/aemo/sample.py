@@ -49,11 +49,13 @@ def make_histdemand_reports(world: SampleWorld, source: str) -> Iterator[RawFile
 def make_price_and_demand_months(world: SampleWorld, source: str) -> Iterator[RawFile]:
     """Yield one 30-minute month a region."""
     for first in PRICE_MONTHS:
+        # 32 days after the first is in the next month, whatever its length.
         next_month = (first + timedelta(days=32)).replace(day=1)
         month = list(days_between(first, next_month - timedelta(days=1)))
 
         for region in REGIONS:
             demand = np.concatenate([world.demand(region, day) for day in month])
+            # AUD/MWh, rising with demand.
             price = 20 + 60 * (demand / demand.mean() - 0.8) ** 2 + 15 * (demand / demand.max())
 
             lines = ["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"]

@@ -73,6 +73,7 @@ def read_files(
 
     match mode:
         case Mode.SAMPLE:
+            # One world for all products, so that their demand agrees.
             world = SampleWorld()
             for product in products:
                 if product in _MAKE_SAMPLE:
@@ -128,6 +129,7 @@ def parse_all(raws: Iterable[RawFile]) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema=SERIES_SCHEMA)
 
+    # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]
     rows = pl.concat(frames).sort(precedence, descending=[False, False, True])
     once = rows.unique(["series_id", "variable", "start_utc"], keep="first", maintain_order=True)

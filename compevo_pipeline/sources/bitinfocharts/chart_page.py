@@ -82,6 +82,7 @@ def read_page(raw: RawFile) -> pl.DataFrame:
     table = to_stamp(table, raw.name, "TIME", ("%Y/%m/%d",))
     refuse_duplicates(table, raw.name, ["ID", "TIME"])
 
+    # The last day of a page is the day it was saved on, and its value still grows.
     finished = table.filter(pl.col("TIME") < pl.col("TIME").max())
     if not finished.height:
         raise SchemaDrift(

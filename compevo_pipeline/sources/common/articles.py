@@ -90,6 +90,7 @@ def build_article_frame(
         {
             "article_id": derive_article_id(record.url),
             "url": record.url,
+            # Line breaks and repeated spaces differ between copies of one article.
             "title": " ".join(record.title.split()),
             "body": " ".join(record.body.split()),
             "domain": record.domain,
@@ -113,6 +114,7 @@ def build_article_frame(
     )
     frame = frame.with_columns(**computed).select(list(schema)).cast(schema)
 
+    # An address listed again in the same file may carry a later edit: the first version counts.
     earliest = frame.sort("available_at").unique("article_id", keep="first", maintain_order=True)
     return validate_articles(earliest)
 
@@ -141,6 +143,7 @@ def refuse_unreadable(lines: Sequence[int], total: int, name: str, expected: str
     Raises:
         SchemaDrift: their share exceeds :data:`MAX_UNREADABLE_SHARE`; names the first.
     """
+    # A few bad records are the publisher's; many mean that this parser no longer fits.
     if lines and len(lines) > MAX_UNREADABLE_SHARE * total:
         raise SchemaDrift(
             f"{name}, line {lines[0]}: not {expected}; {len(lines)} of {total} records are "
@@ -164,6 +167,7 @@ def parse_files(
         try:
             frame, report = parse(raw)
         except EmptyNewsAnswer:
+            # One empty poll among many is normal; only nothing but empty polls is a failure.
             total += NewsReport(files=1, empty_answers=1)
             continue
 

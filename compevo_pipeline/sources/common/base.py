@@ -124,6 +124,6 @@ def wrap_sample(source: str, name: str, content: bytes) -> RawFile:
         name=name,
         content=content,
         url=f"sample:{source}/{name}",
-        fetched_at=SAMPLE_FETCHED_AT,
+        fetched_at=SAMPLE_FETCHED_AT,  # not the clock: two runs must store equal rows
         mode=Mode.SAMPLE,
     )

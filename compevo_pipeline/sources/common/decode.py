@@ -27,6 +27,7 @@ def refuse_html(content: bytes, name: str) -> None:
     if not content:
         raise SourceTransient(f"{name}: the file is empty; fetch or copy it again")
 
+    # Errors and log-ins often come with status 200 and the data file's name.
     head = content[:64].removeprefix(_UTF8_BOM).lstrip().lower()
     if head.startswith(_HTML_STARTS):
         raise SchemaDrift(
@@ -44,6 +45,7 @@ def decode_text(content: bytes, name: str) -> str:
     try:
         text = content.removeprefix(_UTF8_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
+        # The position is a byte offset; a person looks for a line.
         line = content.count(b"\n", 0, error.start) + 1
         byte = error.object[error.start]
         raise SchemaDrift(

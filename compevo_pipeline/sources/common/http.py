@@ -23,7 +23,7 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-MAX_BODY_BYTES = 128 * 2**20
+MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 
 _CHUNK_BYTES = 1 << 16
 _PERMANENT_FAILURES = (
@@ -117,6 +117,7 @@ class Client:
             if wait_s > 0:
                 self.sleep(wait_s)
 
+        # Stored before the request: a slow answer does not lengthen the next pause.
         self._last_request_s[host] = self.monotonic()
 
 
@@ -132,6 +133,7 @@ def parse_retry_after_s(value: str | None, now: datetime) -> float:
     except ValueError:
         return 0.0
 
+    # HTTP dates are GMT, also where the zone is left out.
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - now).total_seconds())
@@ -166,6 +168,7 @@ def _refuse_failure(
         f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, "
         f"{len(content)} bytes, starting {content[:60]!r}"
     )
+    # The wait that the server asks for travels with the error, for Dagster's retry policy.
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and issubclass(error, SourceTransient):
         wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now)
         raise Throttled(f"{message}; request less often", wait_s)

@@ -117,6 +117,7 @@ class SampleWorld:
         weather = 2.6 * _smooth(generator.standard_normal(shape), 0.6)
         self._max_k_RD = mean_max + season + weather + HEATWAVE_WARMING_K * self._events_KRD[0]
 
+        # Nights are at least eight degrees cooler.
         self._min_k_RD = self._max_k_RD - 8.0 - 2.0 * np.abs(generator.standard_normal(shape))
         self._other_RD4 = generator.uniform(size=(*shape, 4))
         self._demand_RDP = self._draw_demand(generator, climate)
@@ -160,6 +161,7 @@ class SampleWorld:
 
     def forecast_error(self, region: str, day: date) -> FloatArray:
         """Return the error in MW (48) of the synthetic day-ahead forecast; equal on every call."""
+        # Seeded by region and day: the error does not depend on which days were asked for before.
         generator = np.random.default_rng([SEED, REGIONS.index(region), _index_of(day)])
         noise = _smooth(generator.standard_normal((1, PERIODS_PER_DAY)), 0.8)[0]
         return np.asarray(0.02 * WORLD_REGIONS[region].base_mw * noise)

@@ -28,6 +28,7 @@ def build_series_frame(
 
     Text stands for itself, not for a column. ``source`` and ``fetched_at`` are those of ``raw``.
     """
+    # In the order of SERIES_SCHEMA: frames of several files are stacked by position.
     columns = {
         "series_id": series_id,
         "variable": variable,
@@ -38,6 +39,7 @@ def build_series_frame(
         "source": raw.label,
         "fetched_at": pl.lit(raw.fetched_at),
     }
+
     return table.select(
         **{name: pl.lit(one) if isinstance(one, str) else one for name, one in columns.items()}
     ).cast(pl.Schema(SERIES_SCHEMA))

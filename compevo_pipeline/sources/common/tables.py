@@ -67,6 +67,8 @@ def read_table(
         SchemaDrift: another header, no rows, or a row with another number of cells.
     """
     first_line, _, body = text.partition("\n")
+
+    # Checked first: with another header every later message would mislead.
     check_header(split_cells(first_line, separator, quoting), file_name, header)
     return read_rows(body, file_name, header, first_line=2, separator=separator, quoting=quoting)
 
@@ -89,6 +91,7 @@ def read_rows(
         SchemaDrift: no rows, or a row with another number of cells.
     """
     lines = text.split("\n")
+    # Blank lines at the end do no harm; one between rows is a row without cells.
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
@@ -158,6 +161,7 @@ def to_stamp(
     Raises:
         SchemaDrift: a cell fits none of ``formats`` (an empty one included).
     """
+    # Publishers change the spelling inside one file, so each cell tries all formats.
     text = pl.col(column).str.strip_chars()
     stamp = pl.coalesce(
         [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
@@ -184,6 +188,7 @@ def refuse_rows(
     Raises:
         SchemaDrift: at least one row is bad; names file, line, the problem and the remedy.
     """
+    # A check that has no answer did not pass.
     bad = table.filter(is_bad.fill_null(value=True))
     if not bad.height:
         return
@@ -219,7 +224,9 @@ def refuse_gaps(
     Raises:
         SchemaDrift: names the line after the gap.
     """
+    # Sorted, because files join regions in any order; the message still names the line in the file.
     steps = table.sort(by, stamp).with_columns(pl.col(stamp).diff().over(by).alias("_step"))
+
     refuse_rows(
         steps,
         file_name,
@@ -302,6 +309,7 @@ def _line_numbers(
         return range(first_line, first_line + len(lines))
 
     reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=separator)
+    # The reader knows where a record ended; the next one starts a line later.
     numbers = []
     start = first_line
     for _ in reader:

@@ -98,6 +98,7 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
             for info in files:
                 with bundle.open(info) as stream:
                     data = stream.read(room + 1)
+                # The cap is for the whole archive: many small members make a bomb too.
                 _check_cap(len(data), room, f"{name}!{info.filename}")
                 room -= len(data)
                 yield info.filename, data
@@ -143,6 +144,7 @@ def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
             f"{name}: the tar is damaged or truncated ({error}); fetch or copy the file again"
         ) from error
 
+    # In name order, like unzip: the order inside an archive is the packer's accident.
     yield from sorted(members)
 
 

@@ -98,6 +98,7 @@ def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         if title is None or not title[1].strip():
             untitled += 1
             continue
+        # A row stamped after its file, or before it: the later time is the safe one.
         records.append(_make_gkg_record(cells, html.unescape(title[1]), max(row_time, file_time)))
 
     _refuse_file(raw.name, unreadable, total, "a GKG row")
@@ -206,6 +207,7 @@ def _refuse_file(name: str, unreadable: list[int], total: int, expected: str) ->
 def _make_gkg_record(cells: list[str], title: str, seen_at: datetime) -> NewsRecord:
     published = _PUBLISHED.search(cells[_EXTRAS])
     code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
+    # Only translated rows name the language they were translated from.
     language = code[1] if code else "eng"
     return NewsRecord(
         url=cells[_ADDRESS],
@@ -236,6 +238,7 @@ def _read_gal_date(text: object) -> datetime | None:
 
     if moment is None:
         return None
+    # GDELT's times are UTC where they name no zone.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

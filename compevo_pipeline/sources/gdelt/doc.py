@@ -78,6 +78,7 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
             parse_utc(entry.get(layout.seen), _SEEN_FORMAT) if isinstance(entry, dict) else None
         )
         if seen_at is None or not is_web_address(entry.get("url")):
+            # Counted by record: the JSON's lines are not the articles'.
             unreadable.append(number)
         elif not str(entry.get("title") or "").strip():
             untitled += 1

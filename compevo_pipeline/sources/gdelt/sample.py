@@ -99,6 +99,7 @@ def make_files() -> Iterator[tuple[str, bytes]]:
 def _make_doc_answer(stories: list[_Story]) -> bytes:
     """Write stories as the DOC API does with ``mode=artlist&format=json``, newest first."""
     newest_first = sorted(stories, key=lambda story: (story.seen_at, story.number), reverse=True)
+
     articles = [
         {
             "url": story.url,
@@ -166,6 +167,8 @@ def _write_stories(headlines: Headlines) -> Iterator[_Story]:
         for day in days_between(beat.first, beat.last):
             for _ in range(beat.per_day):
                 number += 1
+
+                # GDELT sees pages on a 15-minute grid.
                 quarter = int(headlines.generator.integers(_QUARTER_HOURS_PER_DAY))
                 seen_at = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=15 * quarter)
                 title = headlines.write(beat.topic, day)

@@ -77,6 +77,7 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         SourceTransient: a damaged file or a throttle notice.
         SourceRejected: a refusal of the query.
     """
+    # The bulk names first: .gal.json ends in .json too.
     if raw.name.endswith(GAL_SUFFIXES):
         return parse_gal(raw)
     if raw.name.endswith(GKG_SUFFIXES):

@@ -152,6 +152,7 @@ def sydney_to_utc(text: str) -> datetime:
 
 def end_of_day_utc(text: str) -> datetime:
     """Return the midnight that ends a Sydney day, in UTC."""
+    # By the calendar and not by 24 hours: days that daylight saving changes are longer or shorter.
     next_day = date.fromisoformat(text) + timedelta(days=1)
     return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
 
@@ -182,10 +183,12 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[N
 def _make_records(items: Sequence[NewsItem]) -> Iterator[NewsRecord]:
     for item in items:
         known_at = item.published_at or item.seen_at
+        # The comment is the model's, so it must not look like the publisher's words.
         body = (
             f"Region: {item.region}." if item.region else "",
             f"Comment: {item.comment}" if item.comment else "",
         )
+
         yield NewsRecord(
             url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
             title=item.text,

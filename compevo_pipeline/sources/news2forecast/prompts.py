@@ -94,6 +94,7 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
+        # The prompt was matched first, so a changed wording is named before a missing number.
         inputs = sample["instruction"].removeprefix(HISTORY)
         rows.append(
             {

@@ -34,6 +34,7 @@ def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iter
     match mode:
         case Mode.SAMPLE:
             world = SampleWorld()
+            # Both from one world: the invented news announces the demand of the invented prompts.
             yield sample.make_benchmark(world, SOURCE)
             yield sample.make_news_table(world, news.SOURCE)
         case Mode.ARCHIVE:

@@ -138,6 +138,7 @@ def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = Non
             station, or a timestamp in the hour that daylight saving skips.
     """
     table = read_rows(text, raw.name, HOUR_COLUMNS)
+    # The other 38 columns are split for the cell count alone.
     table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
     if only is not None:
         table = table.filter(pl.col("station").is_in(list(only)))
@@ -166,7 +167,7 @@ def read_meta_file(archive: Path | None, clock: Clock) -> RawFile:
 
 
 def _read_text(raw: RawFile) -> str:
-    # Files of the archive come unpacked; those downloaded by a live client do not.
+    # The archive mode unpacks its files; a raw file made elsewhere may still be packed.
     content = gunzip(raw.content, raw.name) if raw.name.endswith(".gz") else raw.content
     return read_text(content, raw.name)
 
@@ -210,6 +211,7 @@ def _occupancy_series(hours: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
         .then(pl.lit(MISSING))
         .when(is_impossible)
         .then(pl.lit("nulled:out-of-range"))
+        # PeMS fills detectors that sent nothing; its value is an estimate.
         .when(pl.col("pct_observed") == 0)
         .then(pl.lit("filled:pems-imputed"))
         .otherwise(pl.lit(OBSERVED))
