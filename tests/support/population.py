@@ -1,4 +1,4 @@
-"""A small world for engine tests: seeded windows of two entities, a few articles, no files, no network."""
+"""A small world for training tests: seeded windows of two entities, a few articles, no files."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -8,8 +8,8 @@ import polars as pl
 
 from compevo_core.config import RunConfig
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import Window, WindowSet, WindowView
 from compevo_core.lm.encoder import HashingEncoder
 
