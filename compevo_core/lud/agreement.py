@@ -86,7 +86,7 @@ def cohens_kappa(first: Sequence[int], second: Sequence[int]) -> float:
             "give two equally long, non-empty lists"
         )
 
-    # scikit-learn would divide by zero and warn.
+    # With a single label chance agrees as often; scikit-learn would divide by zero and warn.
     if len(np.union1d(labels_a, labels_b)) == 1:
         return math.nan
     return float(cohen_kappa_score(labels_a, labels_b))

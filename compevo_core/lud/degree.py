@@ -92,6 +92,7 @@ def rius(strategy_shift: npt.ArrayLike, evidence_recombination: npt.ArrayLike) -
     shift = np.asarray(strategy_shift)
     recombination = np.asarray(evidence_recombination)
 
+    # A judge that answers 2 or 0.5 has not understood the rubric; its sum would pass the gate.
     is_binary = np.isin(shift, (0, 1)).all() and np.isin(recombination, (0, 1)).all()
     if shift.shape != recombination.shape or not is_binary:
         raise DataError(
@@ -154,6 +155,7 @@ def build_lud_table(
 
     is_judged = [judged_rounds is None or t in judged_rounds for t, _ in keys]
     indicators = _ask_about_changes(judge, pairs, is_unchanged, is_judged)
+    # Arithmetic runs over the rows with a verdict alone: a null must not turn into a zero.
     known = [n for n, marks in enumerate(indicators) if marks is not None]
     shift, recombination = split_indicators([indicators[n] for n in known])
     score = rius(shift, recombination)

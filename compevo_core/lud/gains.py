@@ -44,6 +44,7 @@ def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
     """
     rows = []
     for number in range(1, len(rounds)):
+        # The round before scored the new logic, as a sample, and the old one, which it played.
         before = rounds[number - 1]
         if before.played_rewards is None:
             continue
@@ -83,6 +84,7 @@ def build_regime_table(
     rows = []
     bounds = (0.0, *edges, math.inf)
     for name, low, high in zip(REGIMES, bounds[:-1], bounds[1:], strict=True):
+        # Half open, so that every update falls into exactly one regime.
         is_inside = (lud_N >= low) & (lud_N < high)
         n = int(is_inside.sum())
         rows.append(
@@ -105,6 +107,7 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> Mapping[str, An
         table: rows of ``LUD_SCHEMA``; those without a LUD are left out.
         gains: rows of ``GAIN_SCHEMA``.
     """
+    # By round and agent, not by position: a judge has not scored every update.
     both = table.drop_nulls("lud").join(gains, on=["round", "agent"], maintain_order="left")
     correlation = pearson(both["lud"], both["gain"])
     by_regime = build_regime_table(both["lud"], both["gain"])

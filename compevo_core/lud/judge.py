@@ -124,7 +124,7 @@ def parse_verdict(reply: str) -> JudgeVerdict:
         JudgeReplyError: the reply is anything else; nothing is guessed from prose.
     """
     text = reply.strip()
-    # Many models put JSON into a code fence even when told not to: the answer is still whole.
+    # Many models put JSON into a code fence even so: the answer is still whole.
     if text.startswith("```") and text.endswith("```") and "\n" in text:
         text = text[text.index("\n") : -3].strip()
 
@@ -169,6 +169,7 @@ class EndpointJudge:
         Raises:
             JudgeReplyError: the answer holds no verdict.
         """
+        # Temperature 0: the same pair gets the same verdict (paper F.5).
         body: dict[str, Any] = {
             "model": self.model,
             "temperature": 0,
@@ -186,6 +187,7 @@ class EndpointJudge:
                 "is this an OpenAI-compatible endpoint?"
             ) from error
 
+        # A refusal comes as null, tool calls as a list: neither is a verdict.
         if not isinstance(reply, str):
             raise JudgeReplyError(
                 f"{self.name}: the message holds no text (a refusal?): {str(answer)[:200]!r}"

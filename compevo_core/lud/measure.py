@@ -95,6 +95,7 @@ def measure_lud(
     folder = RunFolder(run)
     rounds = folder.read_rounds()
     logics = [record.logics for record in rounds]
+    # The same rounds for every judge and agent: means over different rounds do not compare.
     judged_rounds = space_rounds(len(logics) - 1, pairs)
     encode = _encode_once(encoder, logics)
 
@@ -131,6 +132,7 @@ def measure_lud(
         ],
     }
 
+    # The summary last: whoever finds it finds the rows too.
     rows = _join_rows(folder.name, encoder.name, names, tables)
     write_atomically(folder.lud_rows_file, rows.write_csv)
     write_text(folder.lud_summary_file, json.dumps(summary, indent=1, allow_nan=False) + "\n")

@@ -73,6 +73,7 @@ class VerdictCache:
         if not self._n_unsaved:
             return
 
+        # Read again: another process may have judged other updates into the same file.
         self._rows = {**self._read(), **self._rows}
         # In the order of keys: the same verdicts give the same file, whoever judged first.
         rows = [self._rows[key] for key in sorted(self._rows)]

@@ -1,3 +1,5 @@
+"""Every kind of leak is found where it is planted, and nowhere else."""
+
 import hashlib
 from datetime import date
 
@@ -109,8 +111,8 @@ def test_an_artifact_that_inference_touched_is_found(tmp_path):
     (tmp_path / "a").write_text("9")
     (tmp_path / "b").unlink()
     (tmp_path / "c").write_text("3")
-    found = find_changed_files(before, hash_folder(tmp_path))
-    assert [(v.where, v.detail) for v in found] == [
+    violations = find_changed_files(before, hash_folder(tmp_path))
+    assert [(v.where, v.detail) for v in violations] == [
         ("a", "altered"),
         ("b", "removed"),
         ("c", "added"),
@@ -120,7 +122,7 @@ def test_an_artifact_that_inference_touched_is_found(tmp_path):
 SHIFT_ORIGIN = from_nem(2019, 2, 10)
 
 
-def shifted_by(predict, origin=SHIFT_ORIGIN):
+def shift_after(predict, origin=SHIFT_ORIGIN):
     frame = make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
 
     def build(rows: pl.DataFrame) -> WindowSet:
@@ -134,7 +136,7 @@ def test_no_forecast_changes_when_values_after_the_origin_do(name):
     windows = build_windows(
         ELECTRICITY, make_series(make_daily_values(30, 7), first=from_nem(2019, 1, 1))
     )
-    assert shifted_by(fit_baseline(name, windows).predict) == []
+    assert shift_after(fit_baseline(name, windows).predict) == []
 
 
 def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
@@ -147,17 +149,17 @@ def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
         truth = {w.view.window_id: w.y for w in next(calls)}
         return np.stack([truth[v.window_id] for v in views])
 
-    found = shifted_by(cheating)
-    assert {v.kind for v in found} == {"shift"}
-    assert found[0].detail.startswith("the forecast moved by up to 1.0")
+    violations = shift_after(cheating)
+    assert {v.kind for v in violations} == {"shift"}
+    assert violations[0].detail.startswith("the forecast moved by up to 1.0")
 
 
 def test_a_shift_test_that_would_compare_nothing_is_refused():
     with pytest.raises(LeakageError, match="no window has its origin"):
-        shifted_by(lambda views: np.zeros((len(views), 48)), origin=from_nem(2018, 1, 1))
+        shift_after(lambda views: np.zeros((len(views), 48)), origin=from_nem(2018, 1, 1))
 
 
-def mixed() -> WindowSet:
+def make_mixed_splits() -> WindowSet:
     held = [make_window(i, split="test") for i in range(50, 55)]
     return WindowSet([*(make_window(i) for i in range(40)), *held], dataset="electricity")
 
@@ -170,14 +172,16 @@ def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_
         fit_baseline("calendar-ridge", windows.split("train")).save(folder)
         return hashlib.sha256(repr(hash_folder(folder)).encode()).hexdigest()
 
-    assert find_training_on_test(fit_and_hash, mixed(), np.random.default_rng(0)) == []
+    assert find_training_on_test(fit_and_hash, make_mixed_splits(), np.random.default_rng(0)) == []
 
 
 def test_a_trainer_that_reads_the_test_split_is_found_by_the_poison():
-    found = find_training_on_test(
-        lambda windows: f"{np.nansum(windows.truth()):.3f}", mixed(), np.random.default_rng(0)
+    violations = find_training_on_test(
+        lambda windows: f"{np.nansum(windows.truth()):.3f}",
+        make_mixed_splits(),
+        np.random.default_rng(0),
     )
-    assert [v.kind for v in found] == ["poison"]
+    assert [v.kind for v in violations] == ["poison"]
     with pytest.raises(LeakageError, match="no test or inference window"):
         find_training_on_test(lambda windows: "", make_window_set(), np.random.default_rng(0))
 

@@ -1,3 +1,5 @@
+"""Errors by their definitions, and counts of what is masked or left out."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,38 +14,38 @@ Y = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
 
 
 def test_the_errors_are_those_of_their_definitions():
-    found = score(Y, Y + np.array([[1.0, -1.0, 2.0], [0.0, 2.0, -4.0]]))
-    assert (found.mae, found.mse) == pytest.approx((10 / 6, 26 / 6))
-    assert found.rmse == pytest.approx((26 / 6) ** 0.5)
-    assert found.mape_pct == pytest.approx(100 * (1 + 0.5 + 0.5 + 0 + 0.1 + 0.1) / 6)
-    assert found.wape_pct == pytest.approx(100 * 10 / 77)
-    assert (found.n_windows, found.n_points, found.n_masked, found.mape_skipped) == (2, 6, 0, 0)
+    scores = score(Y, Y + np.array([[1.0, -1.0, 2.0], [0.0, 2.0, -4.0]]))
+    assert (scores.mae, scores.mse) == pytest.approx((10 / 6, 26 / 6))
+    assert scores.rmse == pytest.approx((26 / 6) ** 0.5)
+    assert scores.mape_pct == pytest.approx(100 * (1 + 0.5 + 0.5 + 0 + 0.1 + 0.1) / 6)
+    assert scores.wape_pct == pytest.approx(100 * 10 / 77)
+    assert (scores.n_windows, scores.n_points, scores.n_masked, scores.mape_skipped) == (2, 6, 0, 0)
 
 
 def test_masked_truths_are_counted_and_zero_is_a_truth():
     y = Y.copy()
     y[0] = [0.0, np.nan, 4.0]
-    found = score(y, Y)
-    assert (found.n_points, found.n_masked, found.mape_skipped) == (5, 1, 1)
-    assert found.mae == pytest.approx(1.0 / 5)
+    scores = score(y, Y)
+    assert (scores.n_points, scores.n_masked, scores.mape_skipped) == (5, 1, 1)
+    assert scores.mae == pytest.approx(1.0 / 5)
 
 
 def test_mape_leaves_out_truths_below_its_threshold_and_says_how_many():
     y = np.array([[-0.5, 0.0, 100.0, -50.0]])
-    found = score(y, y + 10, mape_threshold=1.0)
-    assert (found.mape_skipped, found.mape_threshold) == (2, 1.0)
-    assert found.mape_pct == pytest.approx(100 * (0.1 + 0.2) / 2)
+    scores = score(y, y + 10, mape_threshold=1.0)
+    assert (scores.mape_skipped, scores.mape_threshold) == (2, 1.0)
+    assert scores.mape_pct == pytest.approx(100 * (0.1 + 0.2) / 2)
 
 
 def test_percentages_that_do_not_exist_are_none_and_not_zero():
-    found = score(np.zeros((1, 3)), np.ones((1, 3)))
-    assert (found.mape_pct, found.wape_pct, found.mase) == (None, None, None)
-    assert found.mape_skipped == 3
+    scores = score(np.zeros((1, 3)), np.ones((1, 3)))
+    assert (scores.mape_pct, scores.wape_pct, scores.mase) == (None, None, None)
+    assert scores.mape_skipped == 3
 
 
 def test_mase_divides_each_window_by_its_own_scale():
-    found = score(Y, Y + np.array([[2.0], [10.0]]), mase_scale_N=np.array([1.0, 20.0]))
-    assert found.mase == pytest.approx((2.0 + 0.5) / 2)
+    scores = score(Y, Y + np.array([[2.0], [10.0]]), mase_scale_N=np.array([1.0, 20.0]))
+    assert scores.mase == pytest.approx((2.0 + 0.5) / 2)
     assert score(Y, Y + 1, mase_scale_N=np.array([1.0, np.nan])).mase is None
 
 
@@ -83,6 +85,6 @@ def test_the_naive_error_is_the_daily_difference_of_half_hours_on_train():
 def test_window_errors_are_means_over_known_steps():
     y = Y.copy()
     y[0, 0], y[1] = np.nan, np.nan
-    found = measure_window_errors(y, Y + 2)
-    assert found[0] == 2.0
-    assert np.isnan(found[1])
+    scores = measure_window_errors(y, Y + 2)
+    assert scores[0] == 2.0
+    assert np.isnan(scores[1])

@@ -1,3 +1,5 @@
+"""Result rows: all windows, the right columns, and what identifies a run."""
+
 import numpy as np
 import polars as pl
 import pytest
@@ -18,7 +20,7 @@ from tests.support.window_samples import from_nem, make_window
 N = 13
 
 
-def windows(n: int = N, **changes) -> WindowSet:
+def make_windows(n: int = N, **changes) -> WindowSet:
     some = [make_window(i, **({"split": "test"} | changes)) for i in range(n)]
     other = [
         make_window(
@@ -38,32 +40,32 @@ IDENTITY = Identity(experiment="main", subset="made-up", config_hash="c", commit
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 15, 16, 17, 1000])
 def test_as_many_windows_are_scored_as_the_manifest_names_for_every_batch_size(batch_size):
-    given = windows()
-    rows = evaluate(PERSISTENCE, given, IDENTITY, batch_size=batch_size, clock=lambda: 0.0)
+    windows = make_windows()
+    rows = evaluate(PERSISTENCE, windows, IDENTITY, batch_size=batch_size, clock=lambda: 0.0)
     scored = dict(rows.select("entity", "n_windows").iter_rows())
-    assert scored == {"NSW1": N, "SA1": 3, POOLED: given.manifest["n_windows"]}
-    assert rows.equals(evaluate(PERSISTENCE, given, IDENTITY, clock=lambda: 0.0))
+    assert scored == {"NSW1": N, "SA1": 3, POOLED: windows.manifest["n_windows"]}
+    assert rows.equals(evaluate(PERSISTENCE, windows, IDENTITY, clock=lambda: 0.0))
 
 
 def test_rows_have_the_columns_of_the_contract_in_its_order():
-    rows = evaluate(PERSISTENCE, windows(), IDENTITY, train=TRAIN)
+    rows = evaluate(PERSISTENCE, make_windows(), IDENTITY, train=TRAIN)
     assert tuple(rows.columns) == RESULT_COLUMNS
     last = rows.row(-1, named=True)
     assert last["method"] == "persistence"
     assert (last["split"], last["subset"], last["unit"]) == ("test", "made-up", "MW")
-    assert last["data_hash"] == windows().hash
+    assert last["data_hash"] == make_windows().hash
     assert last["mase"] > 0
 
 
 def test_the_pooled_error_is_in_physical_units_over_all_points():
-    given = windows()
-    rows = evaluate(given.truth() + 7.0, given, Identity(experiment="x", method="off by 7"))
+    windows = make_windows()
+    rows = evaluate(windows.truth() + 7.0, windows, Identity(experiment="x", method="off by 7"))
     assert rows["mae"].to_list() == pytest.approx([7.0] * 3)
     assert rows["seconds"].to_list()[0] >= 0
 
 
 def test_mase_of_an_entity_without_train_windows_is_null():
-    rows = evaluate(PERSISTENCE, windows(), IDENTITY, train=TRAIN.entity("NSW1"))
+    rows = evaluate(PERSISTENCE, make_windows(), IDENTITY, train=TRAIN.entity("NSW1"))
     assert rows.filter(pl.col("entity") == "SA1")["mase"].item() is None
     assert rows.filter(pl.col("entity") == "NSW1")["mase"].item() > 0
 
@@ -81,13 +83,13 @@ def test_mase_of_an_entity_without_train_windows_is_null():
     ],
 )
 def test_windows_before_the_knowledge_cutoff_are_marked_as_possibly_memorised(cutoff, memorised):
-    assert windows()[0].view.origin_utc == from_nem(2019, 3, 1)
-    rows = evaluate(PERSISTENCE, windows(), Identity(experiment="x", knowledge_cutoff=cutoff))
+    assert make_windows()[0].view.origin_utc == from_nem(2019, 3, 1)
+    rows = evaluate(PERSISTENCE, make_windows(), Identity(experiment="x", knowledge_cutoff=cutoff))
     assert rows["possibly_memorised"].to_list() == [memorised] * 3
 
 
 def test_a_row_made_with_a_leaky_window_says_so_and_others_do_not():
-    rows = evaluate(PERSISTENCE, windows(leaky=True), IDENTITY)
+    rows = evaluate(PERSISTENCE, make_windows(leaky=True), IDENTITY)
     assert dict(rows.select("entity", "leaky").iter_rows()) == {
         "NSW1": True,
         "SA1": False,
@@ -98,7 +100,7 @@ def test_a_row_made_with_a_leaky_window_says_so_and_others_do_not():
 def test_masked_points_and_points_left_out_of_mape_are_in_the_row():
     y = np.full(48, 500.0)
     y[0], y[1] = np.nan, 0.0
-    rows = evaluate(PERSISTENCE, windows(y=y), IDENTITY)
+    rows = evaluate(PERSISTENCE, make_windows(y=y), IDENTITY)
     nsw = rows.row(0, named=True)
     assert (nsw["n_points"], nsw["n_masked"], nsw["mape_skipped"]) == (47 * N, N, N)
     assert nsw["mape_threshold"] == 1.0
@@ -119,20 +121,20 @@ class Short:
 
 def test_a_forecaster_that_drops_a_window_is_refused():
     with pytest.raises(DataError, match=r"short returned shape \(3, 48\) for 4 windows"):
-        forecast_windows(Short(), windows(), batch_size=4)
+        forecast_windows(Short(), make_windows(), batch_size=4)
     with pytest.raises(DataError, match="forecast every window once"):
-        evaluate(np.zeros((3, 48)), windows(), Identity(experiment="x", method="m"))
+        evaluate(np.zeros((3, 48)), make_windows(), Identity(experiment="x", method="m"))
     with pytest.raises(DataError, match="no method name"):
-        evaluate(windows().truth(), windows(), IDENTITY)
+        evaluate(make_windows().truth(), make_windows(), IDENTITY)
 
 
 def test_rows_are_written_as_csv_and_read_back_with_nulls(tmp_path):
-    rows = evaluate(PERSISTENCE, windows(), IDENTITY)
+    rows = evaluate(PERSISTENCE, make_windows(), IDENTITY)
     write_rows(tmp_path / "results" / "a.csv", rows)
-    found = pl.read_csv(tmp_path / "results" / "a.csv", schema_overrides=rows.schema)
-    assert tuple(found.columns) == RESULT_COLUMNS
-    assert found["mae"].to_list() == rows["mae"].to_list()
-    assert found["mase"].null_count() == 3
+    stored = pl.read_csv(tmp_path / "results" / "a.csv", schema_overrides=rows.schema)
+    assert tuple(stored.columns) == RESULT_COLUMNS
+    assert stored["mae"].to_list() == rows["mae"].to_list()
+    assert stored["mase"].null_count() == 3
     assert not list((tmp_path / "results").glob("*.part"))
     with pytest.raises(DataError, match="make them with evaluate"):
         write_rows(tmp_path / "b.csv", rows.drop("mae"))

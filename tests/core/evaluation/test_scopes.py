@@ -21,7 +21,7 @@ FIRST = datetime(2021, 1, 1, tzinfo=UTC)
 Y = np.ones(48)
 
 
-def windows(days=4, subset="aemo-2021"):
+def make_windows(days=4, subset="aemo-2021"):
     rows = []
     for day in range(days):
         for entity in ("NSW1", "SA1"):
@@ -44,45 +44,48 @@ def windows(days=4, subset="aemo-2021"):
 
 
 def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
-    scope = thin_windows(windows(), "aemo-2021", 2)
+    scope = thin_windows(make_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     assert [v.window_id for v in scope.windows.views()] == ["NSW1-0", "SA1-0", "NSW1-2", "SA1-2"]
-    assert thin_windows(windows(), "aemo-2021", 1).subset == "aemo-2021"
+    assert thin_windows(make_windows(), "aemo-2021", 1).subset == "aemo-2021"
     with pytest.raises(ConfigError):
-        thin_windows(windows(), "aemo-2021", 0)
+        thin_windows(make_windows(), "aemo-2021", 0)
 
 
 def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole():
-    assert [s.subset for s in select_test_scopes(windows())] == ["aemo-2021"]
-    assert [s.subset for s in select_test_scopes(windows(subset="other"))] == ["test"]
+    assert [s.subset for s in select_test_scopes(make_windows())] == ["aemo-2021"]
+    assert [s.subset for s in select_test_scopes(make_windows(subset="other"))] == ["test"]
     with pytest.raises(DataError, match="no test window"):
         select_test_scopes(WindowSet([], dataset="electricity"))
 
 
 def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
-    whole = thin_windows(windows(), "aemo-2021", 1)
+    whole = thin_windows(make_windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     write_forecasts(tmp_path / "f.parquet", [(whole, {"gbm": values, "persistence": -values})])
     stored = read_forecasts(tmp_path / "f.parquet", whole)
     assert np.array_equal(stored["gbm"], values) and np.array_equal(stored["persistence"], -values)
     with pytest.raises(DataError, match="same settings"):
-        read_forecasts(tmp_path / "f.parquet", thin_windows(windows(), "aemo-2021", 2))
+        read_forecasts(tmp_path / "f.parquet", thin_windows(make_windows(), "aemo-2021", 2))
 
 
 def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
     write_forecasts(
         tmp_path / "f.parquet",
-        [(thin_windows(windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})],
+        [(thin_windows(make_windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})],
     )
     with pytest.raises(DataError, match="lacks 4 window"):
-        read_forecasts(tmp_path / "f.parquet", thin_windows(windows(4), "aemo-2021", 1))
+        read_forecasts(tmp_path / "f.parquet", thin_windows(make_windows(4), "aemo-2021", 1))
     with pytest.raises(DataError, match="evaluation/baselines"):
-        read_forecasts(tmp_path / "none.parquet", thin_windows(windows(), "aemo-2021", 1))
+        read_forecasts(tmp_path / "none.parquet", thin_windows(make_windows(), "aemo-2021", 1))
 
 
 def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
     with_val = WindowSet(
-        [*windows(), Window(view=replace(windows(1)[0].view, window_id="v", split="val"), y=Y)],
+        [
+            *make_windows(),
+            Window(view=replace(make_windows(1)[0].view, window_id="v", split="val"), y=Y),
+        ],
         dataset="electricity",
     )
     scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
@@ -97,6 +100,6 @@ def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_su
 
 def test_a_split_or_subset_without_windows_is_refused():
     with pytest.raises(DataError, match="electricity has no window in inference"):
-        select_scopes(windows(), split="inference")
+        select_scopes(make_windows(), split="inference")
     with pytest.raises(DataError, match="no subset 'n2f-test-100'"):
-        select_scopes(windows(), subset="n2f-test-100")
+        select_scopes(make_windows(), subset="n2f-test-100")

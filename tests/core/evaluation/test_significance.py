@@ -1,3 +1,5 @@
+"""The paired test and the bootstrap interval, by hand and by their properties."""
+
 import numpy as np
 import pytest
 
@@ -5,12 +7,12 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.significance import bootstrap_interval, paired_test
 
 
-def rng() -> np.random.Generator:
+def make_rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
 def test_smaller_errors_pair_by_pair_are_significant_in_one_direction_only():
-    worse = rng().uniform(1, 2, 40)
+    worse = make_rng().uniform(1, 2, 40)
     better = worse - 0.1
     assert paired_test(better, worse).p_value < 1e-6
     assert paired_test(worse, better).p_value > 0.99
@@ -24,8 +26,8 @@ def test_a_known_small_case_has_its_exact_probability():
 
 def test_equal_methods_do_not_differ_and_masked_pairs_are_counted():
     errors = np.array([1.0, 2.0, np.nan])
-    found = paired_test(errors, errors)
-    assert (found.p_value, found.n, found.n_equal, found.n_left_out) == (1.0, 2, 2, 1)
+    test = paired_test(errors, errors)
+    assert (test.p_value, test.n, test.n_equal, test.n_left_out) == (1.0, 2, 2, 1)
 
 
 def test_pairs_must_match_and_exist():
@@ -36,23 +38,26 @@ def test_pairs_must_match_and_exist():
 
 
 def test_the_interval_holds_the_mean_and_repeats_with_its_seed():
-    errors = rng().exponential(100, 200)
-    low, high = bootstrap_interval(errors, rng())
+    errors = make_rng().exponential(100, 200)
+    low, high = bootstrap_interval(errors, make_rng())
     assert low < errors.mean() < high
-    assert bootstrap_interval(errors, rng()) == (low, high)
-    narrow = bootstrap_interval(errors, rng(), level=0.5)
+    assert bootstrap_interval(errors, make_rng()) == (low, high)
+    narrow = bootstrap_interval(errors, make_rng(), level=0.5)
     assert low < narrow[0] < narrow[1] < high
 
 
 def test_days_that_move_together_make_the_interval_wider():
-    day = np.repeat(rng().normal(100, 20, 20), 5)
+    day = np.repeat(make_rng().normal(100, 20, 20), 5)
     days = np.repeat(np.arange(20), 5).tolist()
-    alone, together = bootstrap_interval(day, rng()), bootstrap_interval(day, rng(), groups=days)
+    alone, together = (
+        bootstrap_interval(day, make_rng()),
+        bootstrap_interval(day, make_rng(), groups=days),
+    )
     assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
 
 
 def test_bad_levels_and_groups_are_refused():
     with pytest.raises(DataError, match="level is 95"):
-        bootstrap_interval(np.ones(3), rng(), level=95)
+        bootstrap_interval(np.ones(3), make_rng(), level=95)
     with pytest.raises(DataError, match="2 groups for 3 errors"):
-        bootstrap_interval(np.ones(3), rng(), groups=[1, 2])
+        bootstrap_interval(np.ones(3), make_rng(), groups=[1, 2])

@@ -20,13 +20,13 @@ from compevo_core.lud.judge import JudgeVerdict
     arrays(float, 12, elements=st.floats(-100, 100)),
 )
 def test_pearson_equals_numpy_and_is_undefined_only_for_constants(x, y) -> None:
-    found = pearson(x, y)
+    correlation = pearson(x, y)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        assert math.isnan(found.r)
-        assert found.reason
+        assert math.isnan(correlation.r)
+        assert correlation.reason
     elif np.std(x) > 1e-3 and np.std(y) > 1e-3:
-        assert found.r == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-6)
-        assert found.p == pearsonr(x, y).pvalue
+        assert correlation.r == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-6)
+        assert correlation.p == pearsonr(x, y).pvalue
 
 
 def test_kappa_by_hand() -> None:
@@ -51,11 +51,11 @@ def test_kappa_is_the_agreement_above_chance_over_the_most_there_could_be(labels
 def test_agreement_of_two_judges_gates_the_same_magnitudes() -> None:
     first = [JudgeVerdict(1, 0), JudgeVerdict(0, 0), JudgeVerdict(1, 1), JudgeVerdict(0, 0)]
     second = [JudgeVerdict(0, 1), JudgeVerdict(0, 0), JudgeVerdict(1, 1), JudgeVerdict(1, 0)]
-    found = judge_agreement(first, second, [0.2, 0.9, 0.6, 0.1])
-    assert found.kappa_gate == pytest.approx(0.5)
-    assert found.kappa_evidence_recombination == pytest.approx(0.5)
-    assert found.kappa_strategy_shift == pytest.approx(0.0)
-    assert found.lud.r == pytest.approx(np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1])
+    agreement = judge_agreement(first, second, [0.2, 0.9, 0.6, 0.1])
+    assert agreement.kappa_gate == pytest.approx(0.5)
+    assert agreement.kappa_evidence_recombination == pytest.approx(0.5)
+    assert agreement.kappa_strategy_shift == pytest.approx(0.0)
+    assert agreement.lud.r == pytest.approx(np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1])
     assert judge_agreement(first, first, [0.2, 0.9, 0.6, 0.1]).kappa_gate == 1.0
 
 

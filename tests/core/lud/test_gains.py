@@ -66,13 +66,15 @@ def lud_rows(lud: list[float | None]) -> pl.DataFrame:
 
 def test_the_summary_joins_each_update_with_its_own_gain_and_leaves_out_unjudged_ones() -> None:
     gains = pl.DataFrame({"round": [4, 3, 1, 2], "agent": [0] * 4, "gain": [0.4, 0.3, 0.1, 9.0]})
-    found = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
-    assert (found["n"], found["n_by_regime"]) == (3, [1, 1, 1])
-    assert found["mean_gain_by_regime"] == [0.1, 0.3, 0.4]
-    assert found["pearson_r"] == pytest.approx(np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1])
+    summary = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
+    assert (summary["n"], summary["n_by_regime"]) == (3, [1, 1, 1])
+    assert summary["mean_gain_by_regime"] == [0.1, 0.3, 0.4]
+    assert summary["pearson_r"] == pytest.approx(
+        np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
+    )
 
 
 def test_a_run_without_gains_has_empty_regimes_and_no_correlation() -> None:
-    found = summarize_gains(lud_rows([0.1, 0.2]), measure_gains([]))
-    assert (found["n"], found["pearson_r"], found["pearson_p"]) == (0, None, None)
-    assert found["mean_lud_by_regime"] == [None, None, None]
+    summary = summarize_gains(lud_rows([0.1, 0.2]), measure_gains([]))
+    assert (summary["n"], summary["pearson_r"], summary["pearson_p"]) == (0, None, None)
+    assert summary["mean_lud_by_regime"] == [None, None, None]

@@ -27,7 +27,7 @@ TEMPLATE = (
 )
 
 
-def byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrainedTokenizerFast:
+def make_byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrainedTokenizerFast:
     pairs = merges or []
     tokens = [
         "<pad>",
@@ -42,7 +42,7 @@ def byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrainedTok
     return PreTrainedTokenizerFast(tokenizer_object=raw)
 
 
-def tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM:
+def make_tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         config = LlamaConfig(
@@ -60,8 +60,8 @@ def tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM:
 
 @pytest.fixture(scope="module")
 def judge() -> LocalJudge:
-    tokenizer = byte_tokenizer()
-    return LocalJudge(name="tiny", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    tokenizer = make_byte_tokenizer()
+    return LocalJudge(name="tiny", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
 
 
 def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else() -> None:
@@ -128,7 +128,7 @@ def test_whatever_a_judge_says_is_a_verdict_or_a_typed_failure(reply: str) -> No
         return
 
 
-def direct_scores(judge: LocalJudge, prompt: str) -> list[float]:
+def score_directly(judge: LocalJudge, prompt: str) -> list[float]:
     scores = []
     for verdict in ANSWERS:
         prefix = judge.tokenizer(prompt, add_special_tokens=False)["input_ids"]
@@ -141,7 +141,7 @@ def direct_scores(judge: LocalJudge, prompt: str) -> list[float]:
     return scores
 
 
-def plain_prompt(previous: str, current: str) -> str:
+def join_prompt(previous: str, current: str) -> str:
     system, user = build_judge_messages(previous, current)
     return f"{system['content']}\n\n{user['content']}\n\n"
 
@@ -149,19 +149,19 @@ def plain_prompt(previous: str, current: str) -> str:
 def test_local_scores_equal_one_full_forward_per_answer(judge: LocalJudge) -> None:
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
     assert list(scores) == list(ANSWERS)
-    expected = direct_scores(judge, plain_prompt("Watch rain.", "Watch tariffs."))
+    expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
 def test_answers_of_different_lengths_are_scored_without_their_padding() -> None:
     # Merging ' 1' makes answers with a one shorter than answers with a zero.
-    tokenizer = byte_tokenizer([("Ġ", "1")])
-    judge = LocalJudge(name="merged", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    tokenizer = make_byte_tokenizer([("Ġ", "1")])
+    judge = LocalJudge(name="merged", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
     lengths = {len(tokenizer(v.to_json())["input_ids"]) for v in ANSWERS}
     assert len(lengths) > 1
-    found = list(judge.log_likelihoods("a", "b").values())
-    assert found == pytest.approx(direct_scores(judge, plain_prompt("a", "b")), abs=1e-3)
+    scores = list(judge.log_likelihoods("a", "b").values())
+    assert scores == pytest.approx(score_directly(judge, join_prompt("a", "b")), abs=1e-3)
 
 
 def test_a_local_judge_is_deterministic_and_leaves_the_model_untouched(judge: LocalJudge) -> None:
@@ -172,9 +172,9 @@ def test_a_local_judge_is_deterministic_and_leaves_the_model_untouched(judge: Lo
 
 @pytest.mark.parametrize("forbid_system", [False, True])
 def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bool) -> None:
-    tokenizer = byte_tokenizer()
+    tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
-    judge = LocalJudge(name="chat", model=tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    judge = LocalJudge(name="chat", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
     system, user = build_judge_messages("a", "b")
     turns = (
         f"<user>{system['content']}\n\n{user['content']}\n"
@@ -182,20 +182,20 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bo
         else f"<system>{system['content']}\n<user>{user['content']}\n"
     )
     assert list(judge.log_likelihoods("a", "b").values()) == pytest.approx(
-        direct_scores(judge, f"{turns}<assistant>"), abs=1e-3
+        score_directly(judge, f"{turns}<assistant>"), abs=1e-3
     )
 
 
 def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths() -> None:
-    tokenizer = byte_tokenizer()
+    tokenizer = make_byte_tokenizer()
     judge = LocalJudge(
-        name="short", model=tiny_llama(len(tokenizer), context=128), tokenizer=tokenizer
+        name="short", model=make_tiny_llama(len(tokenizer), context=128), tokenizer=tokenizer
     )
     with pytest.raises(DataError, match="holds 128"):
         judge.judge("a", "b")
 
 
-def answering(content: object) -> tuple[list[dict], EndpointJudge]:
+def make_endpoint_judge(content: object) -> tuple[list[dict], EndpointJudge]:
     sent: list[dict] = []
 
     def transport(body) -> dict:
@@ -206,7 +206,7 @@ def answering(content: object) -> tuple[list[dict], EndpointJudge]:
 
 
 def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None:
-    sent, judge = answering('{"strategy_shift": 1, "evidence_recombination": 0}')
+    sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
     assert judge.judge("old", "new") == JudgeVerdict(1, 0)
     assert sent == [
         {
@@ -220,7 +220,7 @@ def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None
 
 
 def test_json_mode_can_be_left_out() -> None:
-    sent, judge = answering('{"strategy_shift": 0, "evidence_recombination": 0}')
+    sent, judge = make_endpoint_judge('{"strategy_shift": 0, "evidence_recombination": 0}')
     EndpointJudge(model="m", transport=judge.transport, json_mode=False).judge("a", "b")
     assert "response_format" not in sent[0]
 
@@ -228,7 +228,7 @@ def test_json_mode_can_be_left_out() -> None:
 @pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
 def test_a_refusal_of_the_endpoint_is_a_typed_failure(content: object) -> None:
     with pytest.raises(JudgeReplyError):
-        answering(content)[1].judge("a", "b")
+        make_endpoint_judge(content)[1].judge("a", "b")
 
 
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])

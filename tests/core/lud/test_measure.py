@@ -21,45 +21,45 @@ from tests.support.round_records import round_record
 ENCODER = HashingEncoder()
 
 
-def delta(before: str, after: str) -> float:
+def measure_delta(before: str, after: str) -> float:
     return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
 
 
 def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path) -> None:
-    found = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
-    first, second = found["agents"]
+    summary = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
+    first, second = summary["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
-    steps = [delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
+    steps = [measure_delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
     assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
     assert (first["unchanged"], second["unchanged"]) == (1, 2)
-    assert second["first_to_last"] == pytest.approx(delta(LOGICS[0][1], LOGICS[4][1]))
+    assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
 
 
 def test_an_update_without_an_indicator_and_an_unchanged_text_count_as_zero(tmp_path) -> None:
     judge = ScriptedJudge(zero="outages")
-    found = measure_lud(finished_run(tmp_path / "run"), [judge], ENCODER)["judges"][0]
-    assert len(judge.asked) == found["asked"] == 5
-    mine = found["agents"][0]
+    summary = measure_lud(finished_run(tmp_path / "run"), [judge], ENCODER)["judges"][0]
+    assert len(judge.asked) == summary["asked"] == 5
+    mine = summary["agents"][0]
     assert (mine["pairs"], mine["unchanged"]) == (4, 1)
     assert (mine["mean_rius"], mine["mean_strategy_shift"]) == (0.5, 0.5)
-    counted = delta(LOGICS[0][0], LOGICS[1][0]) + delta(LOGICS[3][0], LOGICS[4][0])
+    counted = measure_delta(LOGICS[0][0], LOGICS[1][0]) + measure_delta(LOGICS[3][0], LOGICS[4][0])
     assert mine["mean_lud"] == pytest.approx(counted / 4)
 
 
 def test_the_files_say_who_judged_what_with_which_prompt(tmp_path) -> None:
     run = finished_run(tmp_path / "run")
-    found = measure_lud(run, [ScriptedJudge("a"), ScriptedJudge("b")], ENCODER, pairs=2)
-    assert json.loads((run / "lud.json").read_text()) == found
-    assert (found["encoder"], found["prompt_hash"]) == ("hashing", PROMPT_HASH)
-    assert found["updates_an_agent"] == 4
-    assert found["artifact_hash"] and found["config_hash"]
+    summary = measure_lud(run, [ScriptedJudge("a"), ScriptedJudge("b")], ENCODER, pairs=2)
+    assert json.loads((run / "lud.json").read_text()) == summary
+    assert (summary["encoder"], summary["prompt_hash"]) == ("hashing", PROMPT_HASH)
+    assert summary["updates_an_agent"] == 4
+    assert summary["artifact_hash"] and summary["config_hash"]
 
     rows = pl.read_csv(run / "lud.csv")
     assert rows.height == 2 * 4 * 2
     assert set(rows["judge"]) == {"a", "b"}
     assert set(rows["prompt_hash"]) == {PROMPT_HASH}
     assert rows["delta"].null_count() == 0
-    assert set(rows.drop_nulls("rius")["round"]) == set(found["judged_rounds"]) == {1, 4}
+    assert set(rows.drop_nulls("rius")["round"]) == set(summary["judged_rounds"]) == {1, 4}
 
 
 def test_a_second_call_asks_nothing_and_finds_the_same(tmp_path) -> None:
@@ -71,11 +71,11 @@ def test_a_second_call_asks_nothing_and_finds_the_same(tmp_path) -> None:
 
 
 def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) -> None:
-    found = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER)[
-        "judges"
-    ][0]
-    assert found["failures"] == 1
-    assert (found["agents"][0]["pairs"], found["agents"][1]["pairs"]) == (3, 4)
+    summary = measure_lud(
+        finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER
+    )["judges"][0]
+    assert summary["failures"] == 1
+    assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
 
 def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) -> None:
@@ -83,11 +83,11 @@ def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) 
         ScriptedJudge("a", zero="outages"),
         ScriptedJudge("b", zero="outages", fails="storms"),
     ]
-    (found,) = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["agreement"]
-    assert (found["first"], found["second"], found["n"]) == ("a", "b", 4)
-    assert found["kappa_gate"] == 1.0 and found["pearson_lud"] == pytest.approx(1.0)
+    (summary,) = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["agreement"]
+    assert (summary["first"], summary["second"], summary["n"]) == ("a", "b", 4)
+    assert summary["kappa_gate"] == 1.0 and summary["pearson_lud"] == pytest.approx(1.0)
     assert (
-        found["kappa_evidence_recombination"] is None
+        summary["kappa_evidence_recombination"] is None
     )  # both always say 0: chance alone agrees fully
 
 
@@ -108,7 +108,7 @@ def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
 
     judges = [ScriptedJudge("a"), ScriptedJudge("b", fails="storms")]
     gains = [judge["gains"] for judge in measure_lud(run.path, judges, ENCODER, pairs=2)["judges"]]
-    assert [found["n"] for found in gains] == [4, 3]
+    assert [summary["n"] for summary in gains] == [4, 3]
     # Both agents are unchanged in one round each: LUD 0, whatever the reward.
     assert sum(gains[0]["n_by_regime"]) == 4
     weighted = zip(gains[0]["n_by_regime"], gains[0]["mean_gain_by_regime"], strict=True)
@@ -116,13 +116,13 @@ def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
 
 
 def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
-    found = measure_lud(
+    summary = measure_lud(
         finished_run(tmp_path / "run", LOGICS[:1]),
         [ScriptedJudge("a"), ScriptedJudge("b")],
         ENCODER,
     )
-    assert found["agents"][0]["mean_delta"] is None and found["judges"][0]["agents"] == []
-    assert found["agreement"][0]["n"] == 0
+    assert summary["agents"][0]["mean_delta"] is None and summary["judges"][0]["agents"] == []
+    assert summary["agreement"][0]["n"] == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from compevo_core.lud.judge import ANSWERS, JudgeReplyError, JudgeVerdict
 from compevo_core.lud.verdicts import VerdictCache, hash_question, judge_pairs
 
 
-class Counting:
+class CountingJudge:
     """A judge by text length that counts its questions and may fail at one of them."""
 
     def __init__(
@@ -30,18 +30,18 @@ PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
 
 
 def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path: Path) -> None:
-    judge, path = Counting(), tmp_path / "deep" / "verdicts.jsonl"
+    judge, path = CountingJudge(), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, cache=VerdictCache(path))
     assert first == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
     assert judge.asked == 2
     assert judge_pairs(judge, PAIRS, cache=VerdictCache(path)) == first
     assert judge.asked == 2
-    assert judge_pairs(Counting(), PAIRS) == first
+    assert judge_pairs(CountingJudge(), PAIRS) == first
 
 
 def test_lines_are_json_and_name_their_judge(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
-    judge_pairs(Counting("j-1"), PAIRS, cache=VerdictCache(path))
+    judge_pairs(CountingJudge("j-1"), PAIRS, cache=VerdictCache(path))
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [set(r) for r in rows] == [
         {"key", "judge", "strategy_shift", "evidence_recombination"}
@@ -67,7 +67,7 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     with pytest.raises(SourceTransient):
         judge_pairs(
-            Counting(fail_at=1, error=SourceTransient("status 503")),
+            CountingJudge(fail_at=1, error=SourceTransient("status 503")),
             PAIRS,
             cache=VerdictCache(path),
         )
@@ -76,9 +76,9 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path: Path) -> None:
 
 def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
-    torn = Counting(fail_at=1, error=JudgeReplyError("prose"))
+    torn = CountingJudge(fail_at=1, error=JudgeReplyError("prose"))
     assert judge_pairs(torn, PAIRS, cache=VerdictCache(path)) == [ANSWERS[2], None, ANSWERS[2]]
-    whole = Counting()
+    whole = CountingJudge()
     assert judge_pairs(whole, PAIRS, cache=VerdictCache(path)) == [
         ANSWERS[2],
         ANSWERS[3],
@@ -91,7 +91,7 @@ def test_a_crash_while_saving_leaves_the_old_file_and_no_litter(
     tmp_path: Path, monkeypatch
 ) -> None:
     path = tmp_path / "v.jsonl"
-    judge_pairs(Counting(), PAIRS, cache=VerdictCache(path))
+    judge_pairs(CountingJudge(), PAIRS, cache=VerdictCache(path))
     before = path.read_bytes()
 
     def die(_: int) -> None:
@@ -99,7 +99,7 @@ def test_a_crash_while_saving_leaves_the_old_file_and_no_litter(
 
     monkeypatch.setattr("compevo_core.data.files.os.fsync", die)
     with pytest.raises(OSError, match="gone"):
-        judge_pairs(Counting(), [("a", "dddd")], cache=VerdictCache(path))
+        judge_pairs(CountingJudge(), [("a", "dddd")], cache=VerdictCache(path))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -107,8 +107,8 @@ def test_a_crash_while_saving_leaves_the_old_file_and_no_litter(
 def test_two_caches_on_one_file_keep_each_others_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     one, two = VerdictCache(path), VerdictCache(path)
-    judge_pairs(Counting("one"), PAIRS, cache=one)
-    judge_pairs(Counting("two"), PAIRS, cache=two)
+    judge_pairs(CountingJudge("one"), PAIRS, cache=one)
+    judge_pairs(CountingJudge("two"), PAIRS, cache=two)
     assert len(VerdictCache(path)) == 4
 
 
@@ -126,7 +126,7 @@ def test_long_work_reaches_the_disk_on_the_way(tmp_path: Path) -> None:
 )
 def test_a_damaged_line_is_refused_with_file_and_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "v.jsonl"
-    judge_pairs(Counting(), PAIRS, cache=VerdictCache(path))
+    judge_pairs(CountingJudge(), PAIRS, cache=VerdictCache(path))
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(DataError, match=r"v\.jsonl, line 3"):
         VerdictCache(path)
