@@ -42,6 +42,7 @@ class AdapterRouter:
     """Holds the active route of one population; its layers share the router."""
 
     def __init__(self, route: AdapterRoute | None = None) -> None:
+        # Without a route the backbone is frozen: no adapter is ever active by accident.
         self._active = AdapterRoute() if route is None else route
         self._is_recomputing = False
 
@@ -52,6 +53,7 @@ class AdapterRouter:
         Raises:
             RuntimeError: a layer is recomputed in a backward pass and its route is not known.
         """
+        # Whatever is active now belongs to another forward pass.
         if not self._is_recomputing and _runs_in_backward():
             raise RuntimeError(
                 "a layer with adapters is recomputed in a backward pass without the route of its "
@@ -72,6 +74,7 @@ class AdapterRouter:
         This is the ``context_fn`` of ``torch.utils.checkpoint.checkpoint``, which calls it in the
         forward pass.
         """
+        # The forward pass runs under the active route already; the recomputation gets it back.
         return contextlib.nullcontext(), _ActiveRoute(self, self._active, is_recomputing=True)
 
 
@@ -88,6 +91,7 @@ class _ActiveRoute(contextlib.AbstractContextManager[None]):
         self._outside: list[tuple[AdapterRoute, bool]] = []
 
     def __enter__(self) -> None:
+        # A stack, as one block may be entered again inside itself.
         self._outside.append((self._router._active, self._router._is_recomputing))
         self._router._active, self._router._is_recomputing = self._inside
 

@@ -57,6 +57,7 @@ class Architecture:
         # Models from before grouped-query attention state no key/value heads: one for each head.
         filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
 
+        # type() rather than isinstance(): true is an integer in Python.
         bad = [key for key in SIZES if type(filled.get(key)) is not int or filled[key] < 1]
         if bad or not isinstance(filled.get("model_type"), str):
             raise ConfigError(
@@ -64,6 +65,7 @@ class Architecture:
                 "integer; give the model's config.json as published"
             )
 
+        # Some models (Gemma 2) have heads of another width than hidden size over heads.
         head_dim = filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"]
         return cls(
             name=str(filled.get("name", name)),
@@ -75,10 +77,12 @@ class Architecture:
 
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
         """Return (in, out) of the seven linear layers of one block."""
+        # Fewer key/value heads than query heads: grouped-query attention.
         hidden = self.hidden_size
         inner = self.intermediate_size
         query = self.num_attention_heads * self.head_dim
         key_value = self.num_key_value_heads * self.head_dim
+
         return {
             "q_proj": (hidden, query),
             "k_proj": (hidden, key_value),
@@ -91,6 +95,7 @@ class Architecture:
 
     def adapter_parameters(self, rank: int) -> int:
         """Return the parameters of one LoRA adapter on the seven linear layers of every block."""
+        # A is (rank, in) and B is (out, rank), without bias.
         widths = sum(inputs + outputs for inputs, outputs in self.linear_shapes().values())
         return self.num_hidden_layers * rank * widths
 
@@ -114,6 +119,7 @@ def load_architecture(backbone: str) -> Architecture:
     Raises:
         ConfigError: nothing is there, or it is not a model's ``config.json``.
     """
+    # A name with a suffix or a folder is a path; all else is the name of a preset.
     path = Path(backbone)
     source: Traversable = path / "config.json" if path.is_dir() else path
     if not backbone.endswith(".json") and not path.is_dir():
@@ -131,6 +137,7 @@ def load_architecture(backbone: str) -> Architecture:
             f"{source} is not JSON (line {error.lineno}): give the model's config.json"
         ) from error
 
+    # Every model's file is called config.json: its folder tells which model it is.
     name = path.parent.name if path.name == "config.json" else path.stem
     return Architecture.from_mapping(values, name=name)
 

@@ -74,6 +74,7 @@ def _attention_forward(
     **others: Any,  # noqa: ANN401 - whatever else transformers passes on
 ) -> tuple[Tensor, None]:
     """Call the backend that the forward pass was given; the arguments are those of transformers."""
+    # Callers that know nothing of populations (generate, PEFT) pass no backend.
     if attention_backend is None:
         plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
         out: tuple[Tensor, None] = plain(
@@ -102,5 +103,7 @@ def _attention_forward(
     return attention_backend.attend(layer, query, key, value, scale, softcap), None
 
 
+# transformers looks up both under one name; the mask is that of its own attention, which plain
+# calls use.
 AttentionInterface.register(ATTENTION_NAME, _attention_forward)
 AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)

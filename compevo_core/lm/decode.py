@@ -36,6 +36,7 @@ class DecodeAttention:
         self._max_new_tokens = max_new_tokens
         self._new_keys_values: dict[int, tuple[Tensor, Tensor]] = {}
 
+        # Shorter prompts are padded on the right: hide the padding from all heads and samples.
         padding_mask_NP = torch.zeros_like(cache.mask_NP, dtype=cache.keys[0].dtype)
         padding_mask_NP = padding_mask_NP.masked_fill(~cache.mask_NP, -torch.inf)
         self._padding_mask = padding_mask_NP[:, None, None, None]
@@ -71,13 +72,14 @@ class DecodeAttention:
         new_scores = q @ new_keys.transpose(-1, -2)
 
         scores = apply_softcap(torch.cat([prompt_scores, new_scores], -1), softcap)
-        scores[..., :length] += self._padding_mask
+        scores[..., :length] += self._padding_mask  # new tokens have no padding
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype)
 
         prompt_weights = weights[..., :length].reshape(prompts, heads, n * groups, length)
         out = (prompt_weights @ prompt_values).reshape(q.shape)
         out = out + weights[..., length:] @ new_values
 
+        # Back to (A, R n, K g, d), as transformers expects it.
         out = out.reshape(agents, per_agent, heads, n, groups, width).permute(0, 1, 3, 2, 4, 5)
         return out.reshape(agents, per_agent * n, heads * groups, width)
 
@@ -139,6 +141,7 @@ def draw_tokens(
         ]
     )
 
+    # Scaled by the last sum rather than normalised: that spares a division of the vocabulary.
     cumulative_AMV = probabilities_AMV.cumsum(-1, dtype=torch.float64)
     threshold_AM = uniform_AM * cumulative_AMV[..., -1]
 

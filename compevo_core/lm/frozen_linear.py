@@ -27,6 +27,7 @@ _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
+    # The operator is internal to torch: the test against torch's own product guards it.
     x = x.to(weight.dtype)
     if _HAS_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -73,7 +74,7 @@ class _FrozenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401
         """Compute the output; see :func:`frozen_linear`."""
-        ctx.save_for_backward(weight)
+        ctx.save_for_backward(weight)  # not x: a frozen weight needs no gradient
         ctx.dtype = x.dtype
         return linear_without_grad(x, weight, bias).to(x.dtype)
 
@@ -127,6 +128,7 @@ class _TokenLogp(torch.autograd.Function):
                 grad = linear_without_grad(softmax_minus_onehot, weight_VD.t()).float()
                 grad_states.append(grad.div_(-temperature))
 
+        # One vector of width D a token, where the scores would be V wide.
         if grad_states:
             ctx.save_for_backward(torch.cat(grad_states))
         return torch.cat(logp)

@@ -28,6 +28,7 @@ def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
     Raises:
         ConfigError: the wheel is not installed.
     """
+    # Only the wheel's files are wanted: its own code is not run.
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(f"the packaged {what} is not installed; run: pip install {requirement}")
@@ -49,6 +50,7 @@ def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
         DataError: the folder could not be put in place.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, since a rename does not cross file systems.
     part = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
     try:
         fill(part)

@@ -60,6 +60,7 @@ class PackedPrompts:
     def segment_lengths(self, agent: int) -> list[int]:
         """Return the tokens of each segment of an agent, then the padding if there is any."""
         lengths = [segment.end - segment.begin for segment in self.segments[agent]]
+        # torch.split wants the whole row to be covered.
         padding = self.ids_AL.shape[1] - sum(lengths)
         return [*lengths, padding] if padding else lengths
 
@@ -99,6 +100,7 @@ def pack(
         for group in agent_groups:
             row.append(_fold_single_suffix(group))
 
+    # The agents' states are stacked into one tensor (A, R, D).
     counts = sorted({len(row.prompt_segments) for row in rows})
     if len(counts) > 1:
         raise ValueError(f"agents have {counts} prompts; give every agent the same number")
@@ -128,6 +130,7 @@ class _PackedRow:
             )
 
         prefix = self._append_segment(group.prefix, first_position=0, parent=None)
+        # Greedy samples and equal logics repeat suffixes: each is computed once.
         segment_of: dict[tuple[int, ...], int] = {(): prefix}
 
         for suffix in map(tuple, group.suffixes):
@@ -161,6 +164,7 @@ def _fold_single_suffix(group: PromptGroup) -> PromptGroup:
 
 
 def _pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
+    # Built on the processor and moved once.
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=fill).to(device)
 

@@ -74,6 +74,7 @@ def list_trainable_parts(
 
     if method == "sa":
         return [adapters("forecast", copies=1)]
+    # The ensemble methods train their forecast adapters and nothing else.
     if method in ("mael", "mae-gpt"):
         return [adapters("forecast")]
     if method == "mad-rl":
@@ -132,8 +133,8 @@ def count_on_meta(architecture: Architecture, *, rank: int = PAPER_RANK) -> dict
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        model.tie_weights()
-        # Before PEFT adds its own to the same model.
+        model.tie_weights()  # else a shared vocabulary matrix would count twice
+        # Counted before PEFT adds its own to the same model.
         backbone = sum(parameter.numel() for parameter in model.parameters())
         lora = LoraConfig(r=rank, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
         adapted = get_peft_model(model, lora)

@@ -42,6 +42,7 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
     config.save_pretrained(folder)
 
     tensors = {
+        # safetensors takes contiguous tensors only.
         name: parameter.detach().cpu().contiguous()
         for name, parameter in _named_tensors(population, agent, kind)
     }
@@ -60,6 +61,7 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
 
     tensors = load_file(folder / _TENSOR_FILE)
     targets = dict(_named_tensors(population, agent, kind))
+    # In either direction: a tensor too many would be ignored in silence.
     if differing := sorted(targets.keys() ^ tensors.keys()):
         raise CheckpointMismatch(
             f"{folder} and the backbone differ in {len(differing)} tensor(s), first {differing[0]}"
@@ -74,6 +76,7 @@ def _check_config(population: Population, folder: Path) -> None:
     config = LoraConfig.from_pretrained(folder)
     rank, alpha = population.config.rank, population.config.alpha
 
+    # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
     if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
         raise CheckpointMismatch(
             f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population {rank} "

@@ -49,10 +49,12 @@ class Population(nn.Module):
         self.config = config
         self.local_agents = range(config.agents) if local_agents is None else local_agents
 
+        # One router for all layers: a route is a property of a whole forward pass.
         self._router = AdapterRouter()
         self.layers = self._insert_adapters(generator)
         self.adapters = nn.ModuleList(self.layers.values())
 
+        # Here and not in load_backbone: a recomputed layer must get back its route.
         if backbone.gradient_checkpointing:
             backbone.model.activation_checkpointing_enable(
                 {"use_reentrant": False, "context_fn": self._router.checkpoint_contexts}
@@ -130,6 +132,8 @@ class Population(nn.Module):
             temperature: of the softmax.
         """
         head = self.backbone.model.get_output_embeddings()
+
+        # Not through logits(): those of all tokens at once would not fit in memory.
         return token_logp(
             states_ND,
             ids_N,
@@ -167,6 +171,8 @@ class Population(nn.Module):
         """
         pad_id = self.backbone.tokenizer.pad_token_id
         attention = DecodeAttention(cache, samples, max_new_tokens)
+
+        # All samples of a prompt start from one state, that at its last token.
         state_AMD = cache.last_states_ARD.repeat_interleave(samples, 1)
         agents, rows, _ = state_AMD.shape
         device = state_AMD.device
@@ -179,6 +185,7 @@ class Population(nn.Module):
         masks: list[Tensor] = []
         for step in range(max_new_tokens):
             token_AM = choose_tokens(self.logits(state_AMD), is_alive_AM, temperature, generators)
+            # Rows that have ended stay in the batch: the others keep their places.
             token_AM = torch.where(is_alive_AM, token_AM, pad_id)
             ids.append(token_AM)
             masks.append(is_alive_AM)
@@ -207,6 +214,7 @@ class Population(nn.Module):
             if target not in LORA_TARGETS or not isinstance(module, nn.Linear):
                 continue
 
+            # Converted here, so that embeddings and norms stay in the model's own type.
             weight = module.weight
             weight.data = weight.data.to(self.backbone.matmul_dtype or weight.dtype)
             layer = StackedLoraLinear(
@@ -240,6 +248,7 @@ class Population(nn.Module):
             use_cache=False,
             attention_backend=attention,
         )
+        # Heads and losses work in float32 whatever the type of the backbone.
         states_ALD: Tensor = out.last_hidden_state.float()
         return states_ALD
 

@@ -65,6 +65,7 @@ class PrefillAttention:
         softcap: float | None,
     ) -> Tensor:
         """See :class:`compevo_core.lm.attention.AttentionBackend`."""
+        # Only without gradient: kept keys would hold the whole graph in memory.
         if self.keeps_cache:
             self._keys[layer] = key
             self._values[layer] = value
@@ -102,6 +103,8 @@ class PrefillAttention:
         self, agent: int, q: Tensor, k: Tensor, v: Tensor, scale: float, softcap: float | None
     ) -> Tensor:
         """Attend within one agent's row: q (K g, L, d), k and v (K, L, d) to (K g, L, d)."""
+        # One small attention a segment, in place of a mask over the whole row: tokens of different
+        # groups never meet, so most of that mask would be empty.
         lengths = self._packed.segment_lengths(agent)
         q_parts, k_parts, v_parts = (torch.split(part, lengths, dim=1) for part in (q, k, v))
 
@@ -123,6 +126,7 @@ class PrefillAttention:
 
     def _suffix_mask(self, prefix: int, suffix: int, like: Tensor) -> Tensor:
         """Return the additive mask of a suffix after its prefix, (suffix, prefix + suffix)."""
+        # Sizes repeat from layer to layer.
         if (prefix, suffix) not in self._masks:
             causal_mask = torch.full(
                 (suffix, prefix + suffix), -torch.inf, dtype=like.dtype, device=like.device

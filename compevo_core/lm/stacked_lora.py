@@ -67,6 +67,7 @@ class StackedLoraLinear(nn.Module):
             a = a[route.agents]
             b = b[route.agents]
 
+        # As in PEFT, dropout reaches the adapter's input alone, not the frozen layer's.
         dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
         out: Tensor = _FrozenPlusLora.apply(
             x_AMD, dropped, self.base.weight, self.base.bias, a, b, self.scale
@@ -93,6 +94,7 @@ class _FrozenPlusLora(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         """Compute the output; see the class."""
+        # Adapters are float32: their updates are too small for bfloat16.
         lora_input = x if dropped is None else dropped
         low_rank = torch.bmm(lora_input.to(a.dtype), a.transpose(1, 2))
 
