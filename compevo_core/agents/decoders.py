@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from compevo_core.agents.decoding import NumericHead, format_answer, parse_answer
 from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.tokens import stop_token_ids
+from compevo_core.agents.tokens import list_stop_tokens
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import HORIZON
@@ -71,7 +71,7 @@ class ForecastDecoder(Protocol):
 
         Args:
             prompts: the prompt groups of each agent; all agents have the same number of prompts R.
-            examples: the example behind each of the R prompts, the same for all agents.
+            examples: the example that each of the R prompts asks for, the same for all agents.
             train: whether a loss is needed for the backward pass.
         """
         ...
@@ -136,7 +136,7 @@ class TextDecoder:
             cache,
             max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
             temperature=0.0,
-            stop_tokens=stop_token_ids(tokenizer),
+            stop_tokens=list_stop_tokens(tokenizer),
         )
 
         forecasts = []
@@ -162,15 +162,15 @@ class TextDecoder:
 
         losses = []
         for agent, prompt_segments in enumerate(packed.prompt_segments):
-            for leaf, (segment, answer) in enumerate(zip(prompt_segments, answers, strict=True)):
+            for prompt, (segment, answer) in enumerate(zip(prompt_segments, answers, strict=True)):
                 if not answer:
                     continue
 
                 # The state at a token scores the token after it, so the states start one earlier.
-                path = packed.token_indices(agent, leaf)[-len(answer) - 1 : -1]
+                before = packed.token_indices(agent, prompt)[-len(answer) - 1 : -1]
                 end = packed.segments[agent][segment].end
                 target_T = packed.ids_AL[agent, end - len(answer) : end]
-                logp_T = self.population.token_logp(states_ALD[agent, path], target_T)
+                logp_T = self.population.token_logp(states_ALD[agent, before], target_T)
                 losses.append(-logp_T.mean())
 
         if not losses:

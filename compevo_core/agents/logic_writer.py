@@ -20,7 +20,7 @@ from torch import Tensor
 
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.prompts import PeerReport, clean_logic, render_logic_prompt
-from compevo_core.agents.tokens import stop_token_ids, tokenize_prompt
+from compevo_core.agents.tokens import list_stop_tokens, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.lm.adapter_routing import LOGIC
@@ -82,7 +82,7 @@ class LogicWriter:
         self.population = population
         self.fusion = fusion
         self.shards = shards
-        self._stop_ids = stop_token_ids(population.backbone.tokenizer)
+        self._stop_ids = list_stop_tokens(population.backbone.tokenizer)
 
     def propose(
         self,
@@ -100,7 +100,7 @@ class LogicWriter:
         prompt_ids = self._write_prompts(observation)
         fallbacks: list[str] = self.shards.local(observation.logics)
 
-        # Stage 1: each agent's own idea, drawn before it sees the others' states (Eq. 8).
+        # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
         draft_AGT, draft_mask_AGT = self._sample(prompt_ids, None, 1, generators)
         drafts, n_empty_drafts = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
@@ -157,7 +157,7 @@ class LogicWriter:
     def reference_logp(self, proposal: Proposal) -> Tensor:
         """Return log-probabilities under the frozen reference policy of the KL term (decision 21).
 
-        The reference is the backbone without adapters behind the neutral soft prompt: the point
+        The reference is the backbone without adapters, after the neutral soft prompt: the point
         that every agent's policy starts near.
 
         Returns:
@@ -302,13 +302,13 @@ class LogicWriter:
         packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
         states_ALD = self.population.hidden_states(packed, embeds_ALD)
 
-        # The state at a token scores the token after it: the last len(ids) states of each path.
+        # The state at a token scores the token after it: the last len(ids) states of each prompt.
         length = packed.ids_AL.shape[1]
         positions = [
             agent * length + position
             for agent, samples in enumerate(sampled)
-            for leaf, ids in enumerate(samples)
-            for position in packed.token_indices(agent, leaf)[-len(ids) :]
+            for number, ids in enumerate(samples)
+            for position in packed.token_indices(agent, number)[-len(ids) :]
         ]
         states_ND = states_ALD.flatten(0, 1).index_select(
             0, torch.tensor(positions, device=states_ALD.device)

@@ -42,8 +42,8 @@ def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def stop_token_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids that end a logic or an answer: end of sequence and a plain line break."""
+def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids that end a logic or an answer: end of sequence, plain line break."""
     stops = [tokenizer.eos_token_id]
     line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
 

@@ -1,4 +1,4 @@
-"""Measure what the paper's theory speaks about (appendix B), beside what a theorem says of it.
+"""Measure in a run what the theorems of the paper's appendix B assume or conclude.
 
 What belongs here: pure functions on arrays, called once a round or once a run. What does not: the
 update itself (``training.round``), running sums over a run (``diagnostics.regret``), the growth of
@@ -212,7 +212,7 @@ def gradient_norm(gradients: Iterable[npt.ArrayLike]) -> float:
     step-size assumption does not hold as printed either: eta_0 / sqrt(t) is not square summable.
     The run's warm-up and cosine decay ends at zero instead.
     """
-    # Summed in float64: in float32 the squares of small gradients vanish beside large ones.
+    # Summed in float64: in float32 the squares of small gradients vanish next to large ones.
     return math.sqrt(
         sum(float(np.square(np.asarray(g, dtype=np.float64)).sum()) for g in gradients)
     )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import TemplateError
 
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
@@ -20,13 +21,13 @@ from tests.support.population import windows
 
 
 class _Chat:
-    """A tokenizer's chat layout, as instruct backbones have it."""
+    """The chat layout of a tokenizer, as instruct backbones have it."""
 
     chat_template = "yes"
 
     def apply_chat_template(self, turns: list[dict[str, str]], **_: object) -> str:
-        shown = [f"<|im_start|>{t['role']}\n{t['content']}<|im_end|>\n" for t in turns]
-        return "".join(shown) + "<|im_start|>assistant\n"
+        texts = [f"<|im_start|>{t['role']}\n{t['content']}<|im_end|>\n" for t in turns]
+        return "".join(texts) + "<|im_start|>assistant\n"
 
 
 VIEW = windows("train", 1).views()[0]
@@ -95,6 +96,7 @@ def test_the_forecast_prompt_shows_history_calendar_logic_and_news() -> None:
             tokenizer=_Chat(),
         )
     )
+
     for piece in (
         "990 1010",
         "Wednesday",
@@ -126,6 +128,7 @@ def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begin
     ):
         assert piece in text
     assert text.endswith("New Refined Logic:")
+
     other = render_logic_prompt(
         3, "Prioritize heatwaves.", -0.045, [], paraphrased=True, tokenizer=_Chat()
     )
@@ -150,3 +153,17 @@ def test_a_generated_logic_is_its_first_line_or_the_fallback(
 def test_history_is_an_index_of_the_usual_level_averaged_down() -> None:
     assert format_history(np.array([100.0, 300.0, 200.0, 200.0]), 200.0, 2) == ["1000", "1000"]
     assert format_history(np.arange(48.0), 10.0, 48)[:3] == ["0", "100", "200"]
+
+
+def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -> None:
+    class NoSystem(_Chat):
+        def apply_chat_template(self, turns: list[dict[str, str]], **options: object) -> str:
+            if turns[0]["role"] == "system":
+                raise TemplateError("System role not supported")
+            return super().apply_chat_template(turns, **options)
+
+    text = render_logic_prompt(
+        1, "Prioritize heatwaves.", -0.1, [], paraphrased=False, tokenizer=NoSystem()
+    )
+    assert text.startswith("<|im_start|>user\nYou are a strategy analyst")
+    assert text.endswith("New Refined Logic:")
