@@ -1,3 +1,5 @@
+"""ECB rates, the AUD/USD benchmark and the undated panel."""
+
 import io
 import zipfile
 from datetime import UTC, datetime, timedelta
@@ -31,23 +33,23 @@ def n2f(text=N2F):
     return exchange.parse(raw("aud.csv", text, "n2f_exchange"))
 
 
-def one(frame, series_id):
+def select_series(frame, series_id):
     return frame.filter(pl.col("series_id") == series_id).sort("start_utc")
 
 
 def test_a_rate_is_pivoted_to_dollars_for_one_unit():
     frame = validate_series(ecb())
-    assert one(frame, "ECB/AUD")["value"].to_list() == pytest.approx(
+    assert select_series(frame, "ECB/AUD")["value"].to_list() == pytest.approx(
         [1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60]
     )
-    assert one(frame, "ECB/EUR")["value"].to_list() == [1.11, 1.12, 1.10]
-    assert one(frame, "ECB/JPY").row(0, named=True)["variable"] == "rate_usd_per_jpy"
+    assert select_series(frame, "ECB/EUR")["value"].to_list() == [1.11, 1.12, 1.10]
+    assert select_series(frame, "ECB/JPY").row(0, named=True)["variable"] == "rate_usd_per_jpy"
 
 
 def test_a_day_without_a_rate_is_missing_and_a_currency_never_published_makes_no_series():
     frame = ecb()
-    assert one(frame, "ECB/JPY")["flag"].to_list() == ["observed", "missing", "observed"]
-    assert one(frame, "ECB/CNY").is_empty()
+    assert select_series(frame, "ECB/JPY")["flag"].to_list() == ["observed", "missing", "observed"]
+    assert select_series(frame, "ECB/CNY").is_empty()
 
 
 def test_the_zip_gives_what_its_csv_gives():
@@ -128,7 +130,7 @@ def test_the_undated_panel_is_never_stamped():
 def test_sample_mode_gives_the_wheels_real_rates_and_does_not_call_them_synthetic():
     (file,) = exchange.read_files(Mode.SAMPLE, archive=None, clock=clock)
     frame = validate_series(exchange.parse(file))
-    aud = one(frame, "ECB/AUD")
+    aud = select_series(frame, "ECB/AUD")
     assert not is_synthetic(frame)
     assert aud["start_utc"][0] == datetime(1999, 1, 4, tzinfo=UTC)
     assert aud.height >= 7126
@@ -182,8 +184,8 @@ def test_ecb_and_benchmark_agree_on_quoted_days(archive_dir):
     files = exchange.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     frame = pl.concat(exchange.parse(file) for file in files)
     both = (
-        one(frame, "ECB/AUD")
-        .join(one(frame, "N2F/AUD"), on="start_utc", suffix="_n2f")
+        select_series(frame, "ECB/AUD")
+        .join(select_series(frame, "N2F/AUD"), on="start_utc", suffix="_n2f")
         .drop_nulls("value_n2f")
     )
     gap = (both["value"] - both["value_n2f"]).abs()

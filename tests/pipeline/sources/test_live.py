@@ -1,3 +1,5 @@
+"""Live fetching against recorded answers; no test opens a connection."""
+
 import io
 import json
 import zipfile
@@ -54,7 +56,7 @@ def test_chart_pages_are_fetched_one_by_one_and_parsed(client):
 
 
 @responses.activate
-def test_a_bot_wall_stops_the_chart_pages_at_the_first(client):
+def test_bot_protection_stops_the_chart_pages_at_the_first(client):
     responses.get(
         "https://bitinfocharts.com/comparison/price-btc.html",
         status=403,
@@ -66,7 +68,7 @@ def test_a_bot_wall_stops_the_chart_pages_at_the_first(client):
 
 
 def doc_server(every):
-    """Answers with one article each ``every`` minutes of the asked span, cut at the cap as GDELT does."""
+    """Answer with one article each ``every`` minutes of the requested span, cut as GDELT does."""
 
     def answer(request):
         asked = parse_qs(urlsplit(request.url).query)
@@ -124,14 +126,14 @@ def test_halving_ends_at_a_quarter_hour(client, monkeypatch):
 
 
 @responses.activate
-def test_an_empty_answer_is_handed_on_to_be_counted(client):
+def test_an_empty_answer_is_yielded_for_the_parser_to_count(client):
     responses.get(live.DOC_URL, body="{}", content_type="application/json")
     files = list(live.fetch_gdelt_doc(client, "storm", START, START + timedelta(hours=1)))
     assert [file.content for file in files] == [b"{}"]
 
 
 @responses.activate
-def test_a_refused_query_is_not_asked_again(client):
+def test_a_refused_query_is_not_repeated(client):
     responses.get(
         live.DOC_URL, body="Your query was too short or too long.", content_type="text/html"
     )
@@ -168,7 +170,7 @@ def test_gal_files_are_found_at_any_of_their_minutes(client):
 
 
 @responses.activate
-def test_a_host_that_refuses_everything_is_a_wall_and_not_silence(client):
+def test_a_host_that_refuses_every_request_is_blocked_and_not_absent(client):
     for minute in live.GAL_OFFSETS:
         responses.get(f"{SAFE_ROOT}/gdeltv3/gal/2026030100{minute:02d}00.gal.json.gz", status=403)
     with pytest.raises(SourceBlocked, match="all 8 requests were refused"):

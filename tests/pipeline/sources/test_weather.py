@@ -1,3 +1,5 @@
+"""The weather table, and when each value counts as known."""
+
 from datetime import UTC, date, datetime, timedelta
 
 import polars as pl

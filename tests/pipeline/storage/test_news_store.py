@@ -1,3 +1,5 @@
+"""Articles and embeddings in DuckDB: upserts, bounds, parallel use."""
+
 import multiprocessing
 import subprocess
 import sys
@@ -42,7 +44,7 @@ def test_upserting_twice_changes_no_byte(store):
     assert store.path.read_bytes() == before
 
 
-def test_the_version_available_first_is_kept_and_its_embedding_goes_with_the_text(store):
+def test_the_version_available_first_stays_and_the_embedding_of_other_text_is_dropped(store):
     store.upsert_articles(articles(1, title="Edited later {}", available=START + HOUR))
     ids = articles(1)["article_id"].to_list()
     store.upsert_embeddings("m", ids, vectors(1))
@@ -101,7 +103,7 @@ def test_a_changed_vector_is_replaced_and_counted(store):
         (["A"], vectors(1, dimension=3), "not 3"),
     ],
 )
-def test_embeddings_that_do_not_fit_are_refused_and_nothing_is_kept(store, ids, matrix, match):
+def test_embeddings_that_do_not_fit_are_refused_and_nothing_is_stored(store, ids, matrix, match):
     frame = articles(1, 2)
     known, other = frame["article_id"].to_list()
     store.upsert_articles(frame)
@@ -153,7 +155,10 @@ def test_threads_of_one_process_write_and_read_at_once(store):
 
 def test_a_foreign_program_that_keeps_the_file_open_ends_in_a_clear_error(store):
     store.upsert_articles(articles(1))
-    code = f"import duckdb, sys; c = duckdb.connect({str(store.path)!r}); print('open', flush=True); sys.stdin.read()"
+    code = (
+        f"import duckdb, sys; c = duckdb.connect({str(store.path)!r}); "
+        "print('open', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as foreign:

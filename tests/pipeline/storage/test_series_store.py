@@ -1,3 +1,5 @@
+"""Series and raw files on disk: idempotent, atomic, safe for parallel writers."""
+
 import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -9,7 +11,6 @@ import pytest
 
 from compevo_core.errors import DataError, SchemaDrift
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.storage.filelock import StoreBusy, file_lock
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.store_workers import FETCHED, series, write_series
 
@@ -168,16 +169,3 @@ def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
     with pytest.raises(SchemaDrift, match="outside its folder"):
         SeriesStore(tmp_path / "home").write_raw(raw(name=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_lock_that_stays_taken_ends_in_an_error_that_says_so(tmp_path):
-    lock = tmp_path / ".lock"
-    late = file_lock(lock, exclusive=False, wait_seconds=0.1)
-    with (
-        file_lock(lock, exclusive=True),
-        pytest.raises(StoreBusy, match="held by another run"),
-        late,
-    ):
-        pytest.fail("a reader came in beside a writer")
-    with file_lock(lock, exclusive=False), file_lock(lock, exclusive=False, wait_seconds=0.1):
-        pass

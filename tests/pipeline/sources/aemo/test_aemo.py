@@ -1,3 +1,5 @@
+"""All AEMO products: the synthetic files, precedence between files, collected tables."""
+
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -90,7 +92,7 @@ COLLECTED = (
 PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
 
 
-def test_aemos_own_file_wins_over_a_collection_whatever_the_order():
+def test_aemos_file_wins_over_a_collection_in_any_order():
     raws = [raw("sa.csv", COLLECTED, collected.SOURCE), raw("p.csv", PRICE, price.SOURCE)]
     frame = aemo.parse_all(raws)
     assert frame.equals(aemo.parse_all(raws[::-1]))
@@ -100,7 +102,7 @@ def test_aemos_own_file_wins_over_a_collection_whatever_the_order():
     assert frame.filter(variable="price_aud_per_mwh").height == 1
 
 
-def test_a_value_wins_over_none_even_from_the_lesser_file():
+def test_a_value_wins_over_a_null_even_from_a_file_of_lower_precedence():
     index = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,REGIONID,INTERVENTION,TOTALDEMAND"
     partial = (
         f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
@@ -145,7 +147,7 @@ def test_day_comes_before_month_in_the_collected_stamps():
     assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
 
 
-def test_what_aemo_cannot_give_is_said():
+def test_an_unknown_product_and_a_missing_mode_are_named_errors():
     with pytest.raises(ConfigError, match="unknown AEMO product weather"):
         list(aemo.read_files(Mode.SAMPLE, clock=clock, products=["weather"]))
     with pytest.raises(ConfigError, match="use its own parser"):

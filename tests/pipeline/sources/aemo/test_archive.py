@@ -1,4 +1,4 @@
-"""The real files, where they are at hand: counts and ranges as documented, and the published windows against them."""
+"""The real files, where they exist: documented counts and ranges, and the published windows."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -81,8 +81,8 @@ def test_the_leakage_window_of_2026_is_complete_with_a_forecast_issued_the_day_b
             assert error.item() == pytest.approx(181, abs=0.5)
 
 
-def compared(frame, lookup):
-    """How many of the published days are equal, different, or not covered; a value is rounded to one decimal."""
+def count_equal_days(frame, lookup):
+    """Count published days that are equal, different or not covered; values have one decimal."""
     days = {"equal": 0, "different": 0, "not covered": 0}
     for row in frame.iter_rows(named=True):
         for offset, published in ((DAY, row["x"]), (0 * DAY, row["y"])):
@@ -132,7 +132,11 @@ def test_the_published_test_windows_equal_aemo_wherever_the_archive_covers_them(
         "VIC1": 19,
     }
     before = frame.filter(pl.col("target_date") < date(2021, 10, 1))
-    assert compared(before, total_demand) == {"equal": 34, "different": 0, "not covered": 122}
+    assert count_equal_days(before, total_demand) == {
+        "equal": 34,
+        "different": 0,
+        "not covered": 122,
+    }
 
 
 def test_the_published_validation_windows_equal_aemo_wherever_the_archive_covers_them(
@@ -143,7 +147,7 @@ def test_the_published_validation_windows_equal_aemo_wherever_the_archive_covers
         for one in benchmark_raws
         if one.source == news2forecast.SOURCE and not news2forecast.is_test_file(one)
     ]
-    counts = compared(prompts.parse_benchmark(validation), total_demand)
+    counts = count_equal_days(prompts.parse_benchmark(validation), total_demand)
     assert counts == {"equal": 140, "different": 0, "not covered": 60}
 
 
@@ -174,7 +178,7 @@ def test_after_the_change_to_five_minutes_the_published_values_lie_25_minutes_la
     (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
     after = prompts.parse_benchmark(test_file).filter(pl.col("target_date") >= date(2021, 10, 1))
     assert after.height == 22
-    assert compared(after, lookup) == {"equal": 2, "different": 0, "not covered": 42}
+    assert count_equal_days(after, lookup) == {"equal": 2, "different": 0, "not covered": 42}
 
 
 def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archive_dir):

@@ -1,3 +1,5 @@
+"""Day files of operational demand: actuals, quantiles, and documents that changed."""
+
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -13,8 +15,8 @@ NAME = "2026-02-19.json"
 START = datetime(2026, 2, 18, 14, 0, tzinfo=UTC)
 
 
-def document():
-    first = datetime(2026, 2, 19)
+def make_document():
+    first = datetime(2026, 2, 19)  # noqa: DTZ001  # NEM time, as published
     intervals = [
         f"{first + timedelta(minutes=30 * (k + 1)):%Y-%m-%dT%H:%M}+10:00" for k in range(48)
     ]
@@ -35,14 +37,14 @@ def document():
     }
 
 
-def as_raw(content):
+def make_raw(content):
     return raw(
         NAME, content if isinstance(content, str) else json.dumps(content), operational.SOURCE
     )
 
 
 def test_a_day_gives_actuals_and_three_forecasts_of_five_regions():
-    frame = validate_series(operational.parse(as_raw(document())))
+    frame = validate_series(operational.parse(make_raw(make_document())))
     assert frame.height == 5 * 4 * 48
     actual = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/SA1")
     assert actual["start_utc"].to_list() == [START + timedelta(minutes=30 * k) for k in range(48)]
@@ -54,7 +56,7 @@ def test_a_day_gives_actuals_and_three_forecasts_of_five_regions():
 
 
 def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_before():
-    frame = operational.parse_published(as_raw(document()))
+    frame = operational.parse_published(make_raw(make_document()))
     assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]
     assert frame["available_at"].max() < frame["start_utc"].min()
     first = frame.filter(entity="NSW1", start_utc=START).sort("quantile")
@@ -62,17 +64,17 @@ def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_
 
 
 def test_a_null_actual_is_missing_and_not_zero():
-    day = document()
+    day = make_document()
     day["regions"]["VIC1"]["demand"]["actual"][3] = None
-    frame = validate_series(operational.parse(as_raw(day)))
+    frame = validate_series(operational.parse(make_raw(day)))
     row = frame.filter(
         series_id="AEMO/OPERATIONAL_DEMAND/VIC1", start_utc=START + timedelta(minutes=90)
     )
     assert row.select("value", "flag").rows() == [(None, "missing")]
 
 
-def edited(path, value):
-    day = document()
+def edit_document(path, value):
+    day = make_document()
     where = day
     *parents, last = path
     for key in parents:
@@ -113,11 +115,11 @@ def edited(path, value):
 )
 def test_a_changed_document_is_named_with_file_path_and_remedy(path, value, match):
     with pytest.raises(SchemaDrift, match=rf"{NAME}, at .*{match.removeprefix('at ')}.*; fetch"):
-        operational.parse(as_raw(edited(path, value)))
+        operational.parse(make_raw(edit_document(path, value)))
 
 
 def test_a_document_that_is_cut_or_no_object_is_refused():
     with pytest.raises(SchemaDrift, match=r"line 1, column \d+: not JSON"):
-        operational.parse(as_raw(json.dumps(document())[:500]))
+        operational.parse(make_raw(json.dumps(make_document())[:500]))
     with pytest.raises(SchemaDrift, match="is list, not an object"):
-        operational.parse(as_raw("[]"))
+        operational.parse(make_raw("[]"))

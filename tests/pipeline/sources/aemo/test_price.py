@@ -1,3 +1,5 @@
+"""PRICE_AND_DEMAND months: spellings, five-minute rows, and bad cells by line."""
+
 from datetime import UTC, datetime
 
 import polars as pl
@@ -151,7 +153,7 @@ def test_a_byte_that_is_not_utf8_is_named_with_its_line():
         price.parse(raw(NAME, content, price.SOURCE))
 
 
-def test_a_page_or_nothing_in_place_of_the_table_is_told_apart():
+def test_a_page_and_an_empty_file_are_different_errors():
     with pytest.raises(SchemaDrift, match="web page"):
         price.parse(raw(NAME, "<!DOCTYPE html><title>403</title>", price.SOURCE))
     with pytest.raises(SourceTransient, match="empty"):
@@ -160,6 +162,6 @@ def test_a_page_or_nothing_in_place_of_the_table_is_told_apart():
         price.parse(raw(NAME, HEADER + "\n", price.SOURCE))
 
 
-def test_a_byte_order_mark_and_blank_lines_at_the_end_do_no_harm():
+def test_a_byte_order_mark_and_blank_lines_at_the_end_are_ignored():
     content = "\ufeff" + "\n".join([HEADER, *rows(*HALF_HOURS)]) + "\n\n\n"
     assert price.parse(raw(NAME, content, price.SOURCE)).height == 4

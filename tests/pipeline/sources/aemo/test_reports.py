@@ -1,3 +1,5 @@
+"""C/I/D reports of HISTDEMAND, MMSDM and operational demand: framing, footer, bad records."""
+
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +10,10 @@ from compevo_pipeline.sources.aemo import histdemand, mmsdm, operational
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.support.sources import raw
 
-HEAD = "C,NEMP.WORLD,LFCST_HISTDEMAND,AEMO,PUBLIC,2019/01/02,02:00:01,0000000302837680,,0000000302837679"
+HEAD = (
+    "C,NEMP.WORLD,LFCST_HISTDEMAND,AEMO,PUBLIC,2019/01/02,02:00:01,0000000302837680,,"
+    "0000000302837679"
+)
 INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
 NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
 

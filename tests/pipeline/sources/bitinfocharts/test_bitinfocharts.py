@@ -1,3 +1,5 @@
+"""The long Bitcoin table and chart pages."""
+
 from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
@@ -86,7 +88,7 @@ def test_a_cut_page_is_refused():
         page(PAGE[: PAGE.index("1600")])
 
 
-def test_a_page_without_a_chart_is_a_wall():
+def test_a_page_without_a_chart_is_blocked():
     with pytest.raises(SourceBlocked, match="which is not circumvented"):
         page("<html><title>Just a moment...</title></html>")
 

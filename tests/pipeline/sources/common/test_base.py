@@ -1,3 +1,5 @@
+"""Raw files of the archive and sample modes."""
+
 import gzip
 
 import pytest

@@ -1,3 +1,5 @@
+"""Web pages, encodings and JSON that a publisher may send."""
+
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceTransient
@@ -12,7 +14,7 @@ from compevo_pipeline.sources.common.decode import (
 @pytest.mark.parametrize(
     "page", [b"<!DOCTYPE html><html>", b"\n  <HTML>", b"\xef\xbb\xbf<html>", b"<script>"]
 )
-def test_a_web_page_under_a_data_name_is_told_apart(page):
+def test_a_web_page_under_a_data_name_is_refused(page):
     with pytest.raises(SchemaDrift, match=r"x\.csv, line 1: a web page"):
         refuse_html(page, "x.csv")
 

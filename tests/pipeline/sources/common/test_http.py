@@ -1,3 +1,5 @@
+"""The HTTP client: statuses, pauses, caps, certificates."""
+
 from datetime import timedelta
 
 import pytest
@@ -73,7 +75,7 @@ def test_a_fetched_file_carries_its_provenance(client):
     ],
 )
 @responses.activate
-def test_a_failed_status_becomes_its_error_and_is_asked_for_once(client, status, error):
+def test_a_failed_status_becomes_its_error_and_is_requested_once(client, status, error):
     responses.get(URL, status=status, body=b"no")
     with pytest.raises(error, match=rf"{URL}: HTTP {status}"):
         fetch(client)
@@ -96,7 +98,7 @@ def test_a_web_page_under_a_data_address_never_becomes_a_file(client):
 
 
 @responses.activate
-def test_a_challenge_page_is_a_wall_even_with_status_200(client):
+def test_a_challenge_page_is_blocked_even_with_status_200(client):
     responses.get(
         URL, body=b"<html><title>Just a moment...</title></html>", content_type="text/html"
     )

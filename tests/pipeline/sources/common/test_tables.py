@@ -1,3 +1,5 @@
+"""The table reader: headers, cells, quotes, numbers, timestamps, each fault with its line."""
+
 from datetime import timedelta
 
 import pytest
@@ -5,6 +7,8 @@ import pytest
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.tables import (
     BLANK,
+    LINE,
+    Quoting,
     read_table,
     refuse_duplicates,
     refuse_irregular_rows,
@@ -86,3 +90,39 @@ def test_a_missing_stamp_names_the_line_after_the_gap():
     frame = to_stamp(table(GOOD.replace("2020-01-03", "2020-01-05")), "t.csv", "day", ("%Y-%m-%d",))
     with pytest.raises(SchemaDrift, match=r"line 4: .*rows are missing or out of order"):
         refuse_irregular_rows(frame, "t.csv", "day", timedelta(days=1))
+
+
+QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'
+
+
+def read_quoted(text, quoting=Quoting.CELLS):
+    return read_table(text, "t.csv", ("day", "value"), quoting=quoting)
+
+
+def test_a_quoted_cell_may_hold_the_separator():
+    assert read_quoted(QUOTED)["value"].to_list() == ["1,5", "2"]
+    assert read_quoted(QUOTED)[LINE].to_list() == [2, 3]
+
+
+def test_without_quoting_a_quote_is_a_character_like_any_other():
+    plain = read_table('day,value\n2020-01-01,"1"\n', "t.csv", ("day", "value"))
+    assert plain["value"].to_list() == ['"1"']
+    with pytest.raises(SchemaDrift, match="line 2: 3 cells, not 2"):
+        read_quoted(QUOTED, Quoting.NONE)
+
+
+def test_a_line_break_in_a_cell_is_counted_in_the_lines_that_follow():
+    text = QUOTED.replace("1,5", "1\n5")
+    assert read_quoted(text, Quoting.LINES)[LINE].to_list() == [2, 4]
+    with pytest.raises(SchemaDrift, match=r"t\.csv"):
+        read_quoted(text, Quoting.CELLS)
+
+
+def test_a_quoted_table_with_a_short_row_names_its_line():
+    with pytest.raises(SchemaDrift, match="line 3: 1 cells, not 2"):
+        read_quoted("day,value\n2020-01-01,1\n2020-01-02\n")
+
+
+def test_an_empty_cell_is_not_a_number_unless_the_publisher_leaves_missing_cells_empty():
+    with pytest.raises(SchemaDrift, match="line 3: value is '', not a number; correct the cell"):
+        to_number(table(), "t.csv", ["value"])

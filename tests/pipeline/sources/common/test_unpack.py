@@ -1,3 +1,5 @@
+"""Archives that are cut, damaged, too large or hostile."""
+
 import gzip
 import io
 import tarfile

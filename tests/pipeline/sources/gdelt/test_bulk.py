@@ -1,3 +1,5 @@
+"""GKG and GAL files, and the lists of them."""
+
 import gzip
 import hashlib
 import io
@@ -138,7 +140,7 @@ def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
         gal("{broken", entry())
 
 
-def test_a_truncated_gal_file_is_transient_and_an_empty_one_is_not_silence():
+def test_a_truncated_gal_file_is_transient_and_an_empty_one_is_a_failure():
     packed = gzip.compress(b"\n".join(entry(number).encode() for number in range(50)))
     with pytest.raises(SourceTransient, match=rf"{GAL_NAME}: the gzip stream is truncated"):
         gdelt.parse(raw(GAL_NAME, packed[:-40]))

@@ -1,3 +1,5 @@
+"""GDELT DOC answers: articles, notices, refusals, JSON that needs repair."""
+
 import json
 from datetime import UTC, datetime
 

@@ -1,3 +1,5 @@
+"""GDELT files of the sample and archive modes as one frame."""
+
 import json
 import shutil
 from datetime import UTC, date, datetime, timedelta
@@ -61,8 +63,11 @@ def test_every_sample_window_finds_candidates_before_its_origin(sample, first, l
         assert len(found) >= 3, day
 
 
-def test_files_of_one_article_each_are_gathered_once():
-    poll = '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", "seendate": "20260301T%s0000Z"}]}'
+def test_an_article_in_several_files_is_parsed_once():
+    poll = (
+        '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", '
+        '"seendate": "20260301T%s0000Z"}]}'
+    )
     raws = [raw(f"{hour}.json", poll % hour) for hour in ("05", "03", "04")]
     frame, report = gdelt.parse_all([*raws, raw("e.json", "{}")])
     assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
@@ -74,7 +79,7 @@ def test_nothing_but_empty_answers_is_a_failure():
         gdelt.parse_all([raw("a.json", "{}"), raw("b.json", '{"articles": []}')])
 
 
-def test_a_broken_file_is_not_swallowed_by_gathering():
+def test_a_broken_file_among_many_is_an_error():
     with pytest.raises(SchemaDrift, match="not an article"):
         gdelt.parse_all([raw("a.json", '{"articles": [{"title": "x"}]}')])
 

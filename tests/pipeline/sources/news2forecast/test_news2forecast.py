@@ -1,3 +1,5 @@
+"""News2Forecast prompts and news tables, published and synthetic."""
+
 import json
 from datetime import UTC, date, datetime, timedelta
 
@@ -15,11 +17,14 @@ from tests.support.sources import clock, raw
 
 PROMPT = (
     "Based on the historical load data, please predict the load consumption in the next day. "
-    "The region for prediction is QLD. The start date of historical data was on 2021-4-3 that is Weekend, and it is "
-    "a public holiday: Easter Saturday. The data frequency is 30 minutes per point. Historical data covers 1 day. "
-    "The date of prediction is on 2021-4-4 that is Weekend, and it is a public holiday: Easter Sunday. "
-    "Weather of the start date: the minimum temperature is 292.58; the maximum temperature is 294.91; "
-    "the humidity is 94.0; the pressure is 1019.0.  Weather of the prediction date: the minimum temperature is 292.94; "
+    "The region for prediction is QLD. The start date of historical data was on 2021-4-3 "
+    "that is Weekend, and it is a public holiday: Easter Saturday. "
+    "The data frequency is 30 minutes per point. Historical data covers 1 day. "
+    "The date of prediction is on 2021-4-4 that is Weekend, "
+    "and it is a public holiday: Easter Sunday. "
+    "Weather of the start date: the minimum temperature is 292.58; "
+    "the maximum temperature is 294.91; the humidity is 94.0; the pressure is 1019.0.  "
+    "Weather of the prediction date: the minimum temperature is 292.94; "
     "the maximum temperature is 295.56; the humidity is 93.0; the pressure is 1016.0. "
 )
 STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
@@ -35,20 +40,20 @@ def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
     }
 
 
-def as_raw(*samples, name="AULF_test_data_2021.json"):
+def make_raw(*samples, name="AULF_test_data_2021.json"):
     return raw(name, json.dumps(samples), news2forecast.SOURCE)
 
 
 def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
-    frame = prompts.parse_benchmark(as_raw(sample()))
+    frame = prompts.parse_benchmark(make_raw(sample()))
     row = frame.row(0, named=True)
     assert (row["record"], row["entity"], row["target_date"]) == (0, "QLD1", date(2021, 4, 4))
     assert row["x"] == [value + 0.5 for value in range(48)]
     assert row["y"] == [value + 0.5 for value in range(48, 96)]
 
 
-def test_the_prompt_is_taken_apart_with_holidays_and_both_days_weather():
-    row = prompts.parse_prompts(as_raw(sample())).row(0, named=True)
+def test_a_prompt_gives_holidays_and_the_weather_of_both_days():
+    row = prompts.parse_prompts(make_raw(sample())).row(0, named=True)
     assert (row["history_holiday"], row["target_holiday"]) == ("Easter Saturday", "Easter Sunday")
     assert row["history_weather"] == [292.58, 294.91, 94.0, 1019.0]
     assert row["target_weather"] == [292.94, 295.56, 93.0, 1016.0]
@@ -60,18 +65,18 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("11:42", "Flooding may follow."),
         STAMPED.format("23:40", "A leak. On the run."),
     )
-    frame = prompts.parse_prompt_articles(as_raw(sample(f"{PROMPT}{first} {second}")))
+    frame = prompts.parse_prompt_articles(make_raw(sample(f"{PROMPT}{first} {second}")))
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
     ]  # fmt: skip
 
 
-def test_dated_news_counts_from_the_end_of_its_day_so_that_the_predicted_days_news_comes_too_late():
+def test_dated_news_counts_from_the_end_of_its_day_and_is_not_available_on_it():
     news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
         "04", "National", "Item two", "Since"
     )
-    frame = prompts.parse_prompt_articles(as_raw(sample(PROMPT + news)))
+    frame = prompts.parse_prompt_articles(make_raw(sample(PROMPT + news)))
     assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
@@ -84,7 +89,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
     nothing = "No relevant news available for 2021-04-03." + DATED.format(
         "04", "Unknown", "no suitable news", "none"
     )
-    assert prompts.parse_prompt_articles(as_raw(sample(PROMPT + nothing))).height == 0
+    assert prompts.parse_prompt_articles(make_raw(sample(PROMPT + nothing))).height == 0
 
 
 @pytest.mark.parametrize(
@@ -103,12 +108,12 @@ def test_saying_that_there_is_no_news_gives_no_article():
 )
 def test_a_changed_sample_is_named(samples, match):
     with pytest.raises(SchemaDrift, match=match):
-        prompts.parse_benchmark(as_raw(*samples))
+        prompts.parse_benchmark(make_raw(*samples))
 
 
-def test_news_of_an_unknown_form_is_not_skipped_in_silence():
+def test_news_of_an_unknown_form_is_an_error():
     with pytest.raises(SchemaDrift, match="sample 0: news of unknown form"):
-        prompts.parse_prompt_articles(as_raw(sample(PROMPT + "Breaking: something happened.")))
+        prompts.parse_prompt_articles(make_raw(sample(PROMPT + "Breaking: something happened.")))
 
 
 HEADER = "time,news,region,rationality,date\n"
@@ -165,9 +170,17 @@ def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_
 
 @pytest.mark.parametrize(
     "words",
-    ["there is no suitable news.", "No relevant news found", "no", "N/A", "", "No reported incidents affecting power",
-     "There are no suitable news events for today", "None"],
-)  # fmt: skip
+    [
+        "there is no suitable news.",
+        "No relevant news found",
+        "no",
+        "N/A",
+        "",
+        "No reported incidents affecting power",
+        "There are no suitable news events for today",
+        "None",
+    ],
+)
 def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_counted(words):
     kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"
     frame, report = news.parse_counted(table(f',"{words}",,,2019-01-03', kept))
@@ -175,7 +188,7 @@ def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_cou
     assert report.no_news == 1
 
 
-def test_repeats_are_kept_once_and_counted():
+def test_repeats_are_stored_once_and_counted():
     row = "2019-01-03 17:57:00,Heat,SA,r,2019-01-03"
     assert news.parse_counted(table(row, row))[1].repeats == 1
 
@@ -198,7 +211,7 @@ def test_a_bad_row_is_named_with_its_line(rows, match):
         news.parse(table(*rows))
 
 
-def test_a_changed_header_a_page_or_nothing_is_told_apart():
+def test_a_changed_header_a_page_and_an_empty_file_are_different_errors():
     with pytest.raises(SchemaDrift, match="line 1: the header changed"):
         news.parse(raw("x.csv", "time,news,region\n1,2,3\n", news.SOURCE))
     with pytest.raises(SchemaDrift, match="web page"):
@@ -213,7 +226,7 @@ def synthetic():
 
 
 def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthetic):
-    """As published: the row stamped 00:00 comes first, so the day starts at 23:30 NEM time of the day before."""
+    """The row stamped 00:00 is first: the day starts at 23:30 NEM time of the day before."""
     frame = prompts.parse_benchmark(synthetic[news2forecast.SOURCE])
     series = aemo.parse_all(
         aemo.read_files(Mode.SAMPLE, clock=clock, products=["aemo_price_and_demand"])

@@ -1,3 +1,5 @@
+"""The 862-sensor table in its three forms, and its clock."""
+
 from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
@@ -66,13 +68,13 @@ def test_a_sensor_that_is_not_there_is_named():
         pems.parse(raw("traffic.csv", dated("2015-01-01")), only=["5"])
 
 
-def real(archive_dir):
+def parse_real_sensor(archive_dir):
     (file,) = pems.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
     return validate_series(pems.parse(file))
 
 
 def test_the_real_sensor_has_17544_hours_and_its_known_range(archive_dir):
-    frame = real(archive_dir)
+    frame = parse_real_sensor(archive_dir)
     assert frame.height == 17_544
     assert (frame["value"].min(), frame["value"].max()) == (0.0, 0.4747)
     assert frame["value"].mean() == pytest.approx(0.0493, abs=5e-5)
@@ -80,8 +82,10 @@ def test_the_real_sensor_has_17544_hours_and_its_known_range(archive_dir):
 
 
 def test_the_real_sensors_clock_is_standard_time_all_year(archive_dir):
-    """The morning rush is an hour earlier on the table's clock from the Monday after daylight saving starts."""
-    frame = real(archive_dir).with_columns(local=pl.col("start_utc").dt.offset_by("-8h"))
+    """The morning rush is an hour later on the table's clock once daylight saving ends."""
+    frame = parse_real_sensor(archive_dir).with_columns(
+        local=pl.col("start_utc").dt.offset_by("-8h")
+    )
     workdays = frame.filter(
         pl.col("local").dt.weekday() < 6, pl.col("local").dt.hour().is_between(4, 10)
     )

@@ -1,3 +1,5 @@
+"""PeMS station-hour files: daylight saving, imputed values, bad lines, metadata."""
+
 import gzip
 from datetime import UTC, datetime, timedelta
 
@@ -70,7 +72,7 @@ def test_a_stamp_in_the_hour_that_is_skipped_is_an_error():
         parse(line("03/13/2016 01:00:00"), line("03/13/2016 02:00:00"))
 
 
-def test_blank_imputed_and_impossible_occupancies_are_told_apart():
+def test_blank_imputed_and_impossible_occupancies_have_different_flags():
     lines = [
         line(f"03/01/2016 0{hour}:00:00", percent=percent, occupancy=value)
         for hour, (percent, value) in enumerate(
@@ -125,7 +127,7 @@ def test_an_unknown_file_name_is_refused():
         pems.parse(raw("notes.txt", "x"))
 
 
-def test_only_the_stations_asked_for_are_kept():
+def test_only_the_requested_stations_are_parsed():
     frame = pems.parse(raw(NAME, line() + "\n" + line(station="400002")), only=["400002"])
     assert set(frame["series_id"]) == {"PEMS/400002", "PEMS_OBSERVED/400002"}
 

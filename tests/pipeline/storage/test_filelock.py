@@ -1,0 +1,48 @@
+"""The file lock: bounded waiting, many readers, one writer, across threads of one process too."""
+
+import threading
+
+import pytest
+
+from compevo_pipeline.storage.filelock import StoreBusy, file_lock
+
+
+def test_a_lock_that_stays_taken_ends_in_an_error_that_names_it(tmp_path):
+    lock = tmp_path / ".lock"
+    second = file_lock(lock, exclusive=False, wait_seconds=0.1)
+    with (
+        file_lock(lock, exclusive=True),
+        pytest.raises(StoreBusy, match="held by another run"),
+        second,
+    ):
+        pytest.fail("a reader came in while a writer held the lock")
+    with file_lock(lock, exclusive=False), file_lock(lock, exclusive=False, wait_seconds=0.1):
+        pass
+
+
+def test_a_writer_excludes_the_other_threads_of_its_process(tmp_path):
+    lock = tmp_path / ".lock"
+    outcome = []
+
+    def try_to_write():
+        try:
+            with file_lock(lock, exclusive=True, wait_seconds=0.1):
+                outcome.append("written")
+        except StoreBusy:
+            outcome.append("busy")
+
+    with file_lock(lock, exclusive=True):
+        thread = threading.Thread(target=try_to_write)
+        thread.start()
+        thread.join(timeout=10)
+    assert outcome == ["busy"]
+
+
+def test_a_reader_that_ends_does_not_free_the_lock_of_another_reader(tmp_path):
+    lock = tmp_path / ".lock"
+    with file_lock(lock, exclusive=False):
+        with file_lock(lock, exclusive=False):
+            pass
+        writer = file_lock(lock, exclusive=True, wait_seconds=0.1)
+        with pytest.raises(StoreBusy), writer:
+            pytest.fail("a writer came in while a reader held the lock")
