@@ -4,11 +4,34 @@ Change nothing here to make a test pass: a difference that has no reason is a fa
 The golden files themselves stay as they are.
 """
 
+import json
+from pathlib import Path
+
 from tests.golden.compare import Change
 
 _KEYS = "settings have the field's names, and the configuration is hashed with its keys"
 _SEALED = "the sealed folder holds config.json, whose keys were renamed; its other files are equal"
 _SAME_ROWS = "evaluate makes the rows of the asset"
+
+_REPORT = Path(__file__).parent / "files" / "report.json"
+_PAGE = json.loads(_REPORT.read_text(encoding="utf-8"))["runs"]
+# Edges of the three regimes, their updates, means of LUD and of the error saved; then Pearson's r
+# of the two, its p-value and its number of updates.
+_GAINS = [
+    "0.265",
+    "0",
+    "0.265",
+    "0.6",
+    "0",
+    "0.6",
+    "6",
+    "0.9099",
+    "1.46e-06",
+    "0.7840",
+    "0.0649",
+    "6",
+]
+_AFTER_LUD = 266
 
 CHANGED: dict[str, Change] = {
     "evaluated/kept_configs": Change(
@@ -27,13 +50,20 @@ CHANGED: dict[str, Change] = {
         "e504b47eeea9aaa626d7d8b4dd8715b0e79948a5b68fac0c8f26160260a6dde8",
         _SEALED,
     ),
-    "evaluated/rows/variant/[012]/config_hash": Change("c551925267d965c7", "e75e1c2840c7da27", _KEYS),
+    "evaluated/rows/variant/[012]/config_hash": Change(
+        "c551925267d965c7", "e75e1c2840c7da27", _KEYS
+    ),
     "lud/summary/artifact_hash": Change(
         "a9c1a614f0bbae43b548287c44245aa9c9d2971ded5b190ffff45bbb3e08c3e1",
         "34006b7e59dcc7cfb8e35e8f256a1de81267ad29caa55827e4dde5fddcbb1b5f",
         _SEALED,
     ),
     "lud/summary/config_hash": Change("436472635df6a050", "1e30da8a934397cb", _KEYS),
+    "report/runs": Change(
+        _PAGE,
+        [*_PAGE[:_AFTER_LUD], *_GAINS, *_PAGE[_AFTER_LUD:]],
+        "the page shows what logic updates saved by LUD regime, a table of the paper",
+    ),
     "presets/default/hash": Change("35a37b7dca5b29d9", "14f20f2d156f0e17", _KEYS),
     "presets/default/json_sha256": Change(
         "35a37b7dca5b29d94dfc0d77a1b9a569dcb6539ddd6f21fef9c16b90773e80d8",
