@@ -1,334 +1,281 @@
-"""What is measured, one case at a time, in a process of its own: ``python -m benchmarks.cases round --agents 3``.
+"""Measure one case in a process of its own: ``python -m benchmarks.cases round --agents 3``.
 
-What belongs here: the timing of each case and the check that both ways computed the same. What does not: the table
-of results (``engine``), the other way of doing a round (``straightforward``, ``trl_step``).
-A case prints one line a result, ``RESULT`` and a JSON object. ``ratio`` is reference over ours (above 1: ours is
-faster) unless the case says otherwise. Peak memory is the process's high-water mark when our part is done and the
-reference has not begun. Cases that time both our types (``DTYPES``) hold them against one and the same reference, which
-is float32; their peak is that of the types timed so far.
-Legend: A agents, G samples of an agent, B windows, H horizon.
+What belongs here: timing the cases of a population, and checking that both ways computed the same.
+What does not: the table of results (``engine_rows``), other ways of doing a round (``peft_round``,
+``trl_step``), single products (``hardware_cases``).
+
+A case prints one line a result, ``RESULT`` and a JSON object. The ratio is reference over ours
+(above 1: ours is faster) unless the case says otherwise. Peak memory is the high-water mark of the
+process when our part is done and the reference has not begun. Cases that time both our types
+(:data:`LARGEST_GAP`) compare them with one and the same reference, which is float32; their peak is
+that of the types timed so far.
+
+Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
-import argparse
+import dataclasses
 import json
-import resource
-import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn.functional import linear
+import typer
+from torch import Tensor, nn
 
-from benchmarks.straightforward import Straightforward, truth
-from benchmarks.world import Replay, World, configuration
-from compevo_core.agents.decoders import ForecastExample
+from benchmarks.hardware_cases import measure_ceiling, measure_products
+from benchmarks.measuring import Result, build_result, time_call
+from benchmarks.peft_round import PeftRound, stack_truths
+from benchmarks.world import Replay, World, build_config
+from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import group_advantages
-from compevo_core.agents.logic_writer import Observation, agent_generators
-from compevo_core.agents.selection import aggregate, forecast_error
-from compevo_core.lm.frozen_linear import product
-from compevo_core.training.round import _PolicyStep
+from compevo_core.agents.logic_writer import Observation, seed_agent_generators
+from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.process_memory import peak_memory_gigabytes
+from compevo_core.training.policy_step import PolicyStep
 
-MARK = "RESULT "
-#: The types of our products with frozen layers, and the largest relative difference between our forecast loss and the
-#: reference's; more means that the two do not do the same work. The last is the one whose samples the reference scores.
-DTYPES = {"mixed": 2e-2, "float32": 1e-3}
-_PRODUCT, _PRODUCTS_A_REPEAT, _FORWARD_TOKENS = 2048, 5, 512
-_QUICK_PRODUCT, _QUICK_TOKENS = 128, 64
-_PRODUCT_ROWS = (3, 24, 768)
+RESULT_MARK = "RESULT "
 
-Result = dict[str, Any]
+#: The types of our products with frozen layers, and the largest relative difference between our
+#: forecast loss and the reference's: with more, the two do not do the same work. The samples of the
+#: last type are those that the reference scores.
+LARGEST_GAP = {"mixed": 2e-2, "float32": 1e-3}
+
+Forecast = Callable[[list[ForecastExample]], Tensor]
 
 
-def round_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Seconds of a whole round, ours against one adapter at a time; the reference scores our float32 samples."""
-    measured = []
-    for dtype in DTYPES:
-        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
-        measured.append((dtype, *_rounds(world), _peak_gb()))
-    replays, straight, reference, theirs = measured[-1][3], Straightforward(world), [], []
-    for number, replay in enumerate(replays):
-        world.start_over()
-        straight.start_over()
-        seconds, record = _timed(lambda n=number, r=replay: straight.step(world.tasks[n], r))
-        reference.append(seconds)
-        theirs.append(record)
+@dataclasses.dataclass
+class _MeasuredRounds:
+    """Our rounds in one type, without the world: the next type must not find it in memory."""
+
+    seconds: list[float]
+    records: list[Result]
+    replays: list[Replay]
+    peak_memory_gb: float
+
+
+def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+    """Measure a whole round, against one adapter at a time."""
+    measured: dict[str, _MeasuredRounds] = {}
+    for dtype in LARGEST_GAP:
+        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
+        measured[dtype] = ours = _run_rounds(world)
+
+    reference = PeftRound(world)
+    reference_seconds: list[float] = []
+    reference_records: list[Result] = []
+    for day, replay in enumerate(ours.replays):
+        world.reset()
+        reference.reset()
+        began = time.perf_counter()
+        reference_records.append(reference.step(world.days[day], replay))
+        reference_seconds.append(time.perf_counter() - began)
+
     results = []
-    for dtype, ours, records, _, peak in measured:
-        parity = _parity(records, theirs)
-        if parity["loss_pred"] > DTYPES[dtype]:
-            raise ArithmeticError(
-                f"{dtype} round with {agents} agents: the two ways' forecast losses differ by "
-                f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
-                "bring straightforward.py in line with compevo_core/training/round.py"
-            )
-        results.append(
-            _result("round", world, ours, reference, peak) | {"dtype": dtype, "parity": parity}
-        )
+    for dtype, ours in measured.items():
+        parity = compare_records(ours.records, reference_records)
+        _check_parity(parity, dtype, agents)
+        row = build_result("round", world, ours.seconds, reference_seconds, ours.peak_memory_gb)
+        results.append(row | {"dtype": dtype, "parity": parity})
     return results
 
 
-def policy_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Seconds of candidates, group, rewards and policy update of all agents against TRL's trainer agent by agent.
+def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+    """Measure candidates, group, rewards and policy update, against TRL's trainer.
 
     TRL's step is measured for one agent and counted once per agent.
     """
-    from benchmarks.trl_step import trl_step_seconds
+    from benchmarks.trl_step import time_trl_steps  # loads TRL: only where it is measured
 
-    measured = []
-    for dtype in DTYPES:
-        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
-        measured.append((dtype, [_policy(world, number) for number in range(repeats)], _peak_gb()))
-    straight = Straightforward(world)
-    straight.start_over()
-    steps = trl_step_seconds(straight, _seen(world), _scored(world, 0), repeats)
+    measured = {}
+    for dtype in LARGEST_GAP:
+        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
+        seconds = [_time_policy_step(world, day) for day in range(repeats)]
+        measured[dtype] = (seconds, peak_memory_gigabytes())
+
+    reference = PeftRound(world)
+    reference.reset()
+    steps = time_trl_steps(reference, _observe(world), _select_reward_examples(world, 0), repeats)
+    reference_seconds = [agents * step for step in steps]
     return [
-        _result("policy", world, ours, [agents * seconds for seconds in steps], peak)
-        | {"dtype": dtype}
-        for dtype, ours, peak in measured
+        build_result("policy", world, seconds, reference_seconds, peak) | {"dtype": dtype}
+        for dtype, (seconds, peak) in measured.items()
     ]
 
 
-def inference_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Seconds of forecasting one day of windows: the population against independent agents averaged, one by one."""
-    measured = []
-    for dtype in DTYPES:
-        world = World(configuration(agents, quick=quick, dtype=dtype), repeats)
-        player = world.start_over()
-        measured.append(
-            (
-                dtype,
-                [
-                    _timed(
-                        lambda t=tasks, w=world, p=player: _forecast(
-                            w, t, lambda part: p.executor.forecast(w.logics, part)[0]
-                        )
-                    )
-                    for tasks in world.tasks
-                ],
-                _peak_gb(),
-            )
-        )
-    straight = Straightforward(world)
-    straight.start_over()
-    # averaging costs nothing beside the forecasts; weighted as ours, the two can be compared
-    other = [
-        _timed(
-            lambda t=tasks: _forecast(world, t, lambda part: straight.forecast(world.logics, part))
-        )
-        for tasks in world.tasks
-    ]
+def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+    """Measure the forecast of one day of windows, against independent agents one by one."""
+    measured = {}
+    for dtype in LARGEST_GAP:
+        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
+        timed = _time_days(world, _forecaster(world))
+        measured[dtype] = (timed, peak_memory_gigabytes())
+
+    # Averaging costs nothing beside the forecasts; weighted as ours, the two can be compared.
+    reference = PeftRound(world)
+    reference.reset()
+    logics = world.logics
+    reference_timed = _time_days(world, lambda part: reference.population.forecast(logics, part))
+    reference_seconds = [seconds for seconds, _ in reference_timed]
+
     results = []
-    for dtype, ours, peak in measured:
-        gap = max(float((a - b).abs().max()) for (_, a), (_, b) in zip(ours, other, strict=True))
-        results.append(
-            _result("inference", world, [s for s, _ in ours], [s for s, _ in other], peak)
-            | {"dtype": dtype, "parity": {"forecast": gap}}
+    for dtype, (timed, peak) in measured.items():
+        gap = max(
+            float((ours_BH - theirs_BH).abs().max())
+            for (_, ours_BH), (_, theirs_BH) in zip(timed, reference_timed, strict=True)
         )
+        seconds = [each for each, _ in timed]
+        row = build_result("inference", world, seconds, reference_seconds, peak)
+        results.append(row | {"dtype": dtype, "parity": {"forecast": gap}})
     return results
 
 
-def memory_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Peak memory of one round of ours in a process that does nothing else; ``ours_seconds`` is that round's."""
+def measure_memory(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+    """Measure the peak memory of one round in a process that does nothing else."""
     del repeats
-    world = World(configuration(agents, quick=quick), 1)
-    player = world.start_over()
-    state = world.state(player)
-    seconds, _ = _timed(lambda: world.step(player, state, 0))
-    return [_result("memory", world, [seconds], None, _peak_gb())]
-
-
-@torch.no_grad()
-def ceiling_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """The processor's own ceiling and how near the backbone comes.
-
-    ``matmul-2048``: seconds of one fp32 product of 2048 x 2048 matrices (``ratio`` is GFLOP/s).
-    ``backbone-forward``: seconds of one prompt of 512 tokens, against the seconds its multiplications would take at
-    that speed (``ratio`` is the share of the ceiling reached).
-    """
-    del agents
-    world = World(configuration(1, quick=quick), 1)
-    side = _QUICK_PRODUCT if quick else _PRODUCT
-    a, b = torch.randn(2, side, side)
-    torch.mm(a, b)
-    products = [_timed(lambda: torch.mm(a, b))[0] for _ in range(_PRODUCTS_A_REPEAT * repeats)]
-    speed = 2 * side**3 / statistics.median(products)
-    backbone, tokens = world.learner.backbone, _QUICK_TOKENS if quick else _FORWARD_TOKENS
-    ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0))
-    forwards = []
-    for _ in range(repeats + 1):  # the first warms up
-        forwards.append(_timed(lambda: backbone.decoder(input_ids=ids, use_cache=False))[0])
-    layers = backbone.model.config.num_hidden_layers
-    weights = sum(layer.base.weight.numel() for layer in world.learner.population.layers.values())
-    # scores and their product with the values, causal: half of 2 x 2 T^2 D a layer
-    flops = 2 * weights * tokens + 2 * tokens**2 * backbone.hidden_size * layers
-    matmul = _result("matmul-2048", world, products, None, _peak_gb()) | {"ratio": speed / 1e9}
-    forward = _result("backbone-forward", world, forwards[1:], [flops / speed], _peak_gb())
-    return [row | {"repeats": repeats} for row in (matmul, forward)]
-
-
-@torch.no_grad()
-def product_case(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Seconds of products with all frozen layers for few rows (decoding) and many (reading), against torch's own."""
-    del agents
-    results = []
-    for dtype in DTYPES:
-        world = World(configuration(1, quick=quick, dtype=dtype), 1)
-        weights = [layer.base.weight for layer in world.learner.population.layers.values()]
-        plain = [weight.float() for weight in weights]
-        for rows in _PRODUCT_ROWS:
-            inputs = {
-                width: torch.randn(rows, width) for width in {weight.shape[1] for weight in weights}
-            }
-            count = _PRODUCTS_A_REPEAT * repeats + 1  # the first warms up
-            ours, other = [], []
-            for _ in range(count):
-                ours.append(
-                    _timed(
-                        lambda i=inputs, w=weights: [product(i[each.shape[1]], each) for each in w]
-                    )[0]
-                )
-                other.append(
-                    _timed(
-                        lambda i=inputs, w=plain: [linear(i[each.shape[1]], each) for each in w]
-                    )[0]
-                )
-            row = _result(f"products-{rows}-rows", world, ours[1:], other[1:], _peak_gb())
-            results.append(row | {"repeats": repeats})
-    return results
+    world = World(build_config(agents, quick=quick), 1)
+    trainer = world.reset()
+    state = world.start_state(trainer)
+    seconds, _ = time_call(lambda: world.step(trainer, state, 0))
+    return [build_result("memory", world, [seconds], None, peak_memory_gigabytes())]
 
 
 CASES: dict[str, Callable[..., list[Result]]] = {
-    "ceiling": ceiling_case,
-    "inference": inference_case,
-    "memory": memory_case,
-    "policy": policy_case,
-    "product": product_case,
-    "round": round_case,
+    "ceiling": measure_ceiling,
+    "inference": measure_inference,
+    "memory": measure_memory,
+    "policy": measure_policy,
+    "product": measure_products,
+    "round": measure_round,
 }
 
 
-def _rounds(world: World) -> tuple[list[float], list[Result], list[Replay]]:
-    """One round on each day of the world: its seconds, its record, and what was sampled."""
-    seconds, records, replays = [], [], []
-    for number in range(len(world.tasks)):
-        player = world.start_over()
-        state = world.state(player)
-        taken, record = _timed(lambda p=player, s=state, n=number: world.step(p, s, n))
-        seconds.append(taken)
-        records.append(record)
-        replays.append(World.replay(player))
-    return seconds, records, replays
+def compare_records(ours: list[Result], theirs: list[Result]) -> dict[str, float]:
+    """Return the largest difference of each number over the repeats, relative to its size.
+
+    The policy loss is a mean of advantages that sum to zero, so its size says nothing: its
+    difference is absolute.
+    """
+    differences = {}
+    for name in ("loss_pred", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
+        pairs = [
+            (np.asarray(our[name]), np.asarray(their[name]))
+            for our, their in zip(ours, theirs, strict=True)
+        ]
+
+        differences[name] = max(
+            float(np.abs(our - their).max() / (1.0 if name == "loss_pg" else np.abs(their).max()))
+            for our, their in pairs
+        )
+    return differences
 
 
-def _seen(world: World) -> Observation:
+def _check_parity(parity: dict[str, float], dtype: str, agents: int) -> None:
+    if parity["loss_pred"] > LARGEST_GAP[dtype]:
+        raise ArithmeticError(
+            f"{dtype} round with {agents} agents: the forecast losses of the two ways differ by "
+            f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; bring "
+            "benchmarks/peft_round.py in line with compevo_core/training/round.py"
+        )
+
+
+def _run_rounds(world: World) -> _MeasuredRounds:
+    """Do one round on each day of the world."""
+    seconds: list[float] = []
+    records: list[Result] = []
+    replays: list[Replay] = []
+    for day in range(len(world.days)):
+        trainer = world.reset()
+        state = world.start_state(trainer)
+
+        began = time.perf_counter()
+        records.append(world.step(trainer, state, day))
+        seconds.append(time.perf_counter() - began)
+        replays.append(World.get_replay(trainer))
+    return _MeasuredRounds(seconds, records, replays, peak_memory_gigabytes())
+
+
+def _observe(world: World) -> Observation:
+    """Make up an observation of the usual size: each agent sees those that follow it."""
     agents = world.config.population.agents
-    count = min(world.config.population.exposed_peers, agents - 1)
+    peers = min(world.config.population.exposed_peers, agents - 1)
     return Observation(
         world.logics,
-        [-0.5 - 0.01 * i for i in range(agents)],
-        [[(i + step) % agents for step in range(1, count + 1)] for i in range(agents)],
+        [-0.5 - 0.01 * agent for agent in range(agents)],
+        [[(agent + step) % agents for step in range(1, peers + 1)] for agent in range(agents)],
     )
 
 
-def _scored(world: World, number: int) -> list[ForecastExample]:
-    return world.tasks[number][: world.config.grpo.reward_windows or len(world.tasks[number])]
+def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
+    count = world.config.grpo.reward_windows or len(world.days[day])
+    return world.days[day][:count]
 
 
-def _policy(world: World, number: int) -> float:
-    """Seconds of one policy step of all agents."""
-    player, config, tasks = world.start_over(), world.config, _scored(world, number)
-    previous_AD = player.writer.encode_texts(world.logics)
-    sampling = agent_generators(
-        number, world.learner.shards.local_agents, world.learner.backbone.device
+def _time_policy_step(world: World, day: int) -> float:
+    """Return the seconds of one policy step of all agents."""
+    config = world.config
+    trainer = world.reset()
+    examples = _select_reward_examples(world, day)
+    previous_AD = trainer.writer.encode_logics(world.logics)
+    generators = seed_agent_generators(
+        day, world.model.shards.local_agents, world.model.backbone.device
     )
 
     def step() -> None:
-        proposal = player.writer.propose(_seen(world), previous_AD, sampling)
-        group_AGBH, _ = player.executor.forecast_groups(proposal.texts, tasks)
-        group_AG = -forecast_error(group_AGBH, truth(tasks), config.objective.metric).mean(-1)
-        _PolicyStep(player.writer, proposal, group_advantages(group_AG)[0], config).backward(0)
-        nn.utils.clip_grad_norm_(player.learner.policy_parameters(), config.optim.gradient_clip)
-        player.optimizer.step()
+        proposal = trainer.writer.propose(_observe(world), previous_AD, generators)
 
-    return _timed(step)[0]
+        forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
+        error_AGB = forecast_error(
+            forecasts.values_AGBH, stack_truths(examples), config.objective.metric
+        )
+        advantage_AG, _ = group_advantages(-error_AGB.mean(-1))
+
+        PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)
+        nn.utils.clip_grad_norm_(trainer.model.policy_parameters(), config.optim.max_grad_norm)
+        trainer.optimizer.step()
+
+    return time_call(step)[0]
+
+
+def _forecaster(world: World) -> Forecast:
+    executor = world.reset().executor
+    return lambda part: executor.forecast(world.logics, part).values_ABH
 
 
 @torch.no_grad()
-def _forecast(
-    world: World, tasks: list[ForecastExample], way: Callable[[list[ForecastExample]], torch.Tensor]
-) -> torch.Tensor:
-    """The weighted forecast (B, H) of a day, a few windows at a time as in training."""
-    size, weights = world.config.run.micro_windows, world.learner.selection.weights()
-    return torch.cat(
-        [aggregate(way(tasks[i : i + size]), weights) for i in range(0, len(tasks), size)]
-    )
+def _time_days(world: World, forecast: Forecast) -> list[tuple[float, Tensor]]:
+    """Time the weighted forecast (B, H) of each day, a few windows at a time as in training."""
+    size = world.config.run.micro_batch_size
+    weights_A = world.model.selection.weights()
+
+    timed = []
+    for examples in world.days:
+        began = time.perf_counter()
+        parts = [examples[start : start + size] for start in range(0, len(examples), size)]
+        forecast_BH = torch.cat([aggregate_forecasts(forecast(part), weights_A) for part in parts])
+        timed.append((time.perf_counter() - began, forecast_BH))
+    return timed
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    out = work()
-    return time.perf_counter() - began, out
+app = typer.Typer(add_completion=False)
 
 
-def _peak_gb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+@app.command()
+def main(
+    case: Annotated[str, typer.Argument(help=f"One of {', '.join(CASES)}.")],
+    agents: Annotated[int, typer.Option(help="Number of agents.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Runs of the case.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="The tiny random backbone.")] = False,
+) -> None:
+    """Measure one case and print its results; benchmarks.engine runs them all."""
+    if case not in CASES:
+        raise typer.BadParameter(f"no case {case!r}; known: {', '.join(CASES)}")
 
-
-def _parity(ours: list[Result], theirs: list[Result]) -> dict[str, float]:
-    """Largest difference of each number over the repeats, relative to its size.
-
-    The policy loss is a mean of advantages that sum to zero, so its size says nothing: its difference is absolute.
-    """
-    out = {}
-    for name in ("loss_pred", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
-        pairs = [
-            (np.asarray(a[name]), np.asarray(b[name])) for a, b in zip(ours, theirs, strict=True)
-        ]
-        out[name] = max(
-            float(np.abs(a - b).max() / (1.0 if name == "loss_pg" else np.abs(b).max()))
-            for a, b in pairs
-        )
-    return out
-
-
-def _result(
-    case: str, world: World, ours: list[float], reference: list[float] | None, peak_gb: float
-) -> Result:
-    mine = statistics.median(ours)
-    other = None if reference is None else statistics.median(reference)
-    return {
-        "case": case,
-        "agents": world.config.population.agents,
-        "backbone": world.config.backbone.spec,
-        "dtype": world.config.backbone.dtype,
-        "ours_seconds": mine,
-        "reference_seconds": other,
-        "ratio": None if other is None else other / mine,
-        "peak_memory_gb": peak_gb,
-        "repeats": len(ours),
-        "threads": torch.get_num_threads(),
-        "ours_all": ours,
-        "reference_all": reference,
-    }
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Measures one case and prints its results."""
-    parser = argparse.ArgumentParser(
-        description="Measures one case; benchmarks.engine runs them all."
-    )
-    parser.add_argument("case", choices=CASES)
-    parser.add_argument("--agents", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="the tiny random backbone")
-    options = parser.parse_args(arguments)
-    for result in CASES[options.case](options.agents, options.repeats, quick=options.quick):
-        sys.stdout.write(MARK + json.dumps(result) + "\n")
+    for result in CASES[case](agents, repeats, quick=quick):
+        sys.stdout.write(RESULT_MARK + json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    app()

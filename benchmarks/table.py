@@ -1,84 +1,103 @@
-"""The table of speed in README.md, made from ``benchmarks/results/engine.csv``: ``python -m benchmarks.table``.
+"""The table of speed and memory in the documentation: ``python -m benchmarks.table``.
 
-What belongs here: rows to Markdown, between two markers. What does not: measuring (``engine``, ``cases``).
+What belongs here: rows of ``benchmarks/results/engine.csv`` to Markdown, between two markers of a
+document. What does not: measuring (``engine``, ``cases``).
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from benchmarks.engine import REPO, RESULTS, Row, read
-from compevo_core.report.markdown import with_table
+import typer
 
+from benchmarks.engine_rows import REPO, RESULTS, Row, read_rows
+from compevo_core.data.files import write_text
+from compevo_core.report.markdown import replace_between
+from compevo_core.report.tables import markdown_table
+
+DOCUMENT = REPO / "docs" / "explanation" / "benchmarks.md"
 MARKERS = (
     "<!-- speed: made by `make readme` from benchmarks/results/engine.csv -->",
     "<!-- end of speed -->",
 )
-HEADER = (
-    "| what; the other way | agents | type | ours | the other way | ratio | peak GB |",
-    "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
-)
-#: What a row measures, in the order of the table; a case with no text is not shown there.
+
+HEADER = ("operation (reference)", "agents", "type", "ours", "reference", "ratio", "peak GB")
+ALIGN = "lrlrrrr"
+
+#: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
-    "round": "a round; PEFT, one adapter at a time",
-    "policy": "candidates, group and policy step; TRL's trainer, agent by agent",
-    "inference": "one day's forecasts; independent agents, one by one",
-    "round-exponent": "growth of a round's seconds with the agents: exponent",
+    "round": "a round (PEFT, one adapter at a time)",
+    "policy": "candidates, group and policy step (TRL's trainer, agent by agent)",
+    "inference": "one day's forecasts (independent agents, one by one)",
+    "round-exponent": "exponent of a round's seconds in the agents",
     "memory": "peak of one round",
     "memory-ratio": "peak with ten agents over peak with one",
-    "products-3-rows": "all frozen layers, 3 rows; torch's own product",
-    "products-24-rows": "all frozen layers, 24 rows; torch's own product",
-    "products-768-rows": "all frozen layers, 768 rows; torch's own product",
-    "matmul-2048": "the ceiling: product of 2048 x 2048, GFLOP/s",
-    "backbone-forward": "one prompt of 512 tokens: share of the ceiling",
+    "products-3-rows": "frozen linear layers, 3 rows (torch linear)",
+    "products-24-rows": "frozen linear layers, 24 rows (torch linear)",
+    "products-768-rows": "frozen linear layers, 768 rows (torch linear)",
+    "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
+    "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }
 
 
-def speed_markdown(rows: Sequence[Row]) -> str:
-    """The table and, under it, what it was measured on."""
+def format_speed_table(rows: Sequence[Row]) -> str:
+    """Return the table and, under it, what it was measured on."""
     order = list(TEXTS)
-    shown = sorted(
-        (row for row in rows if row["case"] in TEXTS),
-        key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]),
+    shown = [row for row in rows if row["case"] in TEXTS]
+    shown.sort(key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]))
+
+    table = markdown_table(HEADER, [_format_cells(row) for row in shown], align=ALIGN)
+    return f"{table}\n\n{_describe_measurement(rows)}"
+
+
+def _format_cells(row: Row) -> tuple[str, ...]:
+    case = row["case"]
+    return (
+        TEXTS[case],
+        row["agents"],
+        row["dtype"],
+        _format_seconds(row["ours_seconds"]),
+        _format_seconds(row["reference_seconds"]),
+        _format_number(row["ratio"], 0 if case == "matmul-2048" else 2),
+        # In other cases the process did more than the operation.
+        _format_number(row["peak_memory_gb"], 1) if case == "memory" else "",
     )
-    lines = [
-        f"| {TEXTS[row['case']]} | {row['agents']} | {row['dtype']} | {_seconds(row['ours_seconds'])} | "
-        f"{_seconds(row['reference_seconds'])} | {_ratio(row)} | {_peak(row)} |"
-        for row in shown
-    ]
+
+
+def _describe_measurement(rows: Sequence[Row]) -> str:
     first = rows[0]
     repeats = sorted({int(row["repeats"]) for row in rows})
-    about = (
-        f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, {first['threads']} threads; torch "
-        f"{first['torch']}, transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
+    return (
+        f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "
+        f"{first['threads']} threads; torch {first['torch']}, "
+        f"transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
     )
-    return "\n".join([*HEADER, *lines, "", about])
 
 
-def _seconds(text: str) -> str:
-    return f"{_number(text, 2 if text and float(text) < 1 else 1)} s" if text else ""
+def _format_seconds(text: str) -> str:
+    return f"{_format_number(text, 2 if float(text) < 1 else 1)} s" if text else ""
 
 
-def _ratio(row: Row) -> str:
-    return _number(row["ratio"], 0 if row["case"] == "matmul-2048" else 2)
-
-
-def _peak(row: Row) -> str:
-    """Of the cases whose process does nothing else."""
-    return _number(row["peak_memory_gb"], 1) if row["case"] == "memory" else ""
-
-
-def _number(text: str, digits: int) -> str:
+def _format_number(text: str, digits: int) -> str:
     return f"{float(text):.{digits}f}" if text else ""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Writes the README again."""
-    readme = Path(arguments[0]) if arguments else REPO / "README.md"
-    text = with_table(readme.read_text(encoding="utf-8"), speed_markdown(read(RESULTS)), MARKERS)
-    readme.write_text(text, encoding="utf-8")
-    return 0
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    document: Annotated[Path, typer.Argument(help="Markdown file with the markers.")] = DOCUMENT,
+) -> None:
+    """Write the table again from the committed rows."""
+    text = replace_between(
+        document.read_text(encoding="utf-8"),
+        format_speed_table(read_rows(RESULTS)),
+        *MARKERS,
+        document=str(document),
+    )
+    write_text(document, text)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    app()
