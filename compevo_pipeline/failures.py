@@ -117,7 +117,7 @@ STATUS_ERRORS: Mapping[int, type[SourceError]] = {
     HTTPStatus.TOO_MANY_REQUESTS: SourceTransient,
     HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS: SourceBlocked,
 }
-"""Status -> error; other 4xx are rejected, 5xx transient, and 3xx that reach us rejected."""
+"""Status -> error; other 4xx are rejected, 5xx transient, and unfollowed 3xx rejected."""
 
 CHALLENGE_SIGNS = (
     *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),

@@ -29,7 +29,7 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 def build_demo_config() -> dict[str, Any]:
     """Return sample mode and so little of everything that two cores need minutes.
 
-    Result rows say what they were made of: subset, seeds, configuration hash.
+    Result rows name what made them: subset, seeds, configuration hash.
     """
     # Six variants share the budget of the demo: fewer agents, one round, no validation.
     smaller = {"population.agents": 2, "run.validate_every": 0, "forecast.prior_folds": 1}

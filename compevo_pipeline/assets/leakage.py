@@ -232,10 +232,10 @@ def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> 
         [
             {
                 "check": CHECK_DESCRIPTIONS[name],
-                "passed": not found,
-                "detail": format_violations(found),
+                "passed": not listed,
+                "detail": format_violations(listed),
             }
-            for name, found in violations.items()
+            for name, listed in violations.items()
         ]
     )
     write_atomically(path, rows.write_csv)
@@ -247,9 +247,9 @@ def _build_check_results(
     return [
         dg.AssetCheckResult(
             check_name=name,
-            passed=not found,
-            description=format_violations(found),
-            metadata={"violations": len(found)},
+            passed=not listed,
+            description=format_violations(listed),
+            metadata={"violations": len(listed)},
         )
-        for name, found in violations.items()
+        for name, listed in violations.items()
     ]

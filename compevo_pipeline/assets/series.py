@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DESCRIPTIONS = {
     "electricity": (
-        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, kept apart), "
+        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored apart), "
         "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
     ),
     "exchange": (

@@ -72,7 +72,7 @@ def demo(
     if failures:
         typer.echo("\n".join(["It failed:", *failures]))
         typer.echo(
-            "Correct the cause and run it again: finished steps are kept, training resumes from "
+            "Correct the cause and run it again: finished steps stay, training resumes from "
             "its last checkpoint."
         )
         raise typer.Exit(1)

@@ -85,7 +85,7 @@ class PodSpec:
         volume = {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}}
 
         return {
-            # Dagster decides about retries: a pod restarted behind its back would train twice.
+            # Dagster decides about retries: a pod that the cluster restarts would train twice.
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": int(TERMINATION_SECONDS),
             "containers": [container],

@@ -46,7 +46,7 @@ class Launcher(Protocol):
         """Run the jobs to their end and return the metadata they reported.
 
         Raises:
-            TrainingError: a training did not reach its end.
+            TrainingError: a training did not end well.
         """
 
 
@@ -112,7 +112,7 @@ class ProcessLauncher:
             try:
                 code = self._follow(context, process, jobs)
             finally:
-                # Reached by an error, too: a cancelled run must not leave a training behind.
+                # Reached by an error, too: a cancelled run must not leave a training running.
                 terminate(process)
 
         if code != 0:

@@ -23,7 +23,7 @@ import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.data.files import write_json
-from compevo_core.errors import ConfigError
+from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import describe_round
@@ -118,7 +118,7 @@ def run_job(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
         NewsPool.read(Path(job.news)),
         Path(job.out),
         resume=job.resume,
-        on_round=lambda record: on_round(RoundRecord.model_validate(record)),
+        on_round=on_round,
     )
     return summary
 
@@ -153,6 +153,10 @@ def train_jobs(
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from error
+    except CompEvoError as error:
+        # Our errors say what to do; Pipes has reported the traceback to Dagster.
+        typer.echo(f"compevo: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,13 +4,13 @@ import pytest
 from compevo_core import errors
 from compevo_pipeline.failures import (
     POLICIES,
-    Throttled,
     RetryDecision,
+    Throttled,
     classify_response,
     classify_status,
     get_policy,
-    translate_errors,
     to_dagster,
+    translate_errors,
 )
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 
@@ -110,7 +110,7 @@ def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
 
 def test_errors_that_are_not_ours_are_left_alone():
     with pytest.raises(ZeroDivisionError), translate_errors():
-        1 / 0
+        1 / 0  # noqa: B018 -- raises
 
 
 def test_dagster_runs_a_permanently_failing_asset_exactly_once():

@@ -17,9 +17,12 @@ from compevo_pipeline.storage.runs import (
 
 
 def test_the_defaults_are_sample_mode_below_the_repository():
-    found = Settings.from_environment({})
-    assert found == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
-    assert found.preset_for(Mode.SAMPLE) == "demo" and found.preset_for(Mode.ARCHIVE) == "default"
+    settings = Settings.from_environment({})
+    assert settings == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
+    assert (
+        settings.preset_for(Mode.SAMPLE) == "demo"
+        and settings.preset_for(Mode.ARCHIVE) == "default"
+    )
 
 
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
@@ -46,9 +49,9 @@ def test_an_unknown_mode_is_refused_with_the_known_ones():
 
 
 def test_a_child_gets_our_environment_and_its_threads(monkeypatch):
-    monkeypatch.setenv("COMPEVO_MARK", "kept")
+    monkeypatch.setenv("COMPEVO_MARK", "ours")
     assert child_environment(2)["OMP_NUM_THREADS"] == "2"
-    assert child_environment()["COMPEVO_MARK"] == "kept"
+    assert child_environment()["COMPEVO_MARK"] == "ours"
 
 
 def test_the_rank_is_read_from_torchrun(monkeypatch):
@@ -83,10 +86,10 @@ def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the
         "COMPEVO_JUDGE_MODEL": "m",
         "COMPEVO_JUDGE_KEY": "s3cret",
     }
-    found = Settings.from_environment(env)
-    assert (found.judge.url, found.judge.model) == ("https://judge.example/v1", "m")
-    assert found.judge.has_key
-    assert "s3cret" not in repr(found) and "s3cret" not in str(found.judge)
+    settings = Settings.from_environment(env)
+    assert (settings.judge.url, settings.judge.model) == ("https://judge.example/v1", "m")
+    assert settings.judge.has_key
+    assert "s3cret" not in repr(settings) and "s3cret" not in str(settings.judge)
     assert Settings.from_environment({}).judge is None
 
 

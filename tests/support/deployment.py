@@ -1,4 +1,4 @@
-"""A whole deployment in a temporary folder: the real graph, synthetic data, a tiny backbone, no extra process."""
+"""A whole deployment in a temporary folder: the real graph, synthetic data, a tiny backbone."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The graph run end to end on synthetic electricity with a tiny random backbone, in this process."""
+"""The graph end to end on synthetic electricity with a tiny random backbone, in this process."""
 
 import hashlib
 import json
@@ -75,17 +75,17 @@ def files_under(folder):
 
 
 def test_data_assets_report_rows_previews_and_plots(data):
-    found = metadata(data, "series/electricity")
-    assert found["dagster/row_count"].value == found["synthetic_rows"].value > 10_000
-    assert found["plot"].value.startswith("![") and "data:image/png;base64," in found["plot"].value
-    assert "| series_id |" in found["preview"].value
+    shown = metadata(data, "series/electricity")
+    assert shown["dagster/row_count"].value == shown["synthetic_rows"].value > 10_000
+    assert shown["plot"].value.startswith("![") and "data:image/png;base64," in shown["plot"].value
+    assert "| series_id |" in shown["preview"].value
     assert metadata(data, "windows/electricity")["hash"].value
 
 
 def test_every_check_of_sound_data_passes(data):
-    found = checks(data)
-    assert len(found) == 7 + 4 + 3
-    assert [key for key, check in found.items() if not check.passed] == []
+    evaluated = checks(data)
+    assert len(evaluated) == 7 + 4 + 3
+    assert [key for key, check in evaluated.items() if not check.passed] == []
 
 
 def test_materializing_twice_changes_no_stored_row_and_no_window(deployment, data):
@@ -109,9 +109,9 @@ def test_the_news_pool_holds_every_candidate_of_every_window(deployment, data):
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
     run = find_current_run(deployment.layout, "electricity")
     assert (run / "model" / "manifest.json").is_file()
-    found = metadata(trained, "models/compevo")
-    assert found["rounds"].value == 1 and found["artifact_hash"].value
-    assert "data:image/png" in found["loss_plot"].value and found["logics"].value.startswith("0. ")
+    shown = metadata(trained, "models/compevo")
+    assert shown["rounds"].value == 1 and shown["artifact_hash"].value
+    assert "data:image/png" in shown["loss_plot"].value and shown["logics"].value.startswith("0. ")
     assert json.loads((run / "config.json").read_text())["run"]["rounds"] == 1
 
 
@@ -125,16 +125,20 @@ def test_training_again_with_equal_settings_returns_the_finished_run(deployment,
 
 
 def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deployment, trained):
-    own = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
-    rivals = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
-    assert own.columns == list(RESULT_COLUMNS)
-    assert own["n_windows"].to_list()[-1] == 13 and set(own["subset"]) == {"n2f-test-100"}
-    together = rivals.filter((pl.col("subset") == "n2f-test-100") & (pl.col("entity") == "pooled"))
-    assert set(together["n_windows"]) == {13} and set(together["data_hash"]) == set(
-        own["data_hash"]
+    population = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
+    baselines = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
+    assert population.columns == list(RESULT_COLUMNS)
+    assert population["n_windows"].to_list()[-1] == 13 and set(population["subset"]) == {
+        "n2f-test-100"
+    }
+    on_same_windows = baselines.filter(
+        (pl.col("subset") == "n2f-test-100") & (pl.col("entity") == "pooled")
     )
-    assert {"persistence", "calendar-ridge", "gbm"} <= set(together["method"])
-    assert own["synthetic"].all()
+    assert set(on_same_windows["n_windows"]) == {13} and set(on_same_windows["data_hash"]) == set(
+        population["data_hash"]
+    )
+    assert {"persistence", "calendar-ridge", "gbm"} <= set(on_same_windows["method"])
+    assert population["synthetic"].all()
 
 
 def test_the_population_is_compared_with_every_baseline_by_a_paired_test(deployment, trained):
@@ -159,14 +163,14 @@ def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployme
 
 
 def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deployment, leakage):
-    found = {name: check for (key, name), check in checks(leakage).items()}
-    assert set(found) == {
+    evaluated = {name: check for (key, name), check in checks(leakage).items()}
+    assert set(evaluated) == {
         "artifact_unchanged",
         "available_before_origin",
         "nothing_of_2026_in_training",
         "every_window_scored",
     }
-    assert all(check.passed and check.blocking for check in found.values())
+    assert all(check.passed and check.blocking for check in evaluated.values())
     rows = pl.read_csv(deployment.layout.results / "leakage-2026.csv").filter(
         pl.col("entity") == "pooled"
     )
@@ -175,12 +179,12 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
 
 def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
     logics = find_current_run(deployment.layout, "electricity") / "model" / "logics.json"
-    kept = logics.read_text()
-    logics.write_text(kept + " ")
+    before = logics.read_text()
+    logics.write_text(before + " ")
     try:
         result = deployment.materialize("leakage/inference_2026", raise_on_error=False)
     finally:
-        logics.write_text(kept)
+        logics.write_text(before)
     assert not result.success
 
 
@@ -193,9 +197,9 @@ def test_a_run_for_another_data_set_warns_that_nobody_looked_at_2026_and_goes_on
         instance=untrained.instance,
     )
     assert result.success
-    found = checks(result).values()
-    assert len(found) == 4 and not any(check.passed for check in found)
-    assert {check.severity for check in found} == {dg.AssetCheckSeverity.WARN}
+    evaluated = checks(result).values()
+    assert len(evaluated) == 4 and not any(check.passed for check in evaluated)
+    assert {check.severity for check in evaluated} == {dg.AssetCheckSeverity.WARN}
     assert "this run is for exchange" in metadata(result, "leakage/inference_2026")["skipped"].value
 
     for_electricity = untrained.materialize("leakage/inference_2026", raise_on_error=False)
@@ -214,8 +218,8 @@ def test_an_article_that_became_available_late_fails_the_blocking_check(
     views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
     assert find_availability_violations(workspace, "electricity", views) == []
     monkeypatch.setattr(NewsStore, "read_articles", shifted)
-    found = find_availability_violations(workspace, "electricity", views)
-    assert {violation.kind for violation in found} == {"late article"}
+    violations = find_availability_violations(workspace, "electricity", views)
+    assert {violation.kind for violation in violations} == {"late article"}
 
 
 def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, leakage):

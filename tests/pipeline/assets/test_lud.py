@@ -17,7 +17,7 @@ ASSET, KEY = "evaluation/lud", "s3cret-key"
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """Answers a chat completion with one verdict; the server keeps what it was asked, and its present status."""
+    """Answers a chat completion with one verdict; the server records requests and has a status."""
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -73,13 +73,13 @@ def metadata(result):
 
 def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
     deployment = with_run(tmp_path)
-    found = metadata(materialize(deployment))
+    shown = metadata(materialize(deployment))
     written = json.loads(
         (find_current_run(deployment.layout, "electricity") / "lud.json").read_text()
     )
     assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
-    assert found["asked"].value == 2 and found["failures"].value == 0
-    assert "mean_lud" in found["verdicts"].value and "agreement" not in found
+    assert shown["asked"].value == 2 and shown["failures"].value == 0
+    assert "mean_lud" in shown["verdicts"].value and "agreement" not in shown
 
 
 def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
@@ -87,17 +87,21 @@ def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_
 ):
     monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
     deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", has_key=True))
-    found = metadata(materialize(deployment))
+    shown = metadata(materialize(deployment))
     assert len(endpoint.asked) == 2
     path, authorization, body = endpoint.asked[0]
     assert (path, authorization, body["temperature"], body["model"]) == (
-        "/v1/chat/completions", f"Bearer {KEY}", 0, "m-1")  # fmt: skip
-    assert "| local:tiny-random/float32 | endpoint:m-1 | 2 |" in found["agreement"].value
+        "/v1/chat/completions",
+        f"Bearer {KEY}",
+        0,
+        "m-1",
+    )
+    assert "| local:tiny-random/float32 | endpoint:m-1 | 2 |" in shown["agreement"].value
     again = metadata(materialize(deployment))
     assert len(endpoint.asked) == 2
-    assert again["verdicts"].value == found["verdicts"].value
+    assert again["verdicts"].value == shown["verdicts"].value
     stored = "".join(p.read_text() for p in deployment.layout.root.rglob("*") if p.is_file())
-    assert KEY not in stored and KEY not in str(found)
+    assert KEY not in stored and KEY not in str(shown)
 
 
 def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(
@@ -118,9 +122,9 @@ def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, endpoint, mo
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "m-1")
     result = CliRunner().invoke(app, ["lud", str(run), "--judge", "endpoint", "--pairs", "1"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert [judge["name"] for judge in found["judges"]] == ["endpoint:m-1"]
-    assert found["judges"][0]["agents"][0]["mean_strategy_shift"] == 1.0
+    summary = json.loads(result.stdout)
+    assert [judge["name"] for judge in summary["judges"]] == ["endpoint:m-1"]
+    assert summary["judges"][0]["agents"][0]["mean_strategy_shift"] == 1.0
 
 
 @pytest.mark.parametrize(

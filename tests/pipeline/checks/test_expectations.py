@@ -74,11 +74,15 @@ def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exc
     assert failed(pl.concat([sound(), later])) == set()
     days = [START + timedelta(days=i) for i in range(60)]
     rates = pl.DataFrame({"start_utc": [d for d in days if d.weekday() < 5]}).select(
-        pl.lit("ECB/AUD").alias("series_id"), pl.lit("rate_usd_per_aud").alias("variable"),
-        pl.col("start_utc").cast(SERIES_SCHEMA["start_utc"]), pl.lit(0.7).alias("value"),
-        pl.lit("USD per AUD").alias("unit"), pl.lit("observed").alias("flag"), pl.lit("x").alias("source"),
+        pl.lit("ECB/AUD").alias("series_id"),
+        pl.lit("rate_usd_per_aud").alias("variable"),
+        pl.col("start_utc").cast(SERIES_SCHEMA["start_utc"]),
+        pl.lit(0.7).alias("value"),
+        pl.lit("USD per AUD").alias("unit"),
+        pl.lit("observed").alias("flag"),
+        pl.lit("x").alias("source"),
         pl.lit(START).alias("fetched_at"),
-    )  # fmt: skip
+    )
     assert all(outcome.passed for outcome in run_suites(rates, RULES["exchange"]))
 
 

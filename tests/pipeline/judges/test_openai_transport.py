@@ -99,14 +99,14 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_time_limit_is_passed_on_and_redirects_are_not_followed() -> None:
     class Session(requests.Session):
         def post(self, url, **kwargs):  # type: ignore[override]
-            self.seen = kwargs
+            self.arguments = kwargs
             raise requests.ReadTimeout
 
     session = Session()
     with pytest.raises(SourceTransient):
         endpoint_transport(BASE, api_key=None, timeout_seconds=7.0, session=session)({})
-    assert session.seen["timeout"] == 7.0
-    assert session.seen["allow_redirects"] is False
+    assert session.arguments["timeout"] == 7.0
+    assert session.arguments["allow_redirects"] is False
 
 
 @pytest.mark.parametrize(

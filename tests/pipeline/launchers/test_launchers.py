@@ -50,7 +50,7 @@ def run(jobs, launcher=None):
 
 @pytest.fixture
 def shared_run(monkeypatch, tmp_path):
-    """A job of three agents and two rounds on the tiny backbone, with its windows and news written out."""
+    """A job of three agents and two rounds on the tiny backbone, with its windows and news."""
     monkeypatch.setenv("PYTHONPATH", str(REPO))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     from tests.support.population import news_pool, tiny, windows
@@ -70,10 +70,10 @@ def shared_run(monkeypatch, tmp_path):
 def test_two_processes_under_torchrun_share_a_training_and_one_of_them_reports_it(shared_run):
     result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
     assert result.success
-    seen = [
+    observations = [
         e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
     ]
-    assert [o.metadata["round"].value for o in seen] == [1, 2]
+    assert [o.metadata["round"].value for o in observations] == [1, 2]
     (materialized,) = result.asset_materializations_for_node("models__compevo")
     assert (
         materialized.metadata["processes"].value == 2 and materialized.metadata["rounds"].value == 2
@@ -122,16 +122,17 @@ def test_a_training_process_reports_rounds_as_observations_and_its_end_as_metada
 ):
     result = run([job(tmp_path / "first"), job(tmp_path / "second")])
     assert result.success
-    seen = [
+    observations = [
         e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
     ]
-    assert [(o.metadata["run"].value, o.metadata["round"].value) for o in seen] == [
+    assert [(o.metadata["run"].value, o.metadata["round"].value) for o in observations] == [
         (name, number) for name in ("first", "second") for number in (1, 2, 3)
     ]
     assert (
-        seen[0].metadata["loss"].value == 1.0 and seen[0].metadata["reward_agent_01"].value == -0.25
+        observations[0].metadata["loss"].value == 1.0
+        and observations[0].metadata["reward_agent_01"].value == -0.25
     )
-    assert {o.partition for o in seen} == {"electricity"}
+    assert {o.partition for o in observations} == {"electricity"}
     (materialized,) = result.asset_materializations_for_node("models__compevo")
     assert materialized.metadata["rounds"].value == 3
 
@@ -166,7 +167,8 @@ def test_torchrun_is_used_only_where_it_is_asked_for():
     ]
     joined = " ".join(worker_command(["a"], python="py", processes=4))
     assert joined == (
-        "py -m torch.distributed.run --standalone --nproc-per-node=4 -m compevo_pipeline.launchers.worker a"
+        "py -m torch.distributed.run --standalone --nproc-per-node=4 "
+        "-m compevo_pipeline.launchers.worker a"
     )
     assert Launchers().get("torchrun", 2, KubernetesPipes()).processes == 2
 
@@ -248,6 +250,13 @@ def test_exit_codes_are_put_in_words():
 def test_a_worker_without_its_job_says_who_writes_it(tmp_path):
     with pytest.raises(ConfigError, match="no training job at"):
         main([str(tmp_path / "job.json")])
+
+
+def test_an_error_of_the_project_ends_the_process_with_one_line(tmp_path, capsys):
+    written = TrainJob(config={"nowhere": {}}, windows="w", news="n", out=str(tmp_path)).write()
+    assert main([str(written)]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("compevo: ") and "nowhere" in message and "Traceback" not in message
 
 
 def test_a_job_survives_its_file_and_only_plain_numbers_reach_pipes(tmp_path):
