@@ -154,6 +154,21 @@ def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
     assert violations[0].detail.startswith("the forecast moved by up to 1.0")
 
 
+def test_the_shift_test_changes_every_value_from_the_origin_on_and_none_before():
+    frame = make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
+    built = []
+
+    def build(rows: pl.DataFrame) -> WindowSet:
+        built.append(rows)
+        return build_windows(ELECTRICITY, rows)
+
+    forecast = fit_baseline("persistence", build_windows(ELECTRICITY, frame)).predict
+    assert find_lookahead(build, frame, forecast, SHIFT_ORIGIN, np.random.default_rng(0)) == []
+    before, after = built
+    is_later = before["start_utc"] >= SHIFT_ORIGIN
+    assert ((before["value"] != after["value"]) == is_later).all()
+
+
 def test_a_shift_test_that_would_compare_nothing_is_refused():
     with pytest.raises(LeakageError, match="no window has its origin"):
         shift_after(lambda views: np.zeros((len(views), 48)), origin=from_nem(2018, 1, 1))

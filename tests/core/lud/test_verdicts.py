@@ -36,7 +36,9 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path: 
     assert judge.asked == 2
     assert judge_pairs(judge, PAIRS, cache=VerdictCache(path)) == first
     assert judge.asked == 2
-    assert judge_pairs(CountingJudge(), PAIRS) == first
+    without_cache = CountingJudge()
+    assert judge_pairs(without_cache, PAIRS) == first
+    assert without_cache.asked == 2
 
 
 def test_lines_are_json_and_name_their_judge(tmp_path: Path) -> None:
