@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Only on x86: elsewhere torch's own product is the tuned one.
+# Only on x86, where it was measured; elsewhere torch chooses.
 _HAS_ONEDNN = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and platform.machine().lower() in ("x86_64", "amd64")

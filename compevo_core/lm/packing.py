@@ -89,7 +89,7 @@ def pack(
 
     Args:
         groups: the prompt groups of each of A agents, R prompts in all for every agent.
-        pad_id: token id of the padding behind shorter rows.
+        pad_id: token id of the padding after shorter rows.
         device: where the tensors are put.
 
     Raises:
