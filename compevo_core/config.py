@@ -34,7 +34,7 @@ RENAMED_SETTINGS = {
 """Old name to new name. Presets, run folders and overrides with old names still load."""
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A group of settings; unknown keys, wrong types and values out of bounds are refused."""
 
     # Strict: "3" is not an integer and True is not 1. An integer passes as a float.
@@ -43,7 +43,7 @@ class Section(BaseModel):
     )
 
 
-class BackboneConfig(Section):
+class BackboneConfig(SettingsSection):
     """The frozen language model that all agents share (paper 5.1, D.2)."""
 
     name_or_path: str = "meta-llama/Llama-3.1-8B-Instruct"
@@ -57,7 +57,7 @@ class BackboneConfig(Section):
     """recompute activations in the backward pass to save memory"""
 
 
-class PopulationConfig(Section):
+class PopulationConfig(SettingsSection):
     """Agents and their adapters (paper D.2)."""
 
     agents: int = Field(default=10, ge=1, le=64)
@@ -72,7 +72,7 @@ class PopulationConfig(Section):
     """LoRA input dropout while the forecast adapters train"""
 
 
-class ForecastConfig(Section):
+class ForecastConfig(SettingsSection):
     """How an agent turns its evidence into 48 numbers."""
 
     decoder: Literal["head", "text"] = "head"
@@ -87,7 +87,7 @@ class ForecastConfig(Section):
     """whether the logic itself stands in the forecast prompt"""
 
 
-class NewsConfig(Section):
+class NewsConfig(SettingsSection):
     """Which news an agent may see, and how much of it (paper 4.1)."""
 
     top_k: int = Field(default=5, ge=0, le=64)
@@ -98,7 +98,7 @@ class NewsConfig(Section):
     """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
 
 
-class SelectionConfig(Section):
+class SelectionConfig(SettingsSection):
     """Fitness and weights (paper 4.2)."""
 
     temperature: float = Field(default=0.5, ge=1e-3)
@@ -111,7 +111,7 @@ class SelectionConfig(Section):
     """ablation: w_i = 1/I"""
 
 
-class EvolutionConfig(Section):
+class EvolutionConfig(SettingsSection):
     """Logic generation (paper 4.3)."""
 
     update: Literal["three-stage", "simplified"] = "three-stage"
@@ -124,7 +124,7 @@ class EvolutionConfig(Section):
     """T_gen of logic sampling (paper E.6)"""
 
 
-class GrpoConfig(Section):
+class GrpoConfig(SettingsSection):
     """Group relative policy optimisation of the logics (paper 4.3, D.2)."""
 
     enabled: bool = True
@@ -143,7 +143,7 @@ class GrpoConfig(Section):
     """windows of the round used to score a logic; 0 = all"""
 
 
-class ObjectiveConfig(Section):
+class ObjectiveConfig(SettingsSection):
     """The joint objective and its weights (paper 4.4)."""
 
     metric: Literal["mse", "mae"] = "mse"
@@ -156,7 +156,7 @@ class ObjectiveConfig(Section):
     """weight of L_prune (paper 5.7)"""
 
 
-class OptimConfig(Section):
+class OptimConfig(SettingsSection):
     """AdamW with warm-up and cosine decay (paper D.2)."""
 
     forecast_lr: float = Field(default=1e-4, ge=0.0)
@@ -171,7 +171,7 @@ class OptimConfig(Section):
     """largest gradient norm; 0 = no clipping"""
 
 
-class RunLengthConfig(Section):
+class RunLengthConfig(SettingsSection):
     """Length, seed and bookkeeping of a run."""
 
     seed: int = Field(default=0, ge=0)
@@ -195,7 +195,7 @@ class RunLengthConfig(Section):
     gradient (theorem B.3.2); 0 = off"""
 
 
-class RunConfig(Section):
+class RunConfig(SettingsSection):
     """All settings of one run; two runs with equal hashes and equal data are the same run."""
 
     backbone: BackboneConfig = BackboneConfig()
@@ -275,7 +275,7 @@ def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:
     """Yield every setting as its dotted name and its pydantic field, for the documentation."""
     for section, info in RunConfig.model_fields.items():
         kind = info.annotation
-        assert isinstance(kind, type) and issubclass(kind, Section)  # noqa: S101 - by construction
+        assert isinstance(kind, type) and issubclass(kind, SettingsSection)  # noqa: S101 - by construction
         for name, field in kind.model_fields.items():
             yield f"{section}.{name}", field
 
@@ -298,7 +298,7 @@ def _describe_error(error: Mapping[str, Any]) -> str:
     section, *rest = error["loc"]
     name = ".".join(map(str, error["loc"]))
     kind = RunConfig.model_fields[str(section)].annotation
-    if not rest or not isinstance(kind, type) or not issubclass(kind, Section):
+    if not rest or not isinstance(kind, type) or not issubclass(kind, SettingsSection):
         return f"[{name}]: {error['msg']}; give a table of settings"
 
     key = str(rest[0])

@@ -65,7 +65,7 @@ class AgentShards:
         """Whether this process writes the records and the shared files."""
         return self.rank == 0
 
-    def local(self, everyone: Any) -> Any:
+    def local(self, everyone: Any) -> Any:  # noqa: ANN401 - a list or a tensor, returned as given
         """Return this process's part of a list or tensor over all agents."""
         return everyone[self.local_agents.start : self.local_agents.stop]
 
@@ -108,7 +108,7 @@ class AgentShards:
             float(total) for total in torch.stack(self._all_gather_equal(local, purpose)).sum(0)
         ]
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """Return the first process's value on every process."""
         if self.processes == 1:
             return value
@@ -138,7 +138,11 @@ class AgentShards:
         self.received.clear()
         return taken
 
-    def _all_gather_values(self, value: Any, purpose: str) -> list[Any]:
+    def _all_gather_values(
+        self,
+        value: Any,  # noqa: ANN401 - any JSON value
+        purpose: str,
+    ) -> list[Any]:
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = [int(n) for n in self._all_gather_equal(torch.tensor([data.numel()]), purpose)]
 

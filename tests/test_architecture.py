@@ -1,4 +1,4 @@
-"""The shape of the code: imports go one way, files and functions stay short, the edges stay at the edge."""
+"""The shape of the code: imports go one way, files stay short, words are plain."""
 
 import ast
 import graphlib
@@ -295,3 +295,43 @@ def test_no_error_is_swallowed_whole():
         if isinstance(node, ast.ExceptHandler) and hides_errors(node)
     ]
     assert found == []
+
+
+NO_NAMES = {
+    "told",
+    "beside",
+    "owes",
+    "late",
+    "wall",
+    "_beside",
+    "_behind",
+    "_tell",
+    "_straightened",
+}
+"""Words that the field's own words have replaced (docs/reference/naming.md)."""
+
+
+def names_in(tree: ast.Module) -> Iterator[str]:
+    """Every name that a module gives to something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_names_are_the_fields_words(path):
+    found = {name for name in names_in(tree_of(path)) if name.lower() in NO_NAMES}
+    assert found == set()
+
+
+def test_one_class_name_is_one_class():
+    homes: dict[str, list[str]] = {}
+    for path in ALL:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name_of(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

@@ -60,7 +60,7 @@ VIEWS = 3
 EVALUATED = {"head": "test", "variant": "inference"}
 """Runs that ``evaluate`` scores, and on which split; with one seed, as when the files were made."""
 LEFT_BY_EVALUATE = ("panels.jsonl", "predictions.parquet")
-"""Files that ``evaluate`` has added to a run folder since; the report's numbers are without them."""
+"""Files that ``evaluate`` adds to a run folder now; the report's numbers are without them."""
 PACKAGES = ("torch", "numpy", "polars", "peft", "safetensors", "lightgbm", "transformers")
 NUMBER = re.compile(
     r"(?<![\w.])[-+\u2212]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?!\w)"
