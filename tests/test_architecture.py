@@ -27,6 +27,7 @@ LAYERS = (
     ("compevo_core",),
     # compevo_pipeline
     ("compevo_pipeline.failures", "compevo_pipeline.partitions"),
+    ("compevo_pipeline.asset_keys",),
     ("compevo_pipeline.sources.common",),
     ("compevo_pipeline.settings",),
     ("compevo_pipeline.provenance",),

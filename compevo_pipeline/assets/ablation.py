@@ -19,9 +19,9 @@ from compevo_core.evaluation.scopes import select_test_scopes
 from compevo_core.evaluation.scoring import load_population, score_population
 from compevo_core.experiments.ablation import VARIANTS, configure_variant
 from compevo_core.report.rows import ABLATION as EXPERIMENT
+from compevo_pipeline.asset_keys import ABLATION, ALL_WINDOWS, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
-from compevo_pipeline.assets.keys import ABLATION, ALL_WINDOWS, NEWS_EMBEDDINGS
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient

@@ -1,7 +1,7 @@
 """What asset definitions share: owner, pools, how fresh an asset must be, the version of its code.
 
 What belongs here: arguments of ``@dg.asset`` that more than one asset takes. What does not: keys
-(``assets.keys``), run configuration (``assets.ingest``, ``assets.training_config``), metadata of a
+(``asset_keys``), run configuration (``assets.ingest``, ``assets.training_config``), metadata of a
 materialization (``assets.metadata``).
 """
 

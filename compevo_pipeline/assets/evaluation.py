@@ -17,9 +17,9 @@ from compevo_core.evaluation.scopes import read_forecasts, select_test_scopes, w
 from compevo_core.evaluation.score_files import write_population_scores
 from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.asset_keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
-from compevo_pipeline.assets.keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit

@@ -27,9 +27,9 @@ from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.evaluation.scopes import Scope, thin_windows, write_forecasts
 from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.asset_keys import INFERENCE_2026, MODEL, NEWS_EMBEDDINGS, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
-from compevo_pipeline.assets.keys import INFERENCE_2026, MODEL, NEWS_EMBEDDINGS, windows_key
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import electricity_only

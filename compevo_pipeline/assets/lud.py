@@ -15,9 +15,9 @@ from pydantic import Field
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.lud.measure import DEFAULT_PAIRS, measure_lud
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.asset_keys import LUD, MODEL
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
-from compevo_pipeline.assets.keys import LUD, MODEL
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.judges.judges import build_judges
 from compevo_pipeline.partitions import datasets

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
+from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
-from compevo_pipeline.assets.keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.resources import Clock, Workspace

@@ -11,9 +11,7 @@ import dagster as dg
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.page import write_report
-from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import OWNERS, code_version
-from compevo_pipeline.assets.keys import (
+from compevo_pipeline.asset_keys import (
     ABLATION,
     BASELINES,
     INFERENCE_2026,
@@ -21,6 +19,8 @@ from compevo_pipeline.assets.keys import (
     POPULATION_TEST,
     REPORT,
 )
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, Workspace

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import polars as pl
 
+from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
-from compevo_pipeline.assets.keys import series_key
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.partitions import DATASETS

@@ -16,9 +16,9 @@ from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.asset_keys import ALL_WINDOWS, MODEL, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
-from compevo_pipeline.assets.keys import ALL_WINDOWS, MODEL, NEWS_EMBEDDINGS
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient

@@ -16,9 +16,9 @@ from compevo_core.data.datasets import DATASETS as DATASET_SPECS
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.window import WINDOWS_FILE, WindowSet
 from compevo_core.errors import ConfigError
+from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
-from compevo_pipeline.assets.keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Workspace

@@ -16,7 +16,7 @@ import polars as pl
 
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
-from compevo_pipeline.assets.keys import NEWS_ARTICLES, series_key, windows_key
+from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.checks.expectations import RULES, SUITES, Outcome, run_suites
 from compevo_pipeline.partitions import DATASETS

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from compevo_pipeline.assets.keys import series_key
+from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.checks import asset_checks
 from compevo_pipeline.checks.asset_checks import check_data_age
 from compevo_pipeline.resources import Workspace
