@@ -7,7 +7,7 @@ Every message raised with one of these says what went wrong, where, and what to 
 
 
 class CompEvoError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base of every error that this project raises on purpose."""
 
 
 class ConfigError(CompEvoError):
@@ -15,7 +15,7 @@ class ConfigError(CompEvoError):
 
 
 class SourceError(CompEvoError):
-    """Base of what can go wrong between a publisher and our storage."""
+    """Base of failures between a publisher and the store."""
 
 
 class SourceAbsent(SourceError):
@@ -23,19 +23,19 @@ class SourceAbsent(SourceError):
 
 
 class SourceTransient(SourceError):
-    """A failure worth another try: timeout, 429, 5xx, an empty body."""
+    """A failure that a retry may cure: timeout, 429, 5xx, an empty body."""
 
 
 class SourceRejected(SourceError):
-    """The publisher refused our query; the same query will be refused again."""
+    """The publisher refused the query; the same query will be refused again."""
 
 
 class SourceBlocked(SourceError):
-    """A bot wall or login stands in the way; we do not go around it."""
+    """Access is blocked by a login or bot protection."""
 
 
 class SchemaDrift(SourceError):
-    """The bytes are not the format we know: header, types, stamps or encoding changed."""
+    """The file is not in the known format: header, types, times or encoding changed."""
 
 
 class DataError(CompEvoError):
@@ -43,7 +43,7 @@ class DataError(CompEvoError):
 
 
 class LeakageError(CompEvoError):
-    """Something later than the forecast origin reached a model or a choice."""
+    """Information from after the forecast origin reached a model or a choice."""
 
 
 class ForecastParseError(CompEvoError):
@@ -51,8 +51,8 @@ class ForecastParseError(CompEvoError):
 
 
 class CheckpointMismatch(CompEvoError):
-    """A checkpoint is torn, altered or belongs to another configuration."""
+    """A checkpoint is incomplete, was altered, or belongs to another configuration."""
 
 
 class NonFiniteLoss(CompEvoError):
-    """A loss term became NaN or infinite; raised before the update."""
+    """A loss term is NaN or infinite; raised before the update."""

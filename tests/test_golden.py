@@ -30,8 +30,8 @@ PARTS = sorted(path.stem for path in compute.FILES.glob("*.json") if path.stem !
 
 
 @pytest.fixture(scope="module")
-def kept():
-    return renamed(compute.kept(), RENAMED_KEYS)
+def golden():
+    return renamed(compute.read_golden(), RENAMED_KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,13 @@ def found():
 
 
 @pytest.fixture(scope="module")
-def same_machine(kept):
-    return kept["machine"]["float_fingerprint"] == compute.fingerprint()
+def same_machine(golden):
+    return golden["machine"]["float_fingerprint"] == compute.fingerprint()
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_the_code_gives_is_what_was_kept(part, kept, found, same_machine):
-    one = differences({part: kept[part]}, {part: found[part]}, CHANGED, same_machine=same_machine)
+def test_what_the_code_gives_is_what_was_kept(part, golden, found, same_machine):
+    one = differences({part: golden[part]}, {part: found[part]}, CHANGED, same_machine=same_machine)
     assert one == [], f"{len(one)} value(s) differ"
 
 
@@ -57,9 +57,9 @@ def test_hashes_over_floats_were_compared(same_machine):
         )
 
 
-def test_every_part_is_kept_and_every_change_is_one(kept, found):
-    assert set(kept) == set(found)
-    assert unused(kept, found, CHANGED) == []
+def test_every_part_is_kept_and_every_change_is_one(golden, found):
+    assert set(golden) == set(found)
+    assert unused(golden, found, CHANGED) == []
 
 
 def test_a_resumed_run_equals_the_straight_one(found):

@@ -69,17 +69,20 @@ def differences(
     for path in [*before, *(path for path in after if path not in before)]:
         was, now = before.get(path, ABSENT), after.get(path, ABSENT)
         over_floats = any(is_hash(one) for one in (was, now))
-        said = [change for pattern, change in changed.items() if fnmatch.fnmatchcase(path, pattern)]
-        if said:
-            if not equal(said[0].old, bare(was), exact=True):
-                found.append(f"{path}: said to have been {said[0].old!r}, was {short(bare(was))}")
-            was = (
-                {FLOAT_BITS: said[0].new} if over_floats and said[0].new != ABSENT else said[0].new
-            )
+        listed_changes = [
+            change for pattern, change in changed.items() if fnmatch.fnmatchcase(path, pattern)
+        ]
+        if listed_changes:
+            change = listed_changes[0]
+            if not equal(change.old, unwrap_hash(was), exact=True):
+                old_value = short(unwrap_hash(was))
+                found.append(f"{path}: listed as {change.old!r}, was {old_value}")
+            is_hash_now = over_floats and change.new != ABSENT
+            was = {FLOAT_BITS: change.new} if is_hash_now else change.new
         if over_floats and not same_machine and is_hash(was) and is_hash(now):
             continue
-        if not equal(bare(was), bare(now), exact=same_machine):
-            found.append(f"{path}: {told(bare(was), bare(now))}")
+        if not equal(unwrap_hash(was), unwrap_hash(now), exact=same_machine):
+            found.append(f"{path}: {describe_difference(unwrap_hash(was), unwrap_hash(now))}")
     return found
 
 
@@ -93,7 +96,7 @@ def is_hash(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {FLOAT_BITS}
 
 
-def bare(value: Any) -> Any:
+def unwrap_hash(value: Any) -> Any:
     return value[FLOAT_BITS] if is_hash(value) else value
 
 
@@ -128,7 +131,7 @@ def number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def told(was: Any, now: Any) -> str:
+def describe_difference(was: Any, now: Any) -> str:
     """What differs, short enough to read."""
     if not (isinstance(was, list) and isinstance(now, list)):
         return f"was {short(was)}, is {short(now)}"

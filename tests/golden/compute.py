@@ -315,9 +315,9 @@ def evaluated(root: Path) -> Json:
     for file in sorted(results / f"{name}.csv" for name in EVALUATED):
         lines = pl.read_csv(file, infer_schema_length=None).to_dicts()
         rows[file.stem] = [without(line, NOT_OF_THE_METHOD) for line in lines]
-    kept = sorted(path.name for path in (results / "configs").glob("*.json"))
+    config_files = sorted(path.name for path in (results / "configs").glob("*.json"))
     table = numbers(command("table", results))
-    return {"rows": rows, "printed": printed, "table": table, "kept_configs": kept}
+    return {"rows": rows, "printed": printed, "table": table, "kept_configs": config_files}
 
 
 def measured_lud(root: Path) -> Json:
@@ -332,7 +332,7 @@ def measured_lud(root: Path) -> Json:
 
 def reported(root: Path) -> Json:
     """Numbers of the report in their order: of the runs made here, and of an invented one."""
-    runs = [still(root / name) for name in ("head", "variant", "text")]
+    runs = [freeze_timings(root / name) for name in ("head", "variant", "text")]
     results = root / "still"
     results.mkdir()
     for file in (root / "results" / f"{name}.csv" for name in EVALUATED):
@@ -355,7 +355,7 @@ def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list
     return numbers(visible(target.read_text(encoding="utf-8")))
 
 
-def still(run: Path) -> Path:
+def freeze_timings(run: Path) -> Path:
     """A run folder whose timings are all one second, beside the original."""
     copy = run.parent / "stills" / run.name
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT_BY_EVALUATE))
@@ -508,7 +508,7 @@ def write() -> None:
         sys.stdout.write(f"{path.name}: {path.stat().st_size} bytes\n")
 
 
-def kept() -> dict[str, Json]:
+def read_golden() -> dict[str, Json]:
     """What was kept."""
     return {path.stem: read(path) for path in sorted(FILES.glob("*.json"))}
 
