@@ -1,7 +1,7 @@
 """The error family of CompEvo.
 
 What belongs here: exception types shared by the core and the pipeline.
-What does not: handling, retry policy (``compevo_pipeline.failures``) or messages.
+What does not: handling, retries (the pipeline decides on those) or messages.
 Every message raised with one of these says what went wrong, where, and what to do.
 """
 

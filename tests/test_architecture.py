@@ -217,6 +217,11 @@ def test_the_core_knows_no_dagster_no_database_and_no_network():
     assert found == []
 
 
+def test_the_core_names_the_pipeline_nowhere():
+    naming = [name_of(path) for path in sources(CORE) if PIPELINE in path.read_text("utf-8")]
+    assert naming == []
+
+
 @pytest.mark.parametrize("path", ALL, ids=name_of)
 def test_a_file_is_short_and_says_what_belongs_in_it(path):
     lines = path.read_text(encoding="utf-8").splitlines()
