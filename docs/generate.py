@@ -250,15 +250,18 @@ def result_rows_page() -> str:
 
 def data_contracts_page() -> str:
     """The frames that sources make and windows are built from."""
+    from compevo_core.data.schemas import COLUMN_MEANINGS
+
     parts = [
         "# Data contracts",
         NOTE,
         "Polars frames that sources hand to the library. Every column must be there with exactly "
-        "this type, and no other; a frame that breaks its contract is refused by name.",
+        "this type, and further columns are dropped; a frame that breaks its contract is refused "
+        "by name.",
     ]
     for title, meaning, schema in contracts():
-        rows = [[f"`{name}`", f"`{kind}`"] for name, kind in schema.items()]
-        parts += [f"## {title}", meaning, table(("column", "type"), rows)]
+        rows = [[f"`{name}`", f"`{kind}`", COLUMN_MEANINGS[name]] for name, kind in schema.items()]
+        parts += [f"## {title}", meaning, table(("column", "type", "meaning"), rows)]
     return page(parts)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import polars as pl
 
+from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.report.tables import markdown_table
 
@@ -46,9 +47,12 @@ def describe_table(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def make_column_schema(schema: Mapping[str, pl.DataType]) -> dg.TableSchema:
-    """Return Dagster's schema of polars columns."""
+    """Return Dagster's schema of polars columns, with the meaning of those in a frame contract."""
     return dg.TableSchema(
-        columns=[dg.TableColumn(name, type=str(dtype)) for name, dtype in schema.items()]
+        columns=[
+            dg.TableColumn(name, type=str(dtype), description=COLUMN_MEANINGS.get(name))
+            for name, dtype in schema.items()
+        ]
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     BENCHMARK_SCHEMA,
+    COLUMN_MEANINGS,
     COVARIATE_SCHEMA,
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
@@ -41,3 +42,7 @@ def test_instants_of_another_unit_are_refused():
     frame = pl.DataFrame(schema=PUBLISHED_SCHEMA).with_columns(milliseconds)
     with pytest.raises(DataError, match="start_utc is Datetime"):
         validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
+
+
+def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
+    assert {column for schema in SCHEMAS for column in schema} == set(COLUMN_MEANINGS)
