@@ -82,7 +82,7 @@ COLUMN_MEANINGS = {
     "entity": "region, currency, coin or sensor",
     "name": "name of the covariate, with its unit: max_temp_k",
     "valid_date": "day that the covariate describes",
-    "available_at": "when the public could first know the row; a window sees what is before its origin",
+    "available_at": "when the public could first know it; a window sees what is before its origin",
     "quantile": "quantile of the forecast; 0.5 is the median",
     "record": "number of the record in the benchmark",
     "target_date": "day that the record predicts",
