@@ -1,7 +1,6 @@
-"""Atomic writes, file hashes and JSON-lines files.
+"""Atomic writes, appended lines and file hashes.
 
-What belongs here: how this project puts any file on disk and reads it back. What does not: what
-the files hold.
+What belongs here: how this project puts any file on disk. What does not: what the files hold.
 """
 
 import contextlib
@@ -9,9 +8,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 _TEMPORARY_SUFFIX = ".part"
 _PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
@@ -65,17 +63,10 @@ def write_json(path: Path, value: object) -> Path:
     return write_text(path, json.dumps(value, indent=1, sort_keys=True))
 
 
-def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON object as one line."""
+def append_line(path: Path, line: str) -> None:
+    """Append one line of UTF-8 text."""
     with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(record) + "\n")
-
-
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the object of every line."""
-    with path.open(encoding="utf-8") as stream:
-        for line in stream:
-            yield json.loads(line)
+        stream.write(line + "\n")
 
 
 def hash_file(path: Path) -> str:

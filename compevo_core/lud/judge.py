@@ -10,12 +10,12 @@ Shapes: V the four possible verdicts, T tokens of the longest of them, W vocabul
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from compevo_core.agents.prompts import clean_text
+from compevo_core.data.files import hash_text
 from compevo_core.errors import CompEvoError, DataError
 
 # Both prompts are the paper's, word for word. Any change gives another PROMPT_HASH, and verdicts
@@ -52,7 +52,7 @@ Return only a valid JSON object. The values must be either 0 or 1.
 LOGIC_CHARACTERS = 4000
 """Longest logic that a judge is shown; a longer one is cut."""
 
-PROMPT_HASH = hashlib.sha256(f"{SYSTEM_PROMPT}\n{USER_PROMPT}".encode()).hexdigest()[:16]
+PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
 """Identifies the prompt in result files."""
 
 Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compevo_core.data.files import append_json_line, write_json, write_text
+from compevo_core.data.files import append_line, write_json, write_text
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.training.round_record import RoundRecord
 
@@ -154,7 +154,7 @@ class RunFolder:
 
     def append_round(self, record: RoundRecord) -> None:
         """Add the record of a round that has just ended."""
-        append_json_line(self.rounds_file, record.to_dict())
+        append_line(self.rounds_file, record.to_json_line())
 
     def truncate_rounds(self, count: int) -> None:
         """Keep the first ``count`` records, those that the checkpoint to resume from knows.

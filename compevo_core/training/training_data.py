@@ -9,7 +9,6 @@ The train and the validation split are all there is: training has no path to the
 """
 
 import dataclasses
-import hashlib
 from typing import Self
 
 import numpy as np
@@ -19,6 +18,7 @@ from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import Baseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import evenly_spaced
+from compevo_core.data.files import hash_text
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -133,7 +133,7 @@ def identify_run(
     return {
         "config_hash": config.hash,
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
-        "news_hash": hashlib.sha256(articles.encode()).hexdigest()[:n],
+        "news_hash": hash_text(articles)[:n],
     }
 
 

@@ -1,14 +1,14 @@
 """Atomic writes, hashes and JSON lines."""
 
 import hashlib
+import json
 
 import pytest
 
 from compevo_core.data.files import (
-    append_json_line,
+    append_line,
     hash_file,
     hash_text,
-    read_json_lines,
     write_atomically,
     write_bytes,
     write_json,
@@ -45,8 +45,9 @@ def test_json_is_written_with_sorted_keys_so_equal_values_are_equal_bytes(tmp_pa
 def test_json_lines_are_read_back_in_the_order_they_were_appended(tmp_path):
     records = [{"round": 1, "text": "line\nbreak"}, {"round": 2, "text": "é"}]
     for record in records:
-        append_json_line(tmp_path / "rounds.jsonl", record)
-    assert list(read_json_lines(tmp_path / "rounds.jsonl")) == records
+        append_line(tmp_path / "rounds.jsonl", json.dumps(record))
+    lines = (tmp_path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == records
 
 
 def test_a_file_and_its_text_have_the_hash_of_their_utf8_bytes(tmp_path):
