@@ -17,7 +17,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -248,15 +248,18 @@ def _forecaster(world: World) -> Forecast:
 def _time_days(world: World, forecast: Forecast) -> list[tuple[float, Tensor]]:
     """Time the weighted forecast (B, H) of each day, a few windows at a time as in training."""
     size = world.config.run.micro_batch_size
-    weights_A = world.model.selection.weights()
-
     timed = []
     for examples in world.days:
         began = time.perf_counter()
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-        forecast_BH = torch.cat([aggregate_forecasts(forecast(part), weights_A) for part in parts])
+        forecast_BH = torch.cat([_aggregate(world, forecast, part) for part in parts])
         timed.append((time.perf_counter() - began, forecast_BH))
     return timed
+
+
+def _aggregate(world: World, forecast: Forecast, part: Sequence[ForecastExample]) -> Tensor:
+    weights_BA = world.model.selection.weights([example.view.entity for example in part])
+    return aggregate_forecasts(forecast(part), weights_BA)
 
 
 app = typer.Typer(add_completion=False)

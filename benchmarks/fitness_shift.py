@@ -31,7 +31,6 @@ from compevo_core.agents.selection import (
     FitnessSelection,
     aggregate_forecasts,
     forecast_error,
-    reward,
 )
 from compevo_core.config import RunConfig, SelectionConfig
 from compevo_core.data.files import write_atomically
@@ -120,12 +119,15 @@ def simulate(rule: str, agents: int, rounds: int, forecast_lr: float, seed: int)
             optimizer.param_groups[0]["lr"] = forecast_lr * factor
             _train_gates(selection, optimizer, forecast_ABH, truth_BH)
         # After the update, as in a round: no agent is weighted by a truth it is scored on.
-        selection.update_fitness(reward(forecast_ABH, truth_BH, metric))
+        selection.update_fitness(
+            -forecast_error(forecast_ABH, truth_BH, metric), ["simulated"] * len(truth_BH)
+        )
 
     forecast_ABH, truth_BH = forecasters.draw_windows(HELD_OUT_WINDOWS)
-    weights_A = selection.weights().detach()
+    weights_A = selection.population_weights().detach()
     gates_A = selection.gates_A.detach()
-    error = forecast_error(aggregate_forecasts(forecast_ABH, weights_A), truth_BH, metric).mean()
+    weights_BA = weights_A.expand(len(truth_BH), -1)
+    error = forecast_error(aggregate_forecasts(forecast_ABH, weights_BA), truth_BH, metric).mean()
     return Row(
         rule=rule,
         agents=agents,
@@ -163,7 +165,8 @@ def _train_gates(
 ) -> None:
     """Take one step on L_pred + lambda_prune L_prune."""
     optimizer.zero_grad()
-    forecast_BH = aggregate_forecasts(forecast_ABH, selection.weights())
+    weights_BA = selection.population_weights().expand(len(truth_BH), -1)
+    forecast_BH = aggregate_forecasts(forecast_ABH, weights_BA)
     loss = forecast_error(forecast_BH, truth_BH, _PAPER.objective.metric).mean()
     (loss + _PAPER.objective.lambda_prune * pruning_loss(selection.gates_A)).backward()  # type: ignore[no-untyped-call]
 

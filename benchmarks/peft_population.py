@@ -75,7 +75,8 @@ class PeftPopulation:
         # All values are copied by reset; the generator only has to be there.
         generator = torch.Generator().manual_seed(0)
         self.head = NumericHead(self.agents, self.backbone.hidden_size)
-        self.selection = FitnessSelection(self.agents, self.config.selection)
+        entities = world.model.selection.entities
+        self.selection = FitnessSelection(self.agents, self.config.selection, entities)
         self.fusion = StrategyFusion(self.agents, world.model.fusion.neutral_D, generator)
 
     @torch.no_grad()

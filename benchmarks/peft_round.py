@@ -103,7 +103,9 @@ class PeftRound:
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
             forecast_ABH = self.population.forecast(self.world.logics, part)
-            forecast_BH = aggregate_forecasts(forecast_ABH, self.population.selection.weights())
+            entities = [example.view.entity for example in part]
+            weights_BA = self.population.selection.weights(entities)
+            forecast_BH = aggregate_forecasts(forecast_ABH, weights_BA)
             error_B = forecast_error(forecast_BH, stack_truths(part), self.config.objective.metric)
             loss = error_B.sum() / len(examples)
 

@@ -182,7 +182,7 @@ class World:
 
         # Unequal weights, so that a mistake in an agent's share shows in the loss.
         fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
-        self.model.selection.fitness_A.copy_(fitness_A)
+        self.model.selection.fitness_EA.copy_(fitness_A.expand_as(self.model.selection.fitness_EA))
 
         executor = _RecordingExecutor(
             self.config,

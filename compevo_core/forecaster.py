@@ -45,7 +45,7 @@ class Prediction:
     Attributes:
         aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
         agents: (A, N, H) each agent's own forecast.
-        weights: (A,) weight of each agent, the same for all windows (Eq. 5); they sum to 1.
+        weights: (N, A) weight of each agent for each window (Eq. 5); rows sum to 1.
         chosen_news: ids of the articles each agent read, by agent and window, best match first.
         prior: (N, H) forecast of the numeric prior that the agents correct; None without one.
         n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
@@ -145,7 +145,7 @@ class CompEvoForecaster:
         """
         prior_NH = None if self.prior is None else self.prior.predict(views)
         examples = make_view_examples(views, prior_NH, self._model.scaler)
-        weights_A = self._model.selection.weights().detach()
+        weights_NA = self._model.selection.weights([view.entity for view in views]).detach()
 
         aggregate_NH = np.empty((len(views), HORIZON))
         agents_ANH = np.empty((self.config.population.agents, len(views), HORIZON))
@@ -155,7 +155,7 @@ class CompEvoForecaster:
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
             forecasts = self._executor.forecast(self.logics, examples[part])
-            mean_BH = aggregate_forecasts(forecasts.values_ABH, weights_A)
+            mean_BH = aggregate_forecasts(forecasts.values_ABH, weights_NA[part])
 
             aggregate_NH[part] = self._unscale(mean_BH[None], views[part])[0]
             agents_ANH[:, part] = self._unscale(forecasts.values_ABH, views[part])
@@ -164,7 +164,7 @@ class CompEvoForecaster:
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,
-            weights=weights_A.cpu().numpy().astype(np.float64),
+            weights=weights_NA.cpu().numpy().astype(np.float64),
             chosen_news=self._executor.retrieve_news(self.logics, views),
             prior=prior_NH,
             n_unparsed=n_unparsed,

@@ -3,14 +3,22 @@
 What belongs here: the arithmetic of selection, differentiable in gates and forecasts. What does
 not: where forecasts come from (``agents.strategy``), when fitness is updated (``training.round``).
 
-Shapes: A agents, B windows, H horizon; forecasts may have more dimensions in front.
+Shapes:
+    A agents, B windows, H horizon, E fitness scopes (one for each series, or one for all).
+    Forecasts may have more dimensions in front.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.config import SelectionConfig
 from compevo_core.errors import DataError
+
+SPREAD_FLOOR = 1e-3
+"""Smallest spread of the fitness, as a share of its mean size: agents whose errors differ by less
+than a thousandth are told apart by chance, and dividing by less would make a winner of it."""
 
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
@@ -42,47 +50,115 @@ def reward(forecast_ABH: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
 class FitnessSelection(nn.Module):
     """Learnable gates g_i and the running fitness M_i of every agent.
 
+    Args:
+        agents: number of agents.
+        config: unit and scope of the fitness, temperature, average.
+        entities: the series that fitness is kept for, one row each, where ``config.scope`` says so.
+
     Attributes:
         gates_A: start at 1, so that the weights are a plain softmax of the fitness at first.
-        fitness_A: starts at 0 for all agents, so that the first round weighs them equally.
+        fitness_EA: starts at 0 for all agents, so that the first round weighs them equally.
     """
 
-    fitness_A: Tensor
+    fitness_EA: Tensor
 
-    def __init__(self, agents: int, config: SelectionConfig) -> None:
+    def __init__(self, agents: int, config: SelectionConfig, entities: Sequence[str] = ()) -> None:
         super().__init__()
         self.config = config
-        self.gates_A = nn.Parameter(torch.ones(agents))
-        self.register_buffer("fitness_A", torch.zeros(agents))
+        self.entities = tuple(entities) if config.scope == "series" else ()
+        if config.scope == "series" and not self.entities:
+            raise DataError("fitness by series needs the names of the series; pass entities")
 
-    def weights(self) -> Tensor:
-        """Return the aggregation weights w = softmax(g * M / tau) (Eq. 5), (A,), with gradient.
+        self.gates_A = nn.Parameter(torch.ones(agents))
+        self.register_buffer("fitness_EA", torch.zeros(len(self.entities) or 1, agents))
+
+    def weights(self, entities: Sequence[str]) -> Tensor:
+        """Return the aggregation weights w = softmax(g * M / tau) (Eq. 5), with gradient.
 
         A weight never falls as its agent's fitness rises while the gates are not negative
         (Proposition B.5.1).
+
+        Args:
+            entities: series of each of B windows.
+
+        Returns:
+            (B, A) weights; every row sums to 1.
+
+        Raises:
+            DataError: fitness is kept by series, and there is none for one of ``entities``.
         """
+        return self._scope_weights()[self._scope_rows(entities)]
+
+    def population_weights(self) -> Tensor:
+        """Return the weights (A,) of a round's record, with gradient: their mean over series."""
+        return self._scope_weights().mean(0)
+
+    def population_fitness(self) -> Tensor:
+        """Return the fitness (A,) of a round's record: its mean over series."""
+        return self.fitness_EA.mean(0)
+
+    @torch.no_grad()
+    def update_fitness(self, reward_AB: Tensor, entities: Sequence[str]) -> None:
+        """Set M <- beta M + (1 - beta) R (Eq. 4), R the mean over the windows of a scope.
+
+        Fitness is data to the softmax: gradients reach the gates, never earlier rounds. A series
+        without a window in the round keeps its fitness.
+
+        Args:
+            reward_AB: minus the error of every agent and window (Eq. 3).
+            entities: series of each of B windows.
+        """
+        beta = self.config.ema
+        rows = self._scope_rows(entities)
+        for row in sorted(set(rows)):
+            is_in_scope = [i for i, other in enumerate(rows) if other == row]
+            reward_A = reward_AB[:, is_in_scope].mean(-1)
+            self.fitness_EA[row].mul_(beta).add_((1.0 - beta) * reward_A)
+
+    def _scope_weights(self) -> Tensor:
+        """Return the weights (E, A) of every scope."""
         if self.config.uniform:
-            return torch.full_like(self.fitness_A, 1.0 / self.fitness_A.numel())
+            return torch.full_like(self.fitness_EA, 1.0 / self.fitness_EA.shape[1])
+
+        # In scaled errors, an agent without any error gets little more weight than the others
+        # while all errors are small against tau: the spread makes the unit the agents' own
+        # (decision 43).
+        fitness_EA = self.fitness_EA
+        if self.config.units == "spread":
+            fitness_EA = _in_units_of_spread(fitness_EA)
 
         # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
         # shrinks raises its agent's weight. "min" makes fitness >= 0, so that it lowers the weight,
         # as the text of the paper says (decisions 8 and 24).
-        fitness_A = self.fitness_A
         if self.config.fitness_shift == "min":
-            fitness_A = fitness_A - fitness_A.min()
+            fitness_EA = fitness_EA - fitness_EA.amin(1, keepdim=True)
 
-        return torch.softmax(self.gates_A * fitness_A / self.config.temperature, dim=0)
+        return torch.softmax(self.gates_A * fitness_EA / self.config.temperature, dim=1)
 
-    @torch.no_grad()
-    def update_fitness(self, reward_A: Tensor) -> None:
-        """Set M <- beta M + (1 - beta) R (Eq. 4).
+    def _scope_rows(self, entities: Sequence[str]) -> list[int]:
+        """Return the row of ``fitness_EA`` that each window belongs to."""
+        if not self.entities:
+            return [0] * len(entities)
 
-        Fitness is data to the softmax: gradients reach the gates, never earlier rounds.
-        """
-        beta = self.config.ema
-        self.fitness_A.mul_(beta).add_((1.0 - beta) * reward_A)
+        row_of = {entity: row for row, entity in enumerate(self.entities)}
+        if unknown := sorted(set(entities) - row_of.keys()):
+            raise DataError(
+                f"no fitness for {unknown}: it is kept for {list(self.entities)}, the series of "
+                "the train split; forecast those, or train with selection.scope = 'all'"
+            )
+        return [row_of[entity] for entity in entities]
 
 
-def aggregate_forecasts(forecast_ABH: Tensor, weights_A: Tensor) -> Tensor:
-    """Return the population's forecast, sum_i w_i Y_i (Eq. 6): (A, B, H) and (A,) to (B, H)."""
-    return torch.einsum("abh,a->bh", forecast_ABH, weights_A)
+def _in_units_of_spread(fitness_EA: Tensor) -> Tensor:
+    """Return the distance of each fitness from its scope's mean, in standard deviations."""
+    mean_E1 = fitness_EA.mean(1, keepdim=True)
+    spread_E1 = fitness_EA.std(1, keepdim=True, unbiased=False)
+
+    # Before the first round all fitness is 0: the smallest number keeps 0 / 0 away.
+    floor_E1 = (SPREAD_FLOOR * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
+    return (fitness_EA - mean_E1) / torch.maximum(spread_E1, floor_E1)
+
+
+def aggregate_forecasts(values_ABH: Tensor, weights_BA: Tensor) -> Tensor:
+    """Return the population's forecast, sum_i w_i Y_i (Eq. 6): (A, B, H) and (B, A) to (B, H)."""
+    return torch.einsum("abh,ba->bh", values_ABH, weights_BA)

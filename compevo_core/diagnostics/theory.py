@@ -92,7 +92,7 @@ def aggregate_best_response_gap(
     Args:
         group_forecasts: (A, G, B, H).
         played_forecasts: (A, B, H).
-        weights: (A,).
+        weights: (A,), or (B, A) where they differ by window.
         truth: (B, H), NaN where a target is missing.
         metric: ``mse`` or ``mae``, as in the objective.
 
@@ -106,13 +106,14 @@ def aggregate_best_response_gap(
         raise DataError(f"metric {metric!r} is not 'mse' or 'mae': use the metric of the objective")
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
-    weight_A = as_finite_array("weights", weights, 1)
+    weight_BA = as_finite_array("weights", np.atleast_2d(weights), 2)
     truth_BH = np.asarray(truth, dtype=np.float64)
-    _require_matching_shapes(group_AGBH, played_ABH, weight_A, truth_BH)
+    _require_matching_shapes(group_AGBH, played_ABH, weight_BA, truth_BH)
 
     # The aggregate is linear in each forecast, so a switch adds the weighted difference.
-    aggregate_BH = np.einsum("a,abh->bh", weight_A, played_ABH)
-    change_AGBH = weight_A[:, None, None, None] * (group_AGBH - played_ABH[:, None])
+    weight_AB1 = weight_BA.T[:, :, None]
+    aggregate_BH = (weight_AB1 * played_ABH).sum(axis=0)
+    change_AGBH = weight_AB1[:, None] * (group_AGBH - played_ABH[:, None])
 
     played_loss = _masked_loss(aggregate_BH, truth_BH, metric)
     switched_loss_AG = _masked_loss(aggregate_BH + change_AGBH, truth_BH, metric)
@@ -241,18 +242,18 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
 
 
 def _require_matching_shapes(
-    group_AGBH: FloatArray, played_ABH: FloatArray, weight_A: FloatArray, truth_BH: FloatArray
+    group_AGBH: FloatArray, played_ABH: FloatArray, weight_BA: FloatArray, truth_BH: FloatArray
 ) -> None:
     agents, _, windows, horizon = group_AGBH.shape
     if (
         played_ABH.shape != (agents, windows, horizon)
-        or weight_A.shape != (agents,)
+        or weight_BA.shape not in ((1, agents), (windows, agents))
         or truth_BH.shape != (windows, horizon)
     ):
         raise DataError(
             f"shapes disagree: group {group_AGBH.shape}, played {played_ABH.shape}, weights "
-            f"{weight_A.shape}, truth {truth_BH.shape}; expected (A, G, B, H), (A, B, H), (A,), "
-            "(B, H)"
+            f"{weight_BA.shape}, truth {truth_BH.shape}; expected (A, G, B, H), (A, B, H), (A,) or "
+            "(B, A), (B, H)"
         )
 
     if np.isnan(truth_BH).all():

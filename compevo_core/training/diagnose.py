@@ -43,16 +43,18 @@ def diagnose_round(
         model: the population.
         executor: forecasts with it.
         logics: the logics that were played.
-        weights_A: aggregation weights of the round.
+        weights_A: aggregation weights of the round, mean over series.
         group: forecasts and rewards of the sampled logics.
     """
     metric = model.config.objective.metric
+    entities = [example.view.entity for example in group.examples]
+    weights_WA = model.selection.weights(entities)
 
     # How much each agent could have gained alone: in the aggregate's loss, and in its own reward.
     aggregate_gap_A = aggregate_best_response_gap(
         _to_numpy(group.values_AGWH),
         _to_numpy(group.played_AWH),
-        _to_numpy(weights_A),
+        _to_numpy(weights_WA),
         _to_numpy(group.truth_WH),
         metric=metric,
     )

@@ -55,7 +55,9 @@ class PopulationModel:
             backbone, config.population, generator, self.shards.local_agents
         )
         self.decoder: ForecastDecoder = self._build_decoder()
-        self.selection = FitnessSelection(agents, config.selection).to(backbone.device)
+        self.selection = FitnessSelection(agents, config.selection, sorted(scaler.mean)).to(
+            backbone.device
+        )
 
         # The soft prompt starts near a token that means nothing: the end of text.
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)

@@ -107,7 +107,7 @@ class RoundTrainer:
         result = self._build_result(
             state, influence, played, group, texts, update, diagnostics, regret
         )
-        self._advance(state, played, proposal, group, texts)
+        self._advance(state, examples, played, proposal, group, texts)
         return result
 
     def _start_round(self, round_number: int) -> Influence:
@@ -121,8 +121,8 @@ class RoundTrainer:
         # Copies: the optimiser changes gates and fusion in place, the end of the round the fitness.
         selection = self.model.selection
         return Influence(
-            weights_A=selection.weights().detach(),
-            fitness_A=selection.fitness_A.clone(),
+            weights_A=selection.population_weights().detach(),
+            fitness_A=selection.population_fitness(),
             gates_A=selection.gates_A.detach().clone(),
             interaction_AA=self.model.fusion.interaction_weights().detach(),
         )
@@ -149,7 +149,8 @@ class RoundTrainer:
             # Gathered values: with NaN in one agent every process stops, none waits for the others.
             require_finite("the forecast", value_ABH.sum((1, 2)), state.round)
             require_finite("the token loss", token_loss_A, state.round)
-            loss = self._prediction_loss(value_ABH, truth_BH, len(examples))
+            weights_BA = self.model.selection.weights([one.view.entity for one in part])
+            loss = self._prediction_loss(value_ABH, truth_BH, weights_BA, len(examples))
             require_finite("L_pred", loss, state.round)
 
             # Each process adds the token losses of its own agents: they reach no shared parameter.
@@ -167,9 +168,11 @@ class RoundTrainer:
         reward_A = reward(values_ABH, truth_BH, self.config.objective.metric)
         return PlayedForecasts(values_ABH, truth_BH, reward_A, loss_pred, loss_tokens, n_unparsed)
 
-    def _prediction_loss(self, value_ABH: Tensor, truth_BH: Tensor, batch_size: int) -> Tensor:
+    def _prediction_loss(
+        self, value_ABH: Tensor, truth_BH: Tensor, weights_BA: Tensor, batch_size: int
+    ) -> Tensor:
         """Return the share of a micro-batch in L_pred; its gradient reaches agents and gates."""
-        aggregate_BH = aggregate_forecasts(value_ABH, self.model.selection.weights())
+        aggregate_BH = aggregate_forecasts(value_ABH, weights_BA)
         error_B = forecast_error(aggregate_BH, truth_BH, self.config.objective.metric)
         return error_B.sum() / batch_size
 
@@ -286,6 +289,7 @@ class RoundTrainer:
     def _advance(
         self,
         state: RoundState,
+        examples: Sequence[ForecastExample],
         played: PlayedForecasts,
         proposal: Proposal,
         group: GroupScores,
@@ -293,7 +297,9 @@ class RoundTrainer:
     ) -> None:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
         # Only now: this round's weights must not depend on this round's truth (decision 19).
-        self.model.selection.update_fitness(played.reward_A)
+        metric = self.config.objective.metric
+        reward_AB = -forecast_error(played.values_ABH, played.truth_BH, metric)
+        self.model.selection.update_fitness(reward_AB, [one.view.entity for one in examples])
 
         # Decision 9: the best sample is played next; in the ablation the first, whatever it earned.
         carries_best = self.config.grpo.carry == "best"

@@ -47,8 +47,8 @@ class Influence:
     """How much each agent counts in a round, settled before the round's truth is known.
 
     Attributes:
-        weights_A: weight in the aggregate (Eq. 5).
-        fitness_A: moving average of rewards (Eq. 4).
+        weights_A: weight in the aggregate (Eq. 5), mean over series.
+        fitness_A: moving average of rewards (Eq. 4), mean over series.
         gates_A: learned gates (Eq. 5).
         interaction_AA: interaction weights alpha (Eq. 9).
     """

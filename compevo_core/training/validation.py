@@ -50,7 +50,8 @@ def measure_validation(
         part = examples[start : start + size]
         local = executor.forecast(model.shards.local(logics), part)
         values_ABH = model.shards.all_gather(local.values_ABH, "forecasts")
-        mean_BH = aggregate_forecasts(values_ABH, model.selection.weights()).detach().cpu().numpy()
+        weights_BA = model.selection.weights([example.view.entity for example in part]).detach()
+        mean_BH = aggregate_forecasts(values_ABH, weights_BA).cpu().numpy()
 
         aggregate_errors += _mean_absolute_errors(mean_BH, part)
         prior_errors += _mean_absolute_errors(np.stack([e.base_H for e in part]), part)

@@ -61,4 +61,4 @@ def _fill_with_noise(model: PopulationModel) -> None:
             parameter.data.normal_(0, 0.05, generator=generator)
     for parameter in model.decoder.module.parameters():
         parameter.data.normal_(0, 0.05, generator=generator)
-    model.selection.fitness_A.copy_(-torch.linspace(0.1, 1.0, model.config.population.agents))
+    model.selection.fitness_EA.copy_(-torch.linspace(0.1, 1.0, model.config.population.agents))

@@ -164,13 +164,12 @@ def _predict_in_memory(
 
     news = model.config.news
     executor = model.executor(NewsRetriever(news_pool(), load_encoder(news.encoder), news.top_k))
-    weights_A = model.selection.weights().detach()
-
     rows = []
     for start in range(0, len(examples), 2):
         batch = examples[start : start + 2]
         values_ABH = executor.forecast(logics, batch).values_ABH.detach()
-        mean_BH = aggregate_forecasts(values_ABH, weights_A).numpy().astype(np.float64)
+        weights_BA = model.selection.weights([example.view.entity for example in batch]).detach()
+        mean_BH = aggregate_forecasts(values_ABH, weights_BA).numpy().astype(np.float64)
         rows += [
             model.scaler.unscale(mean_H, one.view.entity)
             for mean_H, one in zip(mean_BH, batch, strict=True)

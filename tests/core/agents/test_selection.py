@@ -21,7 +21,7 @@ def _selection(
     fitness: list[float], gates: list[float] | None = None, **settings: object
 ) -> FitnessSelection:
     selection = FitnessSelection(len(fitness), SelectionConfig(**settings))
-    selection.fitness_A.copy_(torch.tensor(fitness))
+    selection.fitness_EA.copy_(torch.tensor([fitness]))
     if gates is not None:
         selection.gates_A.data.copy_(torch.tensor(gates))
     return selection
@@ -49,14 +49,15 @@ def test_a_window_without_any_target_is_refused() -> None:
 
 def test_fitness_is_the_exponential_average_of_rewards() -> None:
     selection = _selection([0.0, -1.0], ema=0.75)
-    selection.update_fitness(torch.tensor([-4.0, -1.0]))
-    assert selection.fitness_A.tolist() == [-1.0, -1.0]
-    selection.update_fitness(torch.tensor([0.0, -5.0]))
-    assert selection.fitness_A.tolist() == [-0.75, -2.0]
+    # The reward of a round is the mean over its windows.
+    selection.update_fitness(torch.tensor([[-3.0, -5.0], [-2.0, 0.0]]), ["NSW", "VIC"])
+    assert selection.population_fitness().tolist() == [-1.0, -1.0]
+    selection.update_fitness(torch.tensor([[0.0], [-5.0]]), ["NSW"])
+    assert selection.population_fitness().tolist() == [-0.75, -2.0]
 
 
 def test_weights_are_the_gated_softmax() -> None:
-    weights = _selection([-0.5, -1.0], [1.0, 0.5], temperature=0.5).weights()
+    weights = _selection([-0.5, -1.0], [1.0, 0.5], temperature=0.5).population_weights()
     raw = [math.exp(-1.0), math.exp(-1.0)]
     assert weights.tolist() == pytest.approx([r / sum(raw) for r in raw])
 
@@ -76,16 +77,16 @@ def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
     selection = _selection(fitness, gates, fitness_shift=rule)
-    values = selection.fitness_A.clone().double().requires_grad_()
-    selection.fitness_A = values
+    values = selection.fitness_EA.clone().double().requires_grad_()
+    selection.fitness_EA = values
 
-    weights = selection.weights()
+    weights = selection.population_weights()
     (slope,) = torch.autograd.grad(weights[k], values)
-    assert slope[k] >= -1e-12
+    assert slope[0, k] >= -1e-12
     assert weights.sum().item() == pytest.approx(1.0, abs=1e-5)
 
     raised = [m + more if i == k else m for i, m in enumerate(fitness)]
-    after = _selection(raised, gates, fitness_shift=rule).weights()
+    after = _selection(raised, gates, fitness_shift=rule).population_weights()
     assert after[k].item() >= weights[k].item() - 1e-6
 
 
@@ -96,50 +97,125 @@ def test_the_slope_is_the_one_of_proposition_b_5_1(
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
     selection = _selection(fitness, gates, temperature=0.5)
-    values = selection.fitness_A.clone().double().requires_grad_()
-    selection.fitness_A = values
+    values = selection.fitness_EA.clone().double().requires_grad_()
+    selection.fitness_EA = values
 
-    weights = selection.weights()
+    weights = selection.population_weights()
     (slope,) = torch.autograd.grad(weights[k], values)
     w = weights.tolist()[k]
-    assert slope[k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
+    assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
 
 
 def test_a_negative_gate_turns_the_order_around_which_is_why_the_proposition_asks_for_none() -> (
     None
 ):
-    low, high = (_selection([m, -1.0], [-1.0, 1.0]).weights()[0].item() for m in (-2.0, -1.0))
+    low, high = (
+        _selection([m, -1.0], [-1.0, 1.0]).population_weights()[0].item() for m in (-2.0, -1.0)
+    )
     assert high < low
 
 
 def test_a_smaller_gate_raises_a_weak_agents_weight_under_the_printed_rule_only() -> None:
     # The printed rule, on the weaker of two agents.
     open_weight, shut_weight = (
-        _selection([-1.0, -3.0], gates, fitness_shift="none").weights()[1].item()
+        _selection([-1.0, -3.0], gates, fitness_shift="none").population_weights()[1].item()
         for gates in ([1.0, 1.0], [1.0, 0.1])
     )
     assert shut_weight > open_weight
 
     # The shifted rule; the weakest has fitness 0 there, so the gate of the other is moved.
     open_weight, shut_weight = (
-        _selection([-1.0, -3.0], gates, fitness_shift="min").weights()[0].item()
+        _selection([-1.0, -3.0], gates, fitness_shift="min").population_weights()[0].item()
         for gates in ([1.0, 1.0], [0.1, 1.0])
     )
     assert shut_weight < open_weight
 
 
 def test_uniform_weights_ignore_fitness() -> None:
-    assert _selection([-9.0, 0.0, -1.0], uniform=True).weights().tolist() == pytest.approx(
-        [1 / 3] * 3
-    )
+    assert _selection(
+        [-9.0, 0.0, -1.0], uniform=True
+    ).population_weights().tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_aggregation_is_the_weighted_sum_and_reaches_gates_with_gradient() -> None:
     selection = _selection([-1.0, -2.0])
     total = aggregate_forecasts(
-        torch.tensor([[[0.0, 2.0]], [[4.0, 6.0]]]), torch.tensor([0.75, 0.25])
+        torch.tensor([[[0.0, 2.0], [1.0, 1.0]], [[4.0, 6.0], [3.0, 5.0]]]),
+        torch.tensor([[0.75, 0.25], [0.0, 1.0]]),
     )
-    assert total.tolist() == [[1.0, 3.0]]
-    aggregate_forecasts(torch.tensor([[[0.0]], [[4.0]]]), selection.weights()).sum().backward()
+    assert total.tolist() == [[1.0, 3.0], [3.0, 5.0]]
+    weights_BA = selection.weights(["NSW"])
+    aggregate_forecasts(torch.tensor([[[0.0]], [[4.0]]]), weights_BA).sum().backward()
     assert selection.gates_A.grad is not None
     assert selection.gates_A.grad.abs().min() > 0
+
+
+def test_fitness_in_units_of_the_spread_tells_agents_apart_however_small_their_errors_are() -> None:
+    large, small = (
+        _selection([-2.0 * scale, -1.0 * scale], temperature=0.5, units="spread")
+        .population_weights()
+        .tolist()
+        for scale in (1.0, 1e-3)
+    )
+    # One standard deviation above and below the mean, whatever the scale.
+    raw = [math.exp(-2.0), math.exp(2.0)]
+    assert large == pytest.approx([r / sum(raw) for r in raw])
+    assert small == pytest.approx(large)
+
+    # In scaled errors, as printed, the same two agents cannot be told apart.
+    printed = _selection([-2e-3, -1e-3], temperature=0.5).population_weights().tolist()
+    assert printed == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
+def test_a_spread_below_the_floor_is_not_blown_up_and_no_spread_gives_equal_weights() -> None:
+    # The spread is 1e-5 of the mean error, a hundredth of the floor: not one standard deviation.
+    close = _selection([-1.00001, -0.99999], temperature=0.5, units="spread").population_weights()
+    assert close.tolist() == pytest.approx([0.5, 0.5], abs=0.02)
+    assert close[1] > close[0]
+    for fitness in ([0.0, 0.0], [-3.0, -3.0]):
+        equal = _selection(fitness, units="spread").population_weights()
+        assert equal.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_gates_and_shift_act_on_the_fitness_in_units_of_the_spread() -> None:
+    selection = _selection([-3.0, -1.0], [1.0, 0.5], units="spread", fitness_shift="min")
+    # -1 and 1 in units of the spread, 0 and 2 above the minimum, 0 and 1 behind the gates.
+    assert selection.population_weights()[1].item() == pytest.approx(1 / (1 + math.exp(-2.0)))
+
+
+def _selection_by_series() -> FitnessSelection:
+    return FitnessSelection(2, SelectionConfig(scope="series", ema=0.5), ["NSW", "VIC"])
+
+
+def test_by_series_a_window_is_weighted_by_the_fitness_of_its_own_series_alone() -> None:
+    selection = _selection_by_series()
+    selection.update_fitness(torch.tensor([[-2.0, -8.0], [-4.0, -2.0]]), ["NSW", "VIC"])
+    assert selection.fitness_EA.tolist() == [[-1.0, -2.0], [-4.0, -1.0]]
+
+    weights = selection.weights(["VIC", "NSW", "VIC"])
+    assert weights.shape == (3, 2)
+    assert weights[0].tolist() == pytest.approx(torch.softmax(torch.tensor([-8.0, -2.0]), 0))
+    assert weights[1].tolist() == pytest.approx(torch.softmax(torch.tensor([-2.0, -4.0]), 0))
+    assert torch.equal(weights[0], weights[2])
+
+    # A record holds the mean over series.
+    assert selection.population_fitness().tolist() == [-2.5, -1.5]
+    assert selection.population_weights().tolist() == pytest.approx(weights[:2].mean(0).tolist())
+
+
+def test_a_series_without_a_window_in_the_round_keeps_its_fitness() -> None:
+    selection = _selection_by_series()
+    selection.update_fitness(torch.tensor([[-2.0, -6.0], [-4.0, -4.0]]), ["NSW", "NSW"])
+    assert selection.fitness_EA.tolist() == [[-2.0, -2.0], [0.0, 0.0]]
+
+
+def test_fitness_by_series_refuses_a_series_it_has_never_met() -> None:
+    with pytest.raises(DataError, match="no fitness for \\['TAS'\\]"):
+        _selection_by_series().weights(["TAS"])
+    with pytest.raises(DataError, match="names of the series"):
+        FitnessSelection(2, SelectionConfig(scope="series"))
+
+
+def test_one_fitness_for_all_series_weighs_any_window_alike() -> None:
+    weights = _selection([-1.0, -2.0]).weights(["NSW", "TAS"])
+    assert torch.equal(weights[0], weights[1])

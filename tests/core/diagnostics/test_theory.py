@@ -186,3 +186,12 @@ def test_entropy_lies_between_one_agent_and_a_plain_mean(raw) -> None:
 def test_unusable_input_is_refused(call) -> None:
     with pytest.raises(DataError):
         call()
+
+
+def test_weights_that_differ_by_window_weigh_each_windows_own_switch() -> None:
+    # The second agent counts in the second window alone: in the first it could gain nothing.
+    group = np.ones((2, 1, 2, 1))
+    gap = aggregate_best_response_gap(
+        group, np.zeros((2, 2, 1)), [[1.0, 0.0], [0.5, 0.5]], [[1.0], [1.0]]
+    )
+    assert gap.tolist() == [0.875, 0.375]

@@ -91,7 +91,7 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
         (agent, kind) for agent in agents for kind in ("adapters", "answers", "optimizer", "run")
     } | {("shared", kind) for kind in ("selection", "fusion", "optimizer", "run")}
     assert {f"{agent}/run.sampling" for agent in agents} <= end["tensors"].keys()
-    assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_A"} <= end[
+    assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_EA"} <= end[
         "tensors"
     ].keys()
     steps = {int(v) for name, v in end["tensors"].items() if name.endswith(".step")}

@@ -201,7 +201,7 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
 ) -> None:
     trainer, state, examples = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
     selection = trainer.model.selection
-    before = selection.fitness_A.clone()
+    before = selection.population_fitness()
     proposals = []
     propose = LogicWriter.propose
     monkeypatch.setattr(
@@ -210,7 +210,7 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
     record = run_step(trainer, state, examples)
     rewards = torch.tensor(record.rewards)
     assert record.weights == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
-    assert torch.allclose(selection.fitness_A, 0.75 * before + 0.25 * rewards)
+    assert torch.allclose(selection.population_fitness(), 0.75 * before + 0.25 * rewards)
     assert state.rewards == record.rewards
     assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
     assert not state.previous_AD.requires_grad
