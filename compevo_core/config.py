@@ -15,10 +15,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from compevo_core.config_errors import describe_error
 from compevo_core.errors import ConfigError
 
 RENAMED_SETTINGS = {
@@ -65,7 +65,7 @@ class BackboneConfig(SettingsSection):
 class MemberConfig(SettingsSection):
     """What sets one agent apart from the others; the defaults set it apart in nothing."""
 
-    prior: PriorName | Literal["shared"] = "shared"
+    prior: Literal[PriorName, "shared"] = "shared"
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
     """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
@@ -307,16 +307,19 @@ class RunConfig(SettingsSection):
             ConfigError: a section or setting is unknown, of a wrong type or out of bounds, or is
                 given under its old and its new name.
         """
-        for name in tree:
+        for name, values in tree.items():
             if name not in cls.model_fields:
                 known = ", ".join(cls.model_fields)
                 raise ConfigError(f"unknown section [{name}]; known: {known}")
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"[{name}] is {values!r}; give a table of settings")
 
         sections = {name: _with_new_names(name, values) for name, values in tree.items()}
         try:
             return cls.model_validate(sections)
         except ValidationError as error:
-            raise ConfigError("; ".join(map(_describe_error, error.errors()))) from error
+            described = [describe_error(details, cls) for details in error.errors()]
+            raise ConfigError("; ".join(described)) from error
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -381,32 +384,3 @@ def _with_new_names(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
             )
         renamed[new_key] = value
     return renamed
-
-
-def _describe_error(error: Mapping[str, Any]) -> str:
-    """Format one pydantic error: which setting, what is wrong, what it means."""
-    section, *rest = error["loc"]
-    name = ".".join(map(str, error["loc"]))
-    kind = RunConfig.model_fields[str(section)].annotation
-    if not rest or not isinstance(kind, type) or not issubclass(kind, SettingsSection):
-        return f"[{name}]: {error['msg']}; give a table of settings"
-
-    key = str(rest[0])
-    if key not in kind.model_fields:
-        known = ", ".join(sorted(kind.model_fields))
-        return f"unknown setting {name}; known: {known}"
-
-    field = kind.model_fields[key]
-    value = error["input"]
-    meaning = (field.description or "").replace("\n", " ")
-    for bound in field.metadata:
-        if isinstance(bound, Ge) and error["type"] == "greater_than_equal":
-            return f"{name} = {value} is below {bound.ge}: {meaning}"
-        if isinstance(bound, Le) and error["type"] == "less_than_equal":
-            return f"{name} = {value} is above {bound.le}: {meaning}"
-    if error["type"] == "literal_error":
-        choices = ", ".join(map(str, getattr(field.annotation, "__args__", ())))
-        return f"{name} = {value!r} is not one of {choices}"
-
-    expected = getattr(field.annotation, "__name__", "a text")
-    return f"{name} must be {expected}, got {value!r}: correct the preset or override"
