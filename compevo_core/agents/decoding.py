@@ -12,24 +12,35 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON
 from compevo_core.errors import ForecastParseError
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")
+_DECIMALS = {"MW": 1, "USD": 1, "USD/AUD": 5, "fraction": 4}
+_DEFAULT_DECIMALS = 4
 _LARGEST = 1e15  # in the unit of the series; far above any of them, far below float32's limit
 
 
-def format_answer(values: Sequence[float] | npt.NDArray[np.float64], decimals: int) -> str:
-    """Write numbers as the paper's template does: fixed decimals, separated by comma and space."""
-    return ", ".join(f"{float(value):.{decimals}f}" for value in values)
+def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]:
+    """Write numbers with the decimals of their unit.
+
+    Rounding stays well below the error of a naive forecast.
+    """
+    decimals = _DECIMALS.get(unit, _DEFAULT_DECIMALS)
+    return [f"{float(value):.{decimals}f}" for value in values]
 
 
-def parse_answer(text: str, horizon: int = HORIZON) -> npt.NDArray[np.float64]:
+def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
+    """Write an answer as the paper's template does, separated by comma and space."""
+    return ", ".join(format_numbers(values, unit))
+
+
+def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer.
 
     Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or

@@ -1,8 +1,8 @@
 """The texts a backbone reads: the forecast template and the logic-update template (paper D.3, G).
 
 What belongs here: wording, layout, and the cleaning of untrusted text. What does not: token ids
-(``agents.tokens``), sampling (``agents.logic_writer``), parsing of answers (``agents.decoding``),
-the judge's template (``lud.judge``).
+(``agents.tokens``), what is cut from a prompt that is too long (``agents.text_prompts``,
+``agents.logic_writer``), number syntax (``agents.decoding``), the judge's template (``lud.judge``).
 
 News is data, never an instruction: control characters and the special tokens of tokenizers are
 removed before it enters a prompt. The same holds for logics, which a model wrote.
@@ -15,12 +15,10 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 from jinja2 import TemplateError
 
 from compevo_core.agents.tokens import Tokenizer
-from compevo_core.data.window import WindowView
+from compevo_core.data.window import HORIZON, WindowView
 
 # Chat marks and special tokens of the Llama, Qwen, Mistral and Gemma families.
 _SPECIAL = re.compile(
@@ -32,7 +30,7 @@ _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold i
 _LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
 _SHORTEST_LOGIC = 12  # characters; less is no sentence
 _HOLIDAY_CHARACTERS = 60
-_HISTORY_LEVEL = 1000.0  # what the usual level of a series is shown as
+_ENTITY_CHARACTERS = 60
 
 _SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
 
@@ -107,23 +105,56 @@ def clean_text(text: str, limit: int) -> str:
     return _SPACE.sub(" ", text).strip()[:limit].rstrip()
 
 
+def render_task(view: WindowView) -> str:
+    """Return what is predicted and for whom, in words alone (paper D.3)."""
+    return _TASKS.get(view.dataset, _DEFAULT_TASK).format(
+        entity=clean_text(view.entity, _ENTITY_CHARACTERS)
+    )
+
+
+def render_logic_and_news(
+    logic: str | None,
+    headlines: Sequence[tuple[str, str]] | None,
+    *,
+    title_characters: int,
+) -> str:
+    """Return the lines of a forecast prompt that differ between logics.
+
+    Args:
+        logic: the agent's logic, or None to leave it out.
+        headlines: (date, title) of the retrieved articles; None to leave out every word of them.
+        title_characters: longest headline.
+    """
+    lines = []
+    if logic is not None:
+        lines.append(f"Logic: {clean_text(logic, _LOGIC_CHARACTERS)}")
+
+    for date, title in headlines or []:
+        lines.append(f"News {date}: {clean_text(title, title_characters)}")
+    if headlines is not None and not headlines:
+        lines.append("News: none.")
+
+    return "\n".join(lines)
+
+
 def render_forecast_prompt(
     view: WindowView,
     history: Sequence[str],
-    logic: str | None,
-    news: Sequence[tuple[str, str]],
+    base: Sequence[str],
+    logic_and_news: str,
     *,
-    title_characters: int,
     tokenizer: Tokenizer,
 ) -> tuple[str, str]:
-    """Render the forecast prompt (paper D.3) in two parts.
+    """Render the forecast prompt of the text decoder (paper D.3) in two parts.
+
+    History, base and answer are in the unit of the series, which the prompt names: a model that is
+    shown one scale and asked for another would have to know every series by heart.
 
     Args:
         view: the window; only its calendar, covariates and names are used.
-        history: history values as they shall stand in the text.
-        logic: the agent's logic, or None to leave it out.
-        news: (date, headline) of the retrieved articles.
-        title_characters: longest headline.
+        history: history values as they shall stand in the text, in the unit of the series.
+        base: the forecast that the answer corrects; empty if the answer is the values themselves.
+        logic_and_news: from :func:`render_logic_and_news`.
         tokenizer: gives the chat layout of the backbone, if it has one.
 
     Returns:
@@ -134,27 +165,24 @@ def render_forecast_prompt(
         f"{days.target_date.isoformat()}, {days.target_weekday_name}{_holiday(days.target_holiday)}"
     )
     previous_day = f"{days.previous_weekday_name}{_holiday(days.previous_holiday)}"
-    task = _TASKS.get(view.dataset, _DEFAULT_TASK).format(entity=view.entity)
 
-    shared_lines = [
-        f"Historical data: {' '.join(history)}",
-        f"{task}. Target day {target_day}; the day before was {previous_day}.",
+    lines = [
+        f"Historical data in {view.unit}: {', '.join(history)}",
+        f"{render_task(view)}. Target day {target_day}; the day before was {previous_day}.",
     ]
     if view.covariates:
         known = ", ".join(
             f"{name.replace('_', ' ')} {value:.4g}" for name, value in view.covariates.items()
         )
-        shared_lines.append(f"Known before: {known}.")
+        lines.append(f"Known before: {known}.")
 
-    logic_lines = []
-    if logic is not None:
-        logic_lines.append(f"Logic: {clean_text(logic, _LOGIC_CHARACTERS)}")
-    for date, title in news:
-        logic_lines.append(f"News {date}: {clean_text(title, title_characters)}")
-    if not news:
-        logic_lines.append("News: none.")
+    if base:
+        lines.append(f"Statistical forecast in {view.unit}: {', '.join(base)}")
+        lines.append(f"Answer with {HORIZON} corrections to add to it, in {view.unit}.")
+    else:
+        lines.append(f"Answer with {HORIZON} values in {view.unit}.")
 
-    user = "\n".join(shared_lines) + "\n" + _CUT + "\n".join(logic_lines)
+    user = "\n".join(lines) + "\n" + _CUT + logic_and_news
     return _apply_chat_layout(_SYSTEM_FORECAST, user, "Forecast:", tokenizer)
 
 
@@ -208,15 +236,6 @@ def clean_logic(text: str, fallback: str) -> tuple[str, bool]:
 
     is_empty = len(logic) < _SHORTEST_LOGIC or logic.lower().startswith(_PLACEHOLDER)
     return (fallback, True) if is_empty else (logic, False)
-
-
-def format_history(x: npt.NDArray[np.float64], level: float, points: int) -> list[str]:
-    """Format history as whole numbers, 1000 = the usual level, averaged down to ``points`` values.
-
-    Whole numbers of like size are read in few tokens, whatever the unit of the series.
-    """
-    means = [float(part.mean()) for part in np.array_split(x, points)]
-    return [str(round(_HISTORY_LEVEL * mean / level)) for mean in means]
 
 
 def _holiday(name: str) -> str:

@@ -1,0 +1,220 @@
+"""Answers as text: the paper's decoder (decision 1).
+
+What belongs here: generating and reading answers, their training loss. What does not: the contract
+(``agents.decoders``), prompts (``agents.text_prompts``), number syntax (``agents.decoding``),
+adapters and sampling (``lm.population``).
+
+Greedy decoding has no gradient, so the agents are trained by the likelihood of the true answer.
+
+Shapes: A agents, P priors, R forecasts of an agent, H horizon, T tokens, L packed length, D hidden.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compevo_core.agents.decoders import AgentReadings, DecodedForecasts, Reading, format_headlines
+from compevo_core.agents.decoding import format_answer, parse_answer
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.text_prompts import ReadingPrompts, TextPromptBuilder
+from compevo_core.agents.tokens import list_stop_tokens
+from compevo_core.config import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import HORIZON
+from compevo_core.errors import ForecastParseError
+from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+
+_TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer answer is cut
+
+
+@dataclasses.dataclass(frozen=True)
+class _Question:
+    """One forecast that an agent is asked for.
+
+    Attributes:
+        example: the window.
+        base_H: the agent's own base, scaled; None if it answers with the values themselves.
+    """
+
+    example: ForecastExample
+    base_H: FloatArray | None
+
+
+class TextDecoder:
+    """Generate each answer as text, greedily, and parse it strictly.
+
+    The text of an agent with a prior holds the correction to its base in the unit of the series,
+    that of an agent without one the values themselves. An answer that cannot be read is counted and
+    scored as the base alone: nothing is padded or repaired.
+
+    Args:
+        population: the agents.
+        config: the run's settings.
+        scaler: fitted on the train split.
+        mix_AP: share of each local agent in the priors; a row of zeros has none.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        config: RunConfig,
+        scaler: Scaler,
+        mix_AP: FloatArray,
+    ) -> None:
+        self.population = population
+        self.config = config
+        self.scaler = scaler
+        self.mix_AP = mix_AP
+        self.prompts = TextPromptBuilder(config, population.backbone.tokenizer)
+        self.module: nn.Module = nn.Module()  # the language-model head is frozen: no parameters
+
+    def decode(
+        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
+    ) -> DecodedForecasts:
+        """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
+
+        The loss is taken under the caller's adapters and dropout. Answers are always generated
+        without dropout: they are what rewards and weights are made of.
+        """
+        numbers = range(len(self.mix_AP))[agents]
+        built = [
+            [self._build_prompts(number, reading) for reading in row]
+            for number, row in zip(numbers, readings, strict=True)
+        ]
+        prompts = [[part.group for part in row] for row in built]
+        questions = [
+            [self._ask(number, reading.example) for reading in row for _ in reading.logics]
+            for number, row in zip(numbers, readings, strict=True)
+        ]
+
+        loss_A = self._token_loss(prompts, questions) if train else torch.zeros(len(readings))
+        with self.population.use_adapters(FORECAST, agents=agents):
+            values_ARH, n_unparsed = self._generate_forecasts(prompts, questions)
+
+        return DecodedForecasts(
+            values_ARH=values_ARH,
+            token_loss_A=loss_A.to(values_ARH.device),
+            n_unparsed=n_unparsed,
+            n_cut=sum(part.n_cut for row in built for part in row),
+        )
+
+    def _build_prompts(self, number: int, reading: Reading) -> ReadingPrompts:
+        """Return the prompts of one window for the local agent of this number."""
+        view = reading.example.view
+        base_H = self._ask(number, reading.example).base_H
+        base_in_unit_H = None if base_H is None else self.scaler.unscale(base_H, view.entity)
+
+        member = self.config.population.member(self.population.local_agents[number])
+        return self.prompts.build(
+            view,
+            reading.logics,
+            [format_headlines(articles) for articles in reading.news],
+            base_in_unit_H,
+            member.lookback_steps,
+        )
+
+    def _ask(self, number: int, example: ForecastExample) -> _Question:
+        """Return what the local agent of this number has to answer."""
+        mix_P = self.mix_AP[number]
+        return _Question(example, mix_P @ example.priors_PH if mix_P.any() else None)
+
+    @torch.no_grad()
+    def _generate_forecasts(
+        self, prompts: Sequence[Sequence[PromptGroup]], questions: Sequence[Sequence[_Question]]
+    ) -> tuple[Tensor, int]:
+        tokenizer = self.population.backbone.tokenizer
+        cache = self.population.prefill(self.population.pack(prompts))
+        ids_ART, mask_ART = self.population.sample(
+            cache,
+            max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
+            temperature=0.0,
+            stop_tokens=list_stop_tokens(tokenizer),
+        )
+
+        forecasts = []
+        n_unparsed = 0
+        asked = [question for row in questions for question in row]
+        rows = zip(ids_ART.flatten(0, 1), mask_ART.flatten(0, 1), asked, strict=True)
+        for ids_T, mask_T, question in rows:
+            text = tokenizer.decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
+            try:
+                forecasts.append(self._to_scaled(parse_answer(text), question))
+            except ForecastParseError:
+                n_unparsed += 1
+                forecasts.append(np.zeros(HORIZON) if question.base_H is None else question.base_H)
+
+        values = torch.tensor(np.stack(forecasts), dtype=torch.float32, device=ids_ART.device)
+        return values.reshape(len(prompts), -1, HORIZON), n_unparsed
+
+    def _token_loss(
+        self, prompts: Sequence[Sequence[PromptGroup]], questions: Sequence[Sequence[_Question]]
+    ) -> Tensor:
+        """Return the mean negative log-likelihood of each agent's answer tokens, (A,)."""
+        answers = [[self._encode_answer(question) for question in row] for row in questions]
+        packed = self.population.pack(
+            [_append_answers(groups, row) for groups, row in zip(prompts, answers, strict=True)]
+        )
+        states_ALD = self.population.hidden_states(packed)
+
+        losses = []
+        for agent, row in enumerate(answers):
+            # Without any complete truth: a zero that still has a gradient path, so that the round
+            # can call backward as in any other.
+            agent_losses = [states_ALD[agent].sum() * 0.0]
+
+            for prompt, answer in enumerate(row):
+                if not answer:
+                    continue
+
+                # The state at a token scores the token after it, so the states start one earlier.
+                before = packed.token_indices(agent, prompt)[-len(answer) - 1 : -1]
+                target_T = torch.tensor(answer, device=states_ALD.device)
+                logp_T = self.population.token_logp(states_ALD[agent, before], target_T)
+                agent_losses.append(-logp_T.mean())
+
+            losses.append(torch.stack(agent_losses).sum() / max(len(agent_losses) - 1, 1))
+        return torch.stack(losses)
+
+    def _encode_answer(self, question: _Question) -> list[int]:
+        """Return the tokens of the true answer.
+
+        There are none if a target is missing: text, unlike the head's loss, cannot be masked.
+        """
+        truth_H, view = question.example.truth_H, question.example.view
+        if truth_H is None or not np.isfinite(truth_H).all():
+            return []
+
+        if question.base_H is None:
+            values_H = self.scaler.unscale(truth_H, view.entity)
+        else:
+            values_H = (truth_H - question.base_H) * self.scaler.std[view.entity]
+
+        # The leading space makes the first number the token that follows the cue in running text.
+        text = " " + format_answer(values_H, view.unit)
+        tokenizer = self.population.backbone.tokenizer
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [*ids, tokenizer.eos_token_id]
+
+    def _to_scaled(self, values_H: FloatArray, question: _Question) -> FloatArray:
+        entity = question.example.view.entity
+        if question.base_H is None:
+            return self.scaler.scale(values_H, entity)
+
+        return question.base_H + values_H / self.scaler.std[entity]
+
+
+def _append_answers(
+    groups: Sequence[PromptGroup], answers: Sequence[Sequence[int]]
+) -> list[PromptGroup]:
+    """Return one agent's prompts, each continued by the answer of its example."""
+    remaining = iter(answers)
+    return [
+        PromptGroup(group.prefix, [[*branch, *next(remaining)] for branch in group.suffixes])
+        for group in groups
+    ]
