@@ -7,7 +7,12 @@ A prompt group is a prefix and the suffixes that continue it; every suffix ends 
 groups of an agent stand one after the other in one row, in segments: the prefix, then each distinct
 suffix once. Rows of different agents are padded to the longest.
 
-Shapes: A agents, R prompts of an agent, L packed length, P tokens of the longest prompt.
+Ids are opaque here. Those from the vocabulary size on name rows of a table of embeddings
+(``Population.soft_token_id``). Suffixes are folded by their ids, so equal soft ids must mean equal
+embeddings, and prompts whose embeddings differ need ids that differ.
+
+Shapes: A agents, R prompts of an agent, L packed length, P tokens of the longest prompt, C last
+tokens of each prompt.
 """
 
 import dataclasses
@@ -25,7 +30,8 @@ class PromptGroup:
     Attributes:
         prefix: at least one token.
         suffixes: what continues the prefix, one entry a prompt; without any the prefix itself is
-            the one prompt.
+            the one prompt. Equal suffixes are read once: soft ids that are equal must stand for
+            equal embeddings.
     """
 
     prefix: Sequence[int]
@@ -64,12 +70,26 @@ class PackedPrompts:
         padding = self.ids_AL.shape[1] - sum(lengths)
         return [*lengths, padding] if padding else lengths
 
-    def last_token_indices(self) -> Tensor:
-        """Return the packed index of the last token of every prompt, (A, R)."""
+    def last_token_indices(self, count: int = 1) -> Tensor:
+        """Return the packed indices of the last tokens of every prompt in their order, (A, R, C).
+
+        Args:
+            count: tokens C of each prompt, at least one.
+
+        Raises:
+            ValueError: a prompt has fewer tokens.
+        """
         last = [
-            [segments[number].end - 1 for number in numbers]
-            for segments, numbers in zip(self.segments, self.prompt_segments, strict=True)
+            [self.token_indices(agent, prompt)[-count:] for prompt in range(len(numbers))]
+            for agent, numbers in enumerate(self.prompt_segments)
         ]
+
+        shortest = min(len(indices) for row in last for indices in row)
+        if not 0 < count <= shortest:
+            raise ValueError(
+                f"{count} last tokens are asked for, and the shortest prompt has {shortest}; ask "
+                "for one or more tokens that every prompt has"
+            )
         return torch.tensor(last, device=self.ids_AL.device)
 
     def token_indices(self, agent: int, prompt: int) -> list[int]:

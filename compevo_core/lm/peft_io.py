@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compevo_core.errors import CheckpointMismatch
+from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.population import Population
 
@@ -37,6 +38,9 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
         base_model_name_or_path=population.backbone.name_or_path,
         inference_mode=True,
     )
+    # Only where PEFT would otherwise look for adapters that are not there.
+    if kind == FORECAST and population.forecast_layers:
+        config.layers_to_transform = list(range(population.forecast_layers))
     # PEFT keeps a set, whose order would change the file from run to run.
     config.target_modules = sorted(LORA_TARGETS)
     config.save_pretrained(folder)
@@ -93,5 +97,7 @@ def _named_tensors(population: Population, agent: int, kind: str) -> Iterator[tu
     """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
     row = population.local_agents.index(agent)
     for name, layer in population.layers.items():
+        if kind not in layer.lora_a:
+            continue
         yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
         yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]

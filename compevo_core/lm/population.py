@@ -7,7 +7,7 @@ means, the adapters' arithmetic (``lm.stacked_lora``), layouts (``lm.packing``),
 Paper: section 5.1 and D.2.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
-T tokens, D hidden, V vocabulary.
+T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an agent.
 """
 
 import contextlib
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.config import PopulationConfig
-from compevo_core.lm.adapter_routing import AdapterRoute, AdapterRouter
-from compevo_core.lm.architectures import LORA_TARGETS
+from compevo_core.errors import ConfigError
+from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterRouter
 from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
 from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.backbone_layers import find_adapter_targets, take_first_layers
 from compevo_core.lm.decode import DecodeAttention, choose_tokens
 from compevo_core.lm.frozen_linear import frozen_linear, token_logp
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
@@ -34,7 +35,13 @@ class Population(nn.Module):
 
     Attributes:
         local_agents: the agents whose adapters this process holds.
+        forecast_layers: how many layers of the backbone have forecast adapters, the first ones; 0
+            is all. All layers have logic adapters.
         layers: the layers with adapters, by their name in the backbone.
+
+    Raises:
+        ConfigError: the backbone has adapters already, is built in a way that adapters would cover
+            in part, or has fewer layers than ``forecast_layers``.
     """
 
     def __init__(
@@ -43,11 +50,14 @@ class Population(nn.Module):
         config: PopulationConfig,
         generator: torch.Generator,
         local_agents: range | None = None,
+        *,
+        forecast_layers: int = 0,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.config = config
         self.local_agents = range(config.agents) if local_agents is None else local_agents
+        self.forecast_layers = forecast_layers
 
         # One router for all layers: a route is a property of a whole forward pass.
         self._router = AdapterRouter()
@@ -69,6 +79,7 @@ class Population(nn.Module):
         return [
             parameter
             for layer in self.layers.values()
+            if kind in layer.lora_a
             for parameter in (layer.lora_a[kind], layer.lora_b[kind])
         ]
 
@@ -92,10 +103,45 @@ class Population(nn.Module):
         """Pack each agent's prompt groups for this backbone."""
         return pack(groups, self.backbone.tokenizer.pad_token_id, self.backbone.device)
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Embed tokens, ids (..., T) to (..., T, D)."""
-        embeds: Tensor = self.backbone.model.get_input_embeddings()(ids)
-        return embeds
+    def soft_token_id(self, row: int) -> int:
+        """Return the id that stands for a row of the table of soft tokens given to :meth:`embed`.
+
+        Soft ids are those from the size of the vocabulary on.
+        """
+        return self._vocabulary_size + row
+
+    def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
+        """Embed tokens, ids (..., T) to (..., T, D).
+
+        Args:
+            ids: token ids; (A, T) where there are soft tokens.
+            soft_ASD: a table of soft tokens for each of the A rows, with gradient. They enter the
+                first layer as they are, as token embeddings do once a model that scales its
+                embeddings (Gemma) has scaled them: give them the size of what this method returns.
+
+        Raises:
+            ValueError: an id names no row of the vocabulary or of the table.
+        """
+        known = self._vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
+        if bool((ids >= known).any()):
+            raise ValueError(
+                f"token id {int(ids.max())} is not below {known}, the vocabulary and the soft "
+                "tokens given; hand over the table that the soft ids were made for"
+            )
+
+        embedding = self.backbone.model.get_input_embeddings()
+        if soft_ASD is None:
+            embeds: Tensor = embedding(ids)
+            return embeds
+
+        is_soft_AT = ids >= self._vocabulary_size
+        embeds_ATD: Tensor = embedding(ids.masked_fill(is_soft_AT, 0))
+        agents_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
+
+        # One flat table, so that the gradient is one sum over its rows.
+        rows_N = agents_N * soft_ASD.shape[1] + ids[agents_N, positions_N] - self._vocabulary_size
+        soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
+        return embeds_ATD.index_put((agents_N, positions_N), soft_ND)
 
     def hidden_states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
         """Return the final hidden states (A, L, D) in float32.
@@ -106,16 +152,42 @@ class Population(nn.Module):
         """
         return self._read_prompts(packed, embeds_ALD, PrefillAttention(packed))
 
+    def read_out(
+        self,
+        packed: PackedPrompts,
+        embeds_ALD: Tensor | None = None,
+        *,
+        count: int = 1,
+        layers: int = 0,
+    ) -> Tensor:
+        """Return the hidden states at the last tokens of every prompt, (A, R, C, D) in float32.
+
+        Args:
+            packed: the prompts.
+            embeds_ALD: embeddings in place of those of the packed tokens, as for soft tokens.
+            count: last tokens C of each prompt; they come in the prompt's order.
+            layers: how many layers of the backbone are read through, from the first; 0 is all. With
+                fewer than all, the backbone's final norm is left out.
+
+        Raises:
+            ConfigError: the backbone has fewer layers.
+            ValueError: a prompt has fewer tokens than ``count``.
+        """
+        self._check_layers(layers)
+        states_ALD = self._read_prompts(packed, embeds_ALD, PrefillAttention(packed), layers)
+        return _take_tokens(states_ALD, packed.last_token_indices(count))
+
     def last_token_states(self, packed: PackedPrompts) -> Tensor:
         """Return the final hidden state at the last token of every prompt, (A, R, D)."""
-        return _take_tokens(self.hidden_states(packed), packed.last_token_indices())
+        return self.read_out(packed)[:, :, 0]
 
     @torch.no_grad()
     def prefill(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> PrefillCache:
         """Read prompts once, so that all that follows them can share their keys and values."""
         attention = PrefillAttention(packed, keeps_cache=True)
         states_ALD = self._read_prompts(packed, embeds_ALD, attention)
-        return attention.build_cache(_take_tokens(states_ALD, packed.last_token_indices()))
+        last_ARCD = _take_tokens(states_ALD, packed.last_token_indices())
+        return attention.build_cache(last_ARCD[:, :, 0])
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the vocabulary logits in float32, states (..., D) to (..., V)."""
@@ -204,44 +276,75 @@ class Population(nn.Module):
         cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
         return cap
 
+    @property
+    def _vocabulary_size(self) -> int:
+        # Of the matrix, which may have more rows than the tokenizer has tokens.
+        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
+
+    def _check_layers(self, layers: int) -> None:
+        available = len(self.backbone.decoder.layers)
+        if not 0 <= layers <= available:
+            raise ConfigError(
+                f"forecast.layers = {layers}, and backbone {self.backbone.name_or_path} has "
+                f"{available} layers; set forecast.layers to at most {available}, or 0 for all"
+            )
+
     def _insert_adapters(self, generator: torch.Generator) -> dict[str, StackedLoraLinear]:
-        """Replace every layer of :data:`LORA_TARGETS` by one with adapters."""
+        """Replace every layer that gets adapters by one that has them."""
         model = self.backbone.model
+        targets = find_adapter_targets(self.backbone)
+        self._check_layers(self.forecast_layers)
+        depth = self.forecast_layers or len(self.backbone.decoder.layers)
+
         inserted: dict[str, StackedLoraLinear] = {}
         # The order of the layers is the order of the draws from the generator.
-        for name, module in list(model.named_modules()):
-            parent_name, _, target = name.rpartition(".")
-            if target not in LORA_TARGETS or not isinstance(module, nn.Linear):
-                continue
-
+        for number, name, module in targets:
             # Converted here, so that embeddings and norms stay in the model's own type.
             weight = module.weight
             weight.data = weight.data.to(self.backbone.matmul_dtype or weight.dtype)
             layer = StackedLoraLinear(
-                module, self.config, self.local_agents, self._router, generator
+                module,
+                self.config,
+                self.local_agents,
+                self._router,
+                generator,
+                kinds=KINDS if number < depth else (LOGIC,),
             ).to(weight.device)
 
+            parent_name, _, target = name.rpartition(".")
             setattr(model.get_submodule(parent_name), target, layer)
             inserted[name] = layer
         return inserted
 
     def _read_prompts(
-        self, packed: PackedPrompts, embeds_ALD: Tensor | None, attention: PrefillAttention
+        self,
+        packed: PackedPrompts,
+        embeds_ALD: Tensor | None,
+        attention: PrefillAttention,
+        layers: int = 0,
     ) -> Tensor:
         # transformers recomputes layers in train mode only. Nothing else follows from the mode:
         # these backbones have no dropout of their own.
         self.backbone.decoder.train(torch.is_grad_enabled() and not attention.keeps_cache)
 
         embeds = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
-        return self._run_layers(embeds, packed.positions_AL, attention)
+        return self._run_layers(embeds, packed.positions_AL, attention, layers)
 
     def _run_layers(
-        self, embeds_ALD: Tensor, positions_AL: Tensor, attention: AttentionBackend
+        self,
+        embeds_ALD: Tensor,
+        positions_AL: Tensor,
+        attention: AttentionBackend,
+        layers: int = 0,
     ) -> Tensor:
+        decoder = self.backbone.decoder
+        if 0 < layers < len(decoder.layers):
+            decoder = take_first_layers(decoder, layers)
+
         # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
         dummy_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
 
-        out = self.backbone.decoder(
+        out = decoder(
             inputs_embeds=embeds_ALD.to(self.backbone.model.dtype),
             attention_mask=dummy_mask,
             position_ids=positions_AL,
@@ -253,8 +356,11 @@ class Population(nn.Module):
         return states_ALD
 
 
-def _take_tokens(states_ALD: Tensor, index_AR: Tensor) -> Tensor:
-    """Take the states at given packed indices, (A, R, D)."""
+def _take_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
+    """Take the states at given packed indices, (A, R, C, D)."""
     return torch.stack(
-        [states.index_select(0, index) for states, index in zip(states_ALD, index_AR, strict=True)]
+        [
+            states.index_select(0, index.flatten()).unflatten(0, index.shape)
+            for states, index in zip(states_ALD, index_ARC, strict=True)
+        ]
     )

@@ -7,12 +7,14 @@ Paper: sections 5.1 and D.2 (each agent has one adapter for forecasts and one fo
 Shapes: A agents, M tokens of an agent, r rank.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.config import PopulationConfig
+from compevo_core.errors import ConfigError
 from compevo_core.lm.adapter_routing import KINDS, AdapterRouter
 from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad
 
@@ -24,6 +26,14 @@ class StackedLoraLinear(nn.Module):
     ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
     whatever the type of the frozen weight; the frozen product runs in the weight's type, and the
     output has the type of the input.
+
+    Args:
+        base: the frozen layer.
+        config: number of agents, rank and scale.
+        local_agents: the agents whose adapters are kept.
+        router: tells which adapters a forward pass uses.
+        generator: draws the start of the adapters of all agents and kinds, kept or not.
+        kinds: the kinds of adapters that this layer has.
     """
 
     def __init__(
@@ -33,6 +43,7 @@ class StackedLoraLinear(nn.Module):
         local_agents: range,
         router: AdapterRouter,
         generator: torch.Generator,
+        kinds: Sequence[str] = KINDS,
     ) -> None:
         super().__init__()
         self.base = base
@@ -46,6 +57,9 @@ class StackedLoraLinear(nn.Module):
             # Drawn for all agents, then sliced: a run gives the same adapters on 1 and n processes.
             all_agents = torch.empty(config.agents, config.rank, base.in_features)
             all_agents.uniform_(-bound, bound, generator=generator)
+            if kind not in kinds:
+                continue  # drawn all the same: the logic adapters start alike at any depth
+
             self.lora_a[kind] = nn.Parameter(
                 all_agents[local_agents.start : local_agents.stop].clone()
             )
@@ -56,11 +70,21 @@ class StackedLoraLinear(nn.Module):
             )
 
     def forward(self, x_AMD: Tensor) -> Tensor:
-        """Map (A, M, in) to (A, M, out) with the active adapters, or with none of them."""
+        """Map (A, M, in) to (A, M, out) with the active adapters, or with none of them.
+
+        Raises:
+            ConfigError: the layer has no adapters of the active kind.
+        """
         route = self.router.active
         if route.kind is None:
             return frozen_linear(x_AMD, self.base.weight, self.base.bias)
 
+        if route.kind not in self.lora_a:
+            raise ConfigError(
+                f"a layer without {route.kind} adapters was read with them: only the first layers "
+                "have them. Read through those alone, read_out(layers=n), or set "
+                "forecast.layers = 0"
+            )
         a = self.lora_a[route.kind]
         b = self.lora_b[route.kind]
         if x_AMD.shape[0] != a.shape[0]:  # a slice of all agents would copy their gradients

@@ -1,6 +1,7 @@
 """Populations on the tiny random backbone whose adapters are all away from their start."""
 
 import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from compevo_core.config import BackboneConfig, PopulationConfig
 from compevo_core.lm.adapter_routing import KINDS
@@ -18,16 +19,41 @@ def build_backbone(*, checkpointing: bool = False) -> Backbone:
     )
 
 
+def build_gemma() -> Backbone:
+    """A model that scales its embeddings, caps its scores and looks back eight tokens."""
+    settings = Gemma2Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        head_dim=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=8,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(settings)
+    model.set_attn_implementation("eager")
+    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
+
+
 def build_population(
-    config: PopulationConfig = CONFIG, *, checkpointing: bool = False
+    config: PopulationConfig = CONFIG, *, checkpointing: bool = False, forecast_layers: int = 0
 ) -> Population:
     population = Population(
-        build_backbone(checkpointing=checkpointing), config, torch.Generator().manual_seed(1)
+        build_backbone(checkpointing=checkpointing),
+        config,
+        torch.Generator().manual_seed(1),
+        forecast_layers=forecast_layers,
     )
+    move_adapters(population)
+    return population
 
-    # B starts at zero, where no adapter changes an output.
-    generator = torch.Generator().manual_seed(2)
+
+def move_adapters(population: Population, *, seed: int = 2) -> None:
+    """Move all adapters away from their start: B is zero there, and no adapter changes anything."""
+    generator = torch.Generator().manual_seed(seed)
     for kind in KINDS:
         for parameter in population.adapter_parameters(kind):
             parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)
-    return population

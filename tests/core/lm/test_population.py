@@ -3,18 +3,16 @@
 import pytest
 import torch
 from peft import PeftModel
-from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from compevo_core.config import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC, AdapterRoute, AdapterRouter
-from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.decode import draw_tokens
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
 from compevo_core.lm.stacked_lora import StackedLoraLinear
-from tests.support.tiny_backbone import CONFIG, build_backbone, build_population
+from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]
 
@@ -360,26 +358,11 @@ def test_a_stop_token_ends_a_sample_and_what_follows_is_masked() -> None:
             assert mask[row, int(ends[row].nonzero()) + 1 :].sum() == 0
 
 
-def _gemma() -> Backbone:
-    settings = Gemma2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        head_dim=8,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=8,
-        pad_token_id=0,
-    )
-    torch.manual_seed(0)
-    model = Gemma2ForCausalLM(settings)
-    model.set_attn_implementation("eager")
-    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
-
-
 def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding() -> None:
-    plain, population = _gemma(), Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
+    plain, population = (
+        build_gemma(),
+        Population(build_gemma(), CONFIG, torch.Generator().manual_seed(0)),
+    )
     with population.use_adapters(None), torch.no_grad():
         states = population.last_token_states(_packed_groups(population))
         ids, _ = population.sample(
@@ -399,6 +382,6 @@ def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_d
 
 
 def test_a_prompt_longer_than_a_sliding_window_is_refused_with_the_remedy() -> None:
-    population = Population(_gemma(), CONFIG, torch.Generator().manual_seed(0))
+    population = Population(build_gemma(), CONFIG, torch.Generator().manual_seed(0))
     with pytest.raises(ConfigError, match="context_length"):
         population.hidden_states(population.pack([[PromptGroup(list(range(3, 12)))]] * 3))

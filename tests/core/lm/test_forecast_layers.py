@@ -1,0 +1,200 @@
+"""A forecast that is read after the first layers: exact, with adapters in these layers alone."""
+
+import copy
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
+
+from compevo_core.config import PopulationConfig
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC
+from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.packing import PackedPrompts, PromptGroup
+from compevo_core.lm.peft_io import load_adapter, save_adapter
+from compevo_core.lm.population import Population
+from tests.support.tiny_backbone import (
+    CONFIG,
+    build_backbone,
+    build_gemma,
+    build_population,
+    move_adapters,
+)
+
+ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+
+
+def _packed(population: Population) -> PackedPrompts:
+    return population.pack([[PromptGroup(row)] for row in ROWS])
+
+
+def _build(config: object) -> Backbone:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
+
+
+def _qwen() -> Backbone:
+    return _build(Qwen2Config(num_hidden_layers=2, use_sliding_window=False, **SIZES))
+
+
+@pytest.mark.parametrize("build", [build_backbone, build_gemma, _qwen])
+def test_the_state_after_the_first_layer_is_the_backbones_own(build) -> None:
+    plain = build()
+    population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
+
+    with torch.no_grad():
+        states = population.read_out(_packed(population), layers=1)
+        for row, found in zip(ROWS, states[:, 0, 0], strict=True):
+            own = plain.decoder(input_ids=torch.tensor([row]), output_hidden_states=True)
+            assert torch.allclose(found, own.hidden_states[1][0, -1], atol=1e-6)
+
+
+def test_all_layers_by_number_are_all_layers_with_the_final_norm() -> None:
+    population = build_population()
+    packed = _packed(population)
+    with torch.no_grad():
+        assert torch.equal(population.read_out(packed, layers=2), population.read_out(packed))
+
+
+def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees() -> None:
+    population = build_population()
+    packed, decoder = _packed(population), population.backbone.decoder
+    settings, layers = copy.deepcopy(decoder.config.to_dict()), list(decoder.layers)
+    norm, before = decoder.norm, population.read_out(packed).detach()
+
+    population.read_out(packed, layers=1)
+
+    assert decoder.config.to_dict() == settings
+    assert list(decoder.layers) == layers
+    assert decoder.norm is norm
+    assert torch.equal(population.read_out(packed), before)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_recomputed_first_layers_give_the_gradients_of_kept_ones(dropout: float) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        population = build_population(checkpointing=checkpointing, forecast_layers=1)
+        torch.manual_seed(7)
+        with population.use_adapters(FORECAST, dropout=dropout):
+            states = population.read_out(_packed(population), layers=1)
+        with population.use_adapters(LOGIC):
+            states.square().sum().backward()
+        gradients.append([p.grad for p in population.adapter_parameters(FORECAST)])
+
+    for kept, recomputed in zip(*gradients, strict=True):
+        assert kept is not None
+        assert torch.equal(kept, recomputed)
+    assert any(float(kept.abs().max()) > 0 for kept in gradients[0])
+
+
+def test_forecast_adapters_stand_in_the_first_layers_and_logic_adapters_in_all() -> None:
+    population = build_population(forecast_layers=1)
+    kinds = {name: set(layer.lora_a) for name, layer in population.layers.items()}
+
+    assert len(kinds) == 14
+    for name, found in kinds.items():
+        assert found == (set(KINDS) if ".layers.0." in name else {LOGIC})
+    assert len(population.adapter_parameters(FORECAST)) == 14
+    assert len(population.adapter_parameters(LOGIC)) == 28
+
+
+def test_adapters_of_a_layer_start_alike_at_any_depth() -> None:
+    whole, first = (
+        Population(
+            build_backbone(), CONFIG, torch.Generator().manual_seed(1), forecast_layers=layers
+        )
+        for layers in (0, 1)
+    )
+    for kind, count in ((LOGIC, 28), (FORECAST, 14)):
+        pairs = zip(
+            whole.adapter_parameters(kind)[:count], first.adapter_parameters(kind), strict=True
+        )
+        assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_layers_without_forecast_adapters_are_not_read_as_if_they_had_them() -> None:
+    population = build_population(forecast_layers=1)
+    with (
+        population.use_adapters(FORECAST),
+        pytest.raises(ConfigError, match=r"forecast\.layers = 0"),
+    ):
+        population.read_out(_packed(population))
+
+
+def test_more_layers_than_the_backbone_has_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"forecast\.layers = 3.*has 2 layers"):
+        build_population(forecast_layers=3)
+    with pytest.raises(ConfigError, match="at most 2"):
+        population = build_population()
+        population.read_out(_packed(population), layers=3)
+
+
+def test_an_adapter_of_the_first_layers_loads_with_plain_peft_and_back(tmp_path) -> None:
+    population = build_population(forecast_layers=1)
+    with population.use_adapters(FORECAST), torch.no_grad():
+        states = population.read_out(_packed(population), layers=1)
+    save_adapter(population, 1, FORECAST, tmp_path)
+
+    model = PeftModel.from_pretrained(build_backbone().model, tmp_path).eval()
+    adapted = [name for name, _ in model.named_parameters() if "lora_" in name]
+    assert len(adapted) == 14
+    assert all(".layers.0." in name for name in adapted)
+    theirs = model.base_model.model.model(
+        input_ids=torch.tensor([ROWS[1]]), output_hidden_states=True
+    )
+    assert torch.allclose(states[1, 0, 0], theirs.hidden_states[1][0, -1], atol=1e-5)
+
+    again = build_population(forecast_layers=1)
+    move_adapters(again, seed=9)
+    load_adapter(again, 2, FORECAST, tmp_path)
+    pairs = zip(
+        again.adapter_parameters(FORECAST), population.adapter_parameters(FORECAST), strict=True
+    )
+    assert all(torch.equal(ours[2], saved[1]) for ours, saved in pairs)
+
+
+def test_an_adapter_of_fewer_layers_is_refused_by_a_population_of_more(tmp_path) -> None:
+    save_adapter(build_population(forecast_layers=1), 0, FORECAST, tmp_path)
+    with pytest.raises(CheckpointMismatch, match="differ in"):
+        load_adapter(build_population(), 0, FORECAST, tmp_path)
+
+
+def test_a_backbone_that_has_adapters_already_is_refused() -> None:
+    backbone = build_backbone()
+    Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+    with pytest.raises(ConfigError, match="load it anew"):
+        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+
+
+def test_a_backbone_under_peft_is_refused(tmp_path) -> None:
+    save_adapter(build_population(), 0, LOGIC, tmp_path)
+    backbone = build_backbone()
+    PeftModel.from_pretrained(backbone.model, tmp_path)
+    with pytest.raises(ConfigError, match="adapters already"):
+        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+
+
+def test_blocks_of_other_linear_layers_are_refused_and_stay_as_they_were() -> None:
+    backbone = _build(Phi3Config(num_hidden_layers=2, **SIZES))
+    names = [name for name, _ in backbone.model.named_parameters()]
+    with pytest.raises(ConfigError, match=r"missing: q_proj.*others: .*qkv_proj"):
+        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
+    assert [name for name, _ in backbone.model.named_parameters()] == names
+
+
+def test_a_block_with_a_matrix_besides_the_seven_is_refused() -> None:
+    backbone = build_backbone()
+    backbone.decoder.layers[1].router = torch.nn.Linear(32, 4, bias=False)
+    with pytest.raises(ConfigError, match=r"layer 1.*others: router\.weight"):
+        Population(backbone, PopulationConfig(agents=1), torch.Generator())
