@@ -10,10 +10,9 @@ Shapes: A agents, D hidden.
 import torch
 from torch import Tensor, nn
 
-#: Scale of the projection at the start: its weights are drawn uniformly within 1/sqrt(D), then
-#: multiplied by this and by the root mean square of the neutral embedding. The soft prompt of a
-#: fused state so starts a little off the neutral one, in a direction of its own.
-_START_SCALE = 0.1
+#: How far from the neutral embedding soft prompts start, as a share of that embedding's norm: far
+#: enough to differ from it in bfloat16, near enough to read like it (decision 21).
+_START_DEPARTURE = 0.1
 
 
 class StrategyFusion(nn.Module):
@@ -41,9 +40,11 @@ class StrategyFusion(nn.Module):
 
         # Near the neutral embedding the first logics read like the backbone's own, yet the weights
         # are not zero, so that candidates and gates get a gradient from the first round on.
+        # Entries drawn uniformly within 1 / sqrt(D) have variance 1 / (3 D), so that they send a
+        # state of length one to a vector of length 1 / sqrt(3), whatever D is.
         with torch.no_grad():
             self.projection.bias.copy_(neutral_D)
-            self.projection.weight.mul_(_START_SCALE * float(neutral_D.norm()) / hidden**0.5)
+            self.projection.weight.mul_(_START_DEPARTURE * float(neutral_D.norm()) * 3**0.5)
 
         # A buffer: the reference must stay where it was when the projection moves.
         self.register_buffer("neutral_D", neutral_D.clone())
