@@ -13,11 +13,17 @@ CORE, PIPELINE = "compevo_core", "compevo_pipeline"
 LONGEST_FILE, LONGEST_FUNCTION = 400, 80
 LAYERS = (
     # compevo_core, from the bottom up
-    ("compevo_core.errors", "compevo_core.durations", "compevo_core.process_memory"),
+    (
+        "compevo_core.errors",
+        "compevo_core.config_errors",
+        "compevo_core.durations",
+        "compevo_core.process_memory",
+    ),
     ("compevo_core.config", "compevo_core.distributed"),
     ("compevo_core.data",),
     ("compevo_core.lm",),
-    ("compevo_core.agents", "compevo_core.baselines"),
+    ("compevo_core.baselines",),
+    ("compevo_core.agents",),
     ("compevo_core.diagnostics",),
     ("compevo_core.training",),
     ("compevo_core.experiments", "compevo_core.forecaster"),

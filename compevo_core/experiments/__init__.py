@@ -1,1 +1,1 @@
-"""The paper's experiments: each a set of named changes to a configuration."""
+"""The paper's experiments and controls: each a named change of a configuration or of windows."""
