@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from compevo_core.agents.selection import aggregate_forecasts
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import HORIZON, WindowView
@@ -29,12 +29,12 @@ from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.artifact import (
     load_model,
     read_config,
+    read_inputs,
     read_logics,
     read_model_manifest,
-    read_scaler,
 )
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import load_prior, make_view_examples
+from compevo_core.training.prior import PriorSet, make_view_examples
 from compevo_core.training.run_folder import RunFolder
 
 
@@ -47,7 +47,7 @@ class Prediction:
         agents: (A, N, H) each agent's own forecast.
         weights: (N, A) weight of each agent for each window (Eq. 5); rows sum to 1.
         chosen_news: ids of the articles each agent read, by agent and window, best match first.
-        prior: (N, H) forecast of the numeric prior that the agents correct; None without one.
+        bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
         n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
             in for each. 0 for the head.
     """
@@ -56,7 +56,7 @@ class Prediction:
     agents: FloatArray
     weights: FloatArray
     chosen_news: list[list[tuple[str, ...]]]
-    prior: FloatArray | None
+    bases: FloatArray
     n_unparsed: int
 
 
@@ -68,7 +68,7 @@ class CompEvoForecaster:
         config: the configuration it was trained with.
         logics: (A,) text that each agent chooses and reads news by.
         manifest: how the model was made, and the hash of each of its files.
-        prior: the numeric prior fitted on the whole train split; None without one.
+        priors: the numeric priors fitted on the whole train split.
     """
 
     name = "compevo"
@@ -78,10 +78,10 @@ class CompEvoForecaster:
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
         self.config = read_config(run)
         self.logics = read_logics(run)
-        self.prior = load_prior(folder.model)
+        self.priors = PriorSet.load(self.config, folder.model)
 
         backbone = backbone or load_backbone(self.config.backbone)
-        self._model = PopulationModel(self.config, backbone, read_scaler(run))
+        self._model = PopulationModel(self.config, backbone, read_inputs(run))
         load_model(folder, self._model)
 
         encoder = load_encoder(self.config.news.encoder)
@@ -143,8 +143,8 @@ class CompEvoForecaster:
         Args:
             views: N windows, as for :meth:`predict`.
         """
-        prior_NH = None if self.prior is None else self.prior.predict(views)
-        examples = make_view_examples(views, prior_NH, self._model.scaler)
+        priors_NPH = self.priors.forecast(views)
+        examples = make_view_examples(views, priors_NPH, self._model.scaler)
         weights_NA = self._model.selection.weights([view.entity for view in views]).detach()
 
         aggregate_NH = np.empty((len(views), HORIZON))
@@ -166,7 +166,7 @@ class CompEvoForecaster:
             agents=agents_ANH,
             weights=weights_NA.cpu().numpy().astype(np.float64),
             chosen_news=self._executor.retrieve_news(self.logics, views),
-            prior=prior_NH,
+            bases=self._unscale(self._executor.base_forecasts(examples), views),
             n_unparsed=n_unparsed,
         )
 

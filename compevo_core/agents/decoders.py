@@ -15,9 +15,33 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from compevo_core.agents.forecast_example import ForecastExample
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RetrievedArticle:
+    """An article as an agent reads it.
+
+    Attributes:
+        article_id: its id in the news pool.
+        date: when it became available, as a prompt shows it.
+        title: its headline.
+        embedding: of length one.
+    """
+
+    article_id: str
+    date: str
+    title: str
+    embedding: npt.NDArray[np.float32]
+
+
+def format_headlines(articles: Sequence[RetrievedArticle]) -> list[tuple[str, str]]:
+    """Return (date, headline) of articles, as prompts show them."""
+    return [(article.date, article.title) for article in articles]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +53,12 @@ class Reading:
     Attributes:
         example: the window.
         logics: at least one; each gives one forecast.
-        news: for each logic the ids of the articles that it retrieved, best match first.
+        news: for each logic the articles that it retrieved, best match first.
     """
 
     example: ForecastExample
     logics: Sequence[str]
-    news: Sequence[tuple[str, ...]]
+    news: Sequence[Sequence[RetrievedArticle]]
 
 
 AgentReadings = Sequence[Sequence[Reading]]

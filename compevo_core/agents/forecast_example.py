@@ -1,9 +1,10 @@
 """One window, prepared for the population to forecast.
 
 What belongs here: the value that goes from ``training.prior`` to the agents. What does not: fitting
-the prior and scaling (``training.prior``), prompts (``agents.strategy``).
+priors and scaling (``training.prior``), numbers as tokens (``agents.numeric_inputs``), prompts
+(``agents.head_decoder``, ``agents.text_decoder``).
 
-Shapes: H horizon.
+Shapes: P priors of the run, H horizon.
 """
 
 import dataclasses
@@ -14,17 +15,17 @@ from compevo_core.data.window import WindowView
 
 @dataclasses.dataclass(frozen=True)
 class ForecastExample:
-    """A window with the forecast that the agents correct and, in training, the truth.
+    """A window with the forecasts of the run's priors and, in training, the truth.
 
-    Both arrays are in the scaled units of the train split, so that series of any size compare.
+    All arrays are in the scaled units of the train split, so that series of any size compare.
 
     Attributes:
         view: what is known at the forecast origin.
-        base_H: the prior's forecast, zeros without a prior; the agents forecast the correction to
-            it (decision 2).
+        priors_PH: the forecast of every prior; each agent corrects its own mixture of them, its
+            base (decision 2). P is 0 where no agent has a prior: the base is zero then.
         truth_H: the observed values, NaN where missing; None at inference.
     """
 
     view: WindowView
-    base_H: FloatArray
+    priors_PH: FloatArray
     truth_H: FloatArray | None = None

@@ -1,69 +1,36 @@
 """Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
-What belongs here: retrieving articles by a logic, laying out the prompts of all agents and windows,
-forecasts of the whole population with and without gradient. What does not: rewards and weights
-(``agents.selection``), logic updates (``agents.logic_writer``), wording (``agents.prompts``).
+What belongs here: forecasts of the whole population with and without gradient, for one logic an
+agent or a group of logics. What does not: ranking articles (``agents.retrieval``), prompts and
+numbers (the decoders), rewards and weights (``agents.selection``), logic updates
+(``agents.logic_writer``).
 
-Shapes: A agents, G logics of an agent, B windows, H horizon, T tokens, D hidden.
+Forecasts here are the agents' own, before calibration (``agents.calibration``).
+
+Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastDecoder
+from compevo_core.agents.decoders import ForecastDecoder, Reading
 from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.prompts import format_history, render_forecast_prompt
-from compevo_core.agents.tokens import Tokenizer, tokenize_prompt
+from compevo_core.agents.head_decoder import HeadDecoder
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
-from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.scaling import Scaler
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowView
 from compevo_core.lm.adapter_routing import FORECAST
-from compevo_core.lm.encoder import Encoder
-from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 
-_MIN_SUFFIX_TOKENS = 16  # of the part after the shared prefix, however long that prefix is
+ALL_AGENTS = slice(None)
 
-
-class NewsRetriever:
-    """Rank a window's articles by their embedding's similarity to the logic's (decision 10)."""
-
-    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
-        self.pool = pool
-        self.encoder = encoder
-        self.top_k = top_k
-        self._embeddings: dict[str, npt.NDArray[np.float32]] = {}
-
-    def retrieve(self, logic: str, view: WindowView) -> tuple[str, ...]:
-        """Return the ids of the top k articles, most similar first.
-
-        Only the window's candidates are ranked: articles that were available before its origin.
-        """
-        if not view.candidate_ids or not self.top_k:
-            return ()
-
-        rows = self.pool.find_rows(view.candidate_ids)
-        similarity = self.pool.embeddings[rows] @ self._embed(logic)
-
-        # Candidates come newest first, so a stable sort gives ties to the newer article.
-        order = np.argsort(-similarity, kind="stable")
-        return tuple(view.candidate_ids[i] for i in order[: self.top_k])
-
-    def format_headlines(self, ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Return (date, title) of articles, as a prompt shows them."""
-        return [(f"{self.pool.get_date(i):%d %b}", self.pool.get_title(i)) for i in ids]
-
-    def _embed(self, logic: str) -> npt.NDArray[np.float32]:
-        # One logic ranks the articles of every window of a round: embed it once.
-        if logic not in self._embeddings:
-            self._embeddings[logic] = self.encoder.encode([logic])[0]
-        return self._embeddings[logic]
+NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
+"""Ids of the articles that each agent reads, by agent, then by window; best match first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +41,13 @@ class BatchForecasts:
         values_ABH: scaled forecasts, differentiable in training if the decoder is the head.
         token_loss_A: each agent's token loss of the text decoder, zeros otherwise.
         n_unparsed: answers that could not be read.
+        n_cut: prompts that were too long and lost news or history.
     """
 
     values_ABH: Tensor
     token_loss_A: Tensor
     n_unparsed: int
+    n_cut: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +57,24 @@ class GroupForecasts:
     Attributes:
         values_AGBH: scaled forecasts.
         n_unparsed: answers that could not be read.
+        n_cut: prompts that were too long and lost news or history.
     """
 
     values_AGBH: Tensor
     n_unparsed: int
+    n_cut: int = 0
 
 
 class StrategyExecutor:
-    """Execute every agent's strategy on a batch of windows."""
+    """Execute the strategies of the local agents on a batch of windows.
+
+    Args:
+        config: the run's settings.
+        population: the agents.
+        decoder: turns readings into forecasts.
+        news_retriever: ranks the articles of a window.
+        mix_AP: share of each local agent in the priors.
+    """
 
     def __init__(
         self,
@@ -103,42 +82,83 @@ class StrategyExecutor:
         population: Population,
         decoder: ForecastDecoder,
         news_retriever: NewsRetriever,
-        scaler: Scaler,
+        mix_AP: FloatArray,
     ) -> None:
         self.config = config
         self.population = population
         self.decoder = decoder
         self.news_retriever = news_retriever
-        self.scaler = scaler
+        self.mix_AP = mix_AP
 
     def retrieve_news(
-        self, logics: Sequence[str], views: Sequence[WindowView]
+        self,
+        logics: Sequence[str],
+        views: Sequence[WindowView],
+        agents: Sequence[int] | None = None,
     ) -> list[list[tuple[str, ...]]]:
-        """Return the article ids each logic retrieves, by agent, then by window."""
-        return [[self.news_retriever.retrieve(logic, view) for view in views] for logic in logics]
+        """Return the article ids that each logic retrieves, by agent, then by window.
+
+        Args:
+            logics: one for each agent.
+            views: B windows.
+            agents: numbers of the agents, whose news scopes may differ; the local ones if not
+                given.
+        """
+        numbers = self.population.local_agents if agents is None else agents
+        scopes = [self.config.population.member(agent).news_scope for agent in numbers]
+        return [
+            [self.news_retriever.retrieve(logic, view, scope) for view in views]
+            for logic, scope in zip(logics, scopes, strict=True)
+        ]
+
+    def base_forecasts(
+        self, examples: Sequence[ForecastExample], agents: slice = ALL_AGENTS
+    ) -> Tensor:
+        """Return the base that each local agent corrects, scaled, (A, B, H)."""
+        priors_BPH = np.stack([example.priors_PH for example in examples])
+        base_ABH = np.einsum("ap,bph->abh", self.mix_AP[agents], priors_BPH)
+        return torch.tensor(base_ABH, dtype=torch.float32, device=self.population.backbone.device)
 
     def forecast(
-        self, logics: Sequence[str], examples: Sequence[ForecastExample], *, train: bool = False
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        *,
+        news: NewsByAgent | None = None,
+        train: bool = False,
+        agents: slice = ALL_AGENTS,
     ) -> BatchForecasts:
         """Forecast every example by every agent under its one logic, on the forecast adapters.
 
         Args:
-            logics: one logic for each of A agents.
+            logics: one logic for each of the chosen agents.
             examples: B windows.
+            news: what each agent reads; what its logic retrieves unless given.
             train: whether the result shall carry gradient; it also turns adapter dropout on.
+            agents: which of the local agents forecast.
         """
-        prompts = [
-            [self._build_prompts(example.view, [logic]) for example in examples] for logic in logics
+        numbers = self.population.local_agents[agents]
+        if news is None:
+            news = self.retrieve_news(logics, [example.view for example in examples], numbers)
+
+        readings = [
+            [
+                Reading(example, [logic], [self.news_retriever.resolve(ids)])
+                for example, ids in zip(examples, agent_news, strict=True)
+            ]
+            for logic, agent_news in zip(logics, news, strict=True)
         ]
         dropout = self.config.population.dropout if train else 0.0
         with (
-            self.population.use_adapters(FORECAST, dropout=dropout),
+            self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
             torch.set_grad_enabled(train),
         ):
-            decoded = self.decoder.decode(prompts, examples, train=train)
+            decoded = self.decoder.decode(readings, train=train, agents=agents)
 
-        # One prompt an example: the prompts of an agent are its windows.
-        return BatchForecasts(decoded.values_ARH, decoded.token_loss_A, decoded.n_unparsed)
+        # One forecast a reading: the forecasts of an agent are its windows.
+        return BatchForecasts(
+            decoded.values_ARH, decoded.token_loss_A, decoded.n_unparsed, decoded.n_cut
+        )
 
     @torch.no_grad()
     def forecast_groups(
@@ -146,54 +166,58 @@ class StrategyExecutor:
     ) -> GroupForecasts:
         """Forecast every example by every agent under each logic of its group.
 
-        What the logics of a window share in the prompt is read once. No dropout: logics of a group
-        are compared with each other, and noise between them would be credited to the logic.
+        What the logics of a window share is read once. No dropout: logics of a group are compared
+        with each other, and noise between them would be credited to the logic.
 
         Args:
-            groups: G logics for each of A agents.
-            examples: B windows.
+            groups: G logics for each of the local agents.
+            examples: B windows; ``run.micro_batch_size`` of them are read at a time.
         """
-        size = len(groups[0])
-        prompts = [
-            [self._build_prompts(example.view, group) for example in examples] for group in groups
-        ]
+        values: list[Tensor] = []
+        n_unparsed = 0
+        n_cut = 0
+
+        size = self.config.run.micro_batch_size
+        for start in range(0, len(examples), size):
+            part = examples[start : start + size]
+            readings = self._build_group_readings(groups, part)
+            with self.population.use_adapters(FORECAST):
+                decoded = self.decoder.decode(readings, train=False)
+
+            agents, _, horizon = decoded.values_ARH.shape
+            values_ABGH = decoded.values_ARH.reshape(agents, len(part), -1, horizon)
+            values.append(values_ABGH.transpose(1, 2))
+            n_unparsed += decoded.n_unparsed
+            n_cut += decoded.n_cut
+        return GroupForecasts(torch.cat(values, 2), n_unparsed, n_cut)
+
+    @torch.no_grad()
+    def centre_readout(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> None:
+        """Fix the statistics of the head's read-out; call once, before the first round.
+
+        Args:
+            logics: what each local agent plays at first.
+            examples: some train windows.
+        """
+        if not isinstance(self.decoder, HeadDecoder):
+            return  # answers as text are read out by the language model's own layer
+
+        readings = self._build_group_readings([[logic] for logic in logics], examples)
         with self.population.use_adapters(FORECAST):
-            decoded = self.decoder.decode(
-                prompts, [example for example in examples for _ in range(size)], train=False
+            self.decoder.centre(readings)
+
+    def _build_group_readings(
+        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
+    ) -> list[list[Reading]]:
+        """Return one reading a window with all logics of an agent's group."""
+        views = [example.view for example in examples]
+        readings = []
+        for agent, group in zip(self.population.local_agents, groups, strict=True):
+            news = self.retrieve_news(group, views, [agent] * len(group))
+            readings.append(
+                [
+                    Reading(example, group, [self.news_retriever.resolve(ids) for ids in by_logic])
+                    for example, *by_logic in zip(examples, *news, strict=True)
+                ]
             )
-
-        values_ABGH = decoded.values_ARH.reshape(len(groups), len(examples), size, -1)
-        return GroupForecasts(values_ABGH.transpose(1, 2), decoded.n_unparsed)
-
-    def _build_prompts(self, view: WindowView, logics: Sequence[str]) -> PromptGroup:
-        """Return the prompts of one window under several logics, their common beginning once."""
-        parts = [
-            self._tokenize_parts(view, logic, self.news_retriever.retrieve(logic, view))
-            for logic in logics
-        ]
-        return PromptGroup(parts[0][0], [suffix for _, suffix in parts])
-
-    def _tokenize_parts(
-        self, view: WindowView, logic: str, news: Sequence[str]
-    ) -> tuple[list[int], list[int]]:
-        """Return the tokens that all logics of a window share, and those of this logic."""
-        tokenizer: Tokenizer = self.population.backbone.tokenizer
-        forecast = self.config.forecast
-
-        # The history is shown relative to this level, so it must not be zero.
-        level = abs(self.scaler.mean[view.entity]) or self.scaler.std[view.entity]
-        shared_text, logic_text = render_forecast_prompt(
-            view,
-            format_history(view.x, level, forecast.history_points),
-            logic if forecast.logic_in_prompt else None,
-            self.news_retriever.format_headlines(news),
-            title_characters=self.config.news.title_characters,
-            tokenizer=tokenizer,
-        )
-
-        prefix = tokenize_prompt(tokenizer, shared_text)
-        suffix = tokenizer(logic_text, add_special_tokens=False)["input_ids"]
-
-        # The cue for the answer stands at the end, so a prompt that is too long is cut before it.
-        allowed = self.config.backbone.context_length - len(prefix)
-        return prefix, suffix[-max(allowed, _MIN_SUFFIX_TOKENS) :]
+        return readings

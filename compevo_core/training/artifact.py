@@ -1,4 +1,4 @@
-"""The trained population as a sealed folder: adapters, small tensors, logics, prior, scaler.
+"""The trained population as a sealed folder: adapters, small tensors, logics, priors, scales.
 
 What belongs here: writing and reading ``<run>/model``. What does not: prediction (``forecaster``),
 checkpoints (``training.checkpoint``), the manifest's form (``training.manifest``).
@@ -19,16 +19,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from compevo_core.baselines import Baseline
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_json, write_text
-from compevo_core.data.scaling import Scaler
 from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.training.checkpoint import write_sealed_folder
 from compevo_core.training.manifest import verify_manifest
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import save_prior
+from compevo_core.training.prior import PriorSet
 from compevo_core.training.run_folder import RunFolder
 
 _HEAD_FILE = "head.safetensors"
@@ -50,7 +49,7 @@ def write_model(
     folder: RunFolder,
     model: PopulationModel,
     logics: list[str],
-    prior: Baseline | None,
+    priors: PriorSet,
     facts: Mapping[str, Any],
 ) -> str:
     """Write the sealed model of a run atomically.
@@ -61,7 +60,7 @@ def write_model(
         folder: the run.
         model: the population, with the tensors to keep.
         logics: (A,) texts that the agents forecast with, of all agents.
-        prior: fitted on the whole train split.
+        priors: fitted on the whole train split.
         facts: values for the manifest.
 
     Returns:
@@ -73,9 +72,9 @@ def write_model(
             shared = {k: v.cpu().contiguous() for k, v in model.shared_tensors().items()}
             save_file(shared, part / _SHARED_FILE)
             write_json(part / folder.model_logics_file.name, logics)
-            write_text(part / folder.model_scaler_file.name, model.scaler.to_json())
+            write_text(part / folder.model_inputs_file.name, model.inputs.to_json())
             write_json(part / folder.model_config_file.name, model.config.to_dict())
-            save_prior(prior, part)
+            priors.save(part)
 
     manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
     return str(manifest["hash"])
@@ -108,9 +107,9 @@ def read_config(run: Path) -> RunConfig:
     return RunConfig.from_mapping(json.loads(text))
 
 
-def read_scaler(run: Path) -> Scaler:
-    """Return the scaler fitted on the train split of a run."""
-    return Scaler.from_json(RunFolder(run).model_scaler_file.read_text(encoding="utf-8"))
+def read_inputs(run: Path) -> NumericInputs:
+    """Return how a run turns windows into numbers, as fitted on its train split."""
+    return NumericInputs.from_json(RunFolder(run).model_inputs_file.read_text(encoding="utf-8"))
 
 
 def read_logics(run: Path) -> list[str]:

@@ -8,18 +8,22 @@ What does not: the training loop (``training.trainer``), files (``training.check
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import ForecastDecoder, HeadDecoder, TextDecoder
+from compevo_core.agents.decoders import ForecastDecoder
 from compevo_core.agents.fusion import StrategyFusion
+from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import LogicWriter
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config import RunConfig
-from compevo_core.data.scaling import Scaler
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC
+from compevo_core.lm.adapter_routing import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.population import Population
+from compevo_core.training.prior import mix_priors
 
 
 class PopulationModel:
@@ -31,7 +35,7 @@ class PopulationModel:
     Args:
         config: the run's settings.
         backbone: a frozen language model without adapters; its linear layers are replaced.
-        scaler: fitted on the train split.
+        inputs: how windows become numbers, fitted on the train split.
         shards: which agents this process holds; all of them unless given.
     """
 
@@ -39,23 +43,30 @@ class PopulationModel:
         self,
         config: RunConfig,
         backbone: Backbone,
-        scaler: Scaler,
+        inputs: NumericInputs,
         shards: AgentShards | None = None,
     ) -> None:
         agents = config.population.agents
         self.config = config
         self.backbone = backbone
-        self.scaler = scaler
+        self.inputs = inputs
+        self.scaler = inputs.scaler
         self.shards = shards or AgentShards(agents)
 
         # The adapters of all agents are drawn on every process, and those of others thrown away:
         # an agent starts alike whoever holds it. The fusion draws after them.
         generator = torch.Generator().manual_seed(config.run.seed)
         self.population = Population(
-            backbone, config.population, generator, self.shards.local_agents
+            backbone,
+            config.population,
+            generator,
+            self.shards.local_agents,
+            forecast_layers=config.forecast.layers,
         )
+        _, mix_AP = mix_priors(config)
+        self.mix_AP = mix_AP[list(self.shards.local_agents)]
         self.decoder: ForecastDecoder = self._build_decoder()
-        self.selection = FitnessSelection(agents, config.selection, sorted(scaler.mean)).to(
+        self.selection = FitnessSelection(agents, config.selection, sorted(self.scaler.mean)).to(
             backbone.device
         )
 
@@ -67,24 +78,40 @@ class PopulationModel:
     def executor(self, news_retriever: NewsRetriever) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1)."""
         return StrategyExecutor(
-            self.config, self.population, self.decoder, news_retriever, self.scaler
+            self.config, self.population, self.decoder, news_retriever, self.mix_AP
         )
 
     def writer(self) -> LogicWriter:
         """Return the logic generation of this population (paper 4.3)."""
         return LogicWriter(self.config, self.population, self.fusion, self.shards)
 
+    def adapter_parameters(self) -> list[nn.Parameter]:
+        """Return what ``optim.forecast_lr`` trains: the forecast adapters."""
+        return self.population.adapter_parameters(FORECAST)
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Return what ``optim.head_lr`` trains: numeric tokens and read-out."""
+        return list(self.decoder.module.parameters())
+
+    def gate_parameters(self) -> list[nn.Parameter]:
+        """Return the gates of selection, which L_pred trains."""
+        return list(self.selection.parameters())
+
+    def policy_adapter_parameters(self) -> list[nn.Parameter]:
+        """Return what ``optim.policy_lr`` trains: the logic adapters."""
+        return self.population.adapter_parameters(LOGIC)
+
+    def fusion_parameters(self) -> list[nn.Parameter]:
+        """Return interaction scores, fusion gates and soft prompt, which L_pg trains."""
+        return list(self.fusion.parameters())
+
     def forecast_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.forecast_lr`` trains: forecast adapters, heads, gates."""
-        return [
-            *self.population.adapter_parameters(FORECAST),
-            *self.decoder.module.parameters(),
-            *self.selection.parameters(),
-        ]
+        """Return what L_pred trains: forecast adapters, numeric tokens and read-out, gates."""
+        return [*self.adapter_parameters(), *self.head_parameters(), *self.gate_parameters()]
 
     def policy_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.policy_lr`` trains: logic adapters and the fusion's parameters."""
-        return [*self.population.adapter_parameters(LOGIC), *self.fusion.parameters()]
+        """Return what L_pg trains: logic adapters and the fusion's parameters."""
+        return [*self.policy_adapter_parameters(), *self.fusion_parameters()]
 
     def shared_parameters(self) -> list[nn.Parameter]:
         """Return what every process holds whole.
@@ -102,7 +129,7 @@ class PopulationModel:
         adapters = {
             f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
             for name, layer in self.population.layers.items()
-            for kind in KINDS
+            for kind in layer.lora_a
             for part in ("lora_a", "lora_b")
         }
         # "answers" is what saved models and checkpoints call the decoder's module.
@@ -136,10 +163,8 @@ class PopulationModel:
 
     def _build_decoder(self) -> ForecastDecoder:
         if self.config.forecast.decoder == "head":
-            return HeadDecoder(self.population)
-
-        has_prior = self.config.forecast.prior != "none"
-        return TextDecoder(self.population, self.scaler, has_prior=has_prior)
+            return HeadDecoder(self.population, self.config, self.inputs, self.mix_AP)
+        return TextDecoder(self.population, self.config, self.scaler, self.mix_AP)
 
 
 def _name_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:

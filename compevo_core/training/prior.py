@@ -1,43 +1,125 @@
-"""The numeric prior: the forecaster whose error the agents learn to correct (decision 2).
+"""The numeric priors: the forecasters whose errors the agents learn to correct (decision 2).
 
-What belongs here: fitting it on the train split, out-of-fold forecasts of that split, examples for
-the population. What does not: the forecasters themselves (``baselines``).
+What belongs here: which priors the agents of a run need, fitting them on the train split,
+out-of-fold forecasts of that split, examples for the population. What does not: the forecasters
+themselves (``baselines``).
 
 A prior's error on the windows that it was fitted on is smaller than on any later window. Agents
 that were trained on such forecasts would learn to trust it too much. They train on forecasts of
 blocks that were left out, one horizon between the targets, and predict with the prior of the whole
 split (decision 15).
 
-Shapes: N windows, H horizon.
+Shapes: A agents, P priors, N windows, H horizon.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
+from compevo_core.baselines.blend import BLEND_WEIGHTS
+from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import nearest_windows
 from compevo_core.data.window import HORIZON, WindowSet, WindowView
 from compevo_core.errors import DataError
 
 _FOLDER = "prior"
 _NO_PRIOR = "none"
+_SHARED = "shared"
 
 
-def fit_prior(kind: str, train: WindowSet) -> Baseline | None:
-    """Fit the named prior on the train split; ``none`` gives ``None``."""
-    return None if kind == _NO_PRIOR else fit_baseline(kind, train)
+@dataclasses.dataclass(frozen=True, order=True)
+class PriorKey:
+    """One forecaster to fit: its name, and the days of train that it is fitted on.
+
+    Attributes:
+        name: name of a baseline.
+        calibration_days: the nearest days of train; 0 is all of them.
+    """
+
+    name: str
+    calibration_days: int = 0
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in a sealed model."""
+        return f"{self.name}-{self.calibration_days}d" if self.calibration_days else self.name
 
 
-def forecast_out_of_fold(kind: str, train: WindowSet, folds: int) -> FloatArray | None:
+def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
+    """Return the priors that the agents of a run need, and each agent's share in them.
+
+    Returns:
+        the priors in a fixed order, and shares (A, P): an agent's base is its shares times the
+        priors' forecasts. A row sums to 1, or to 0 for an agent without a prior.
+    """
+    shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
+    keys = tuple(sorted({key for share in shares for key in share}))
+
+    mix_AP = np.array([[share.get(key, 0.0) for key in keys] for share in shares])
+    return keys, mix_AP.reshape(len(shares), len(keys))
+
+
+def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
+    member = config.population.member(agent)
+    name = config.forecast.prior if member.prior == _SHARED else member.prior
+    if name == _NO_PRIOR:
+        return {}
+
+    # The parts of a blend are fitted as priors of their own: where they disagree is evidence.
+    weights: Mapping[str, float] = BLEND_WEIGHTS if name == "blend" else {name: 1.0}
+    return {PriorKey(part, member.calibration_days): weight for part, weight in weights.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorSet:
+    """The fitted priors of a run.
+
+    Attributes:
+        fitted: by key, in the order of :func:`mix_priors`.
+        mix_AP: each agent's share in them.
+    """
+
+    fitted: dict[PriorKey, Baseline]
+    mix_AP: FloatArray
+
+    @classmethod
+    def fit(cls, config: RunConfig, train: WindowSet) -> Self:
+        """Fit every prior of the run on the train split."""
+        keys, mix_AP = mix_priors(config)
+        return cls({key: _fit(key, train, None) for key in keys}, mix_AP)
+
+    def forecast(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return every prior's forecast of every view, (N, P, H) in the views' units."""
+        forecasts = [prior.predict(views) for prior in self.fitted.values()]
+        if not forecasts:
+            return np.empty((len(views), 0, HORIZON))
+        return np.stack(forecasts, axis=1)
+
+    def save(self, folder: Path) -> None:
+        """Write every prior below ``folder``."""
+        for key, prior in self.fitted.items():
+            prior.save(folder / _FOLDER / key.folder)
+
+    @classmethod
+    def load(cls, config: RunConfig, folder: Path) -> Self:
+        """Read what :meth:`save` wrote for a run of this configuration."""
+        keys, mix_AP = mix_priors(config)
+        return cls({key: load_baseline(folder / _FOLDER / key.folder) for key in keys}, mix_AP)
+
+
+def forecast_out_of_fold(key: PriorKey, train: WindowSet, folds: int) -> FloatArray:
     """Forecast the train windows, each by a prior that did not see its block.
 
     Args:
-        kind: name of the prior; ``none`` gives ``None``.
+        key: the prior.
         train: windows of the train split.
         folds: blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
 
@@ -47,10 +129,8 @@ def forecast_out_of_fold(kind: str, train: WindowSet, folds: int) -> FloatArray 
     Raises:
         DataError: there are fewer windows than folds.
     """
-    if kind == _NO_PRIOR:
-        return None
     if folds == 1:
-        return fit_baseline(kind, train).predict(train.views())
+        return _fit(key, train, None).predict(train.views())
 
     by_time = sorted(range(len(train)), key=lambda i: train[i].view.origin_utc)
     forecast_NH = np.full((len(train), HORIZON), np.nan)
@@ -64,9 +144,60 @@ def forecast_out_of_fold(kind: str, train: WindowSet, folds: int) -> FloatArray 
         # Blocks are consecutive in time: windows of neighbouring days share most of their values,
         # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
-        prior = fit_baseline(kind, _drop_neighbours(train, views[0], views[-1]))
+        ends = (views[0], views[-1])
+        prior = _fit(key, _drop_neighbours(train, *ends), ends)
         forecast_NH[block] = prior.predict(views)
     return forecast_NH
+
+
+def forecast_train(config: RunConfig, train: WindowSet) -> FloatArray:
+    """Return out-of-fold forecasts of every prior of a run, (N, P, H) in the windows' units."""
+    keys, _ = mix_priors(config)
+    folds = config.forecast.prior_folds
+
+    forecasts = [forecast_out_of_fold(key, train, folds) for key in keys]
+    return np.stack(forecasts, axis=1) if forecasts else np.empty((len(train), 0, HORIZON))
+
+
+def make_examples(
+    windows: WindowSet, priors_NPH: FloatArray, scaler: Scaler
+) -> list[ForecastExample]:
+    """Return examples with scaled priors and truth, for training and validation.
+
+    Args:
+        windows: each must have at least one known target.
+        priors_NPH: forecasts of the priors in the windows' units.
+        scaler: fitted on the train split.
+    """
+    # The scale is that of the window's own entity, so that errors of large and small series count
+    # alike in the loss.
+    return [
+        ForecastExample(
+            view=window.view,
+            priors_PH=scaler.scale(priors_PH, window.view.entity),
+            truth_H=scaler.scale(window.y, window.view.entity),
+        )
+        for window, priors_PH in zip(windows, priors_NPH, strict=True)
+    ]
+
+
+def make_view_examples(
+    views: Sequence[WindowView], priors_NPH: FloatArray, scaler: Scaler
+) -> list[ForecastExample]:
+    """Return examples without truth, for prediction."""
+    return [
+        ForecastExample(view, scaler.scale(priors_PH, view.entity))
+        for view, priors_PH in zip(views, priors_NPH, strict=True)
+    ]
+
+
+def _fit(key: PriorKey, train: WindowSet, block: tuple[WindowView, WindowView] | None) -> Baseline:
+    """Fit a prior for a block of train, or for what comes after train."""
+    if not key.calibration_days:
+        return fit_baseline(key.name, train)
+
+    first, last = (view.origin_utc for view in block) if block else (None, None)
+    return fit_baseline(key.name, nearest_windows(train, first, last, key.calibration_days))
 
 
 def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:
@@ -80,53 +211,3 @@ def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> W
     end = last.origin_utc + 2 * horizon
     others = [window for window in train if not start < window.view.origin_utc < end]
     return WindowSet(others, dataset=train.dataset)
-
-
-def make_examples(
-    windows: WindowSet, prior_NH: FloatArray | None, scaler: Scaler
-) -> list[ForecastExample]:
-    """Return examples with scaled base and truth, for training and validation.
-
-    Args:
-        windows: each must have at least one known target.
-        prior_NH: forecasts of the prior in the windows' unit; None for zeros.
-        scaler: fitted on the train split.
-    """
-    # The scale is that of the window's own entity, so that errors of large and small series count
-    # alike in the loss.
-    return [
-        ForecastExample(
-            view=window.view,
-            base_H=_scale_prior(prior_NH, row, window.view, scaler),
-            truth_H=scaler.scale(window.y, window.view.entity),
-        )
-        for row, window in enumerate(windows)
-    ]
-
-
-def make_view_examples(
-    views: Sequence[WindowView], prior_NH: FloatArray | None, scaler: Scaler
-) -> list[ForecastExample]:
-    """Return examples without truth, for prediction."""
-    return [
-        ForecastExample(view, _scale_prior(prior_NH, row, view, scaler))
-        for row, view in enumerate(views)
-    ]
-
-
-def save_prior(prior: Baseline | None, folder: Path) -> None:
-    """Write the prior below ``folder``, if there is one."""
-    if prior is not None:
-        prior.save(folder / _FOLDER)
-
-
-def load_prior(folder: Path) -> Baseline | None:
-    """Read what :func:`save_prior` wrote; None where it wrote nothing."""
-    return load_baseline(folder / _FOLDER) if (folder / _FOLDER).is_dir() else None
-
-
-def _scale_prior(
-    prior_NH: FloatArray | None, row: int, view: WindowView, scaler: Scaler
-) -> FloatArray:
-    # Zeros in scaled units are the training mean: without a prior, agents forecast from there.
-    return np.zeros(HORIZON) if prior_NH is None else scaler.scale(prior_NH[row], view.entity)

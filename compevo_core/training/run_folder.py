@@ -87,9 +87,9 @@ class RunFolder:
         return self.model / "logics.json"
 
     @property
-    def model_scaler_file(self) -> Path:
-        """Scaler fitted on the train split."""
-        return self.model / "scaler.json"
+    def model_inputs_file(self) -> Path:
+        """Scales and statistics of the inputs, fitted on the train split."""
+        return self.model / "inputs.json"
 
     @property
     def model_manifest_file(self) -> Path:

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -98,7 +98,9 @@ def train(
         _check_identity(folder, read_model_manifest(folder.path)["identity"], identity)
         return folder.read_metrics()
 
-    data = TrainingData.prepare(config, train_windows, val_windows)
+    data = TrainingData.prepare(
+        config, train_windows, val_windows, news.embeddings.shape[1]
+    )
     trainer = Trainer(config, folder, data, news, identity, shards, backbone=backbone, clock=clock)
     return trainer.run(resume=resume, on_round=on_round)
 
@@ -141,7 +143,7 @@ class Trainer:
         # Seeded before anything is built: loading a model may draw from torch's generator too.
         seed_dropout(config.run.seed, shards.rank, 0)
         backbone = backbone or load_backbone(config.backbone)
-        self.model = PopulationModel(config, backbone, data.scaler, shards)
+        self.model = PopulationModel(config, backbone, data.inputs, shards)
         encoder = load_encoder(config.news.encoder)
         self.executor = self.model.executor(NewsRetriever(news, encoder, config.news.top_k))
         self.round_trainer = RoundTrainer(self.model, self.executor, self.total_rounds)
@@ -184,6 +186,7 @@ class Trainer:
 
         agents = self.config.population.agents
         logics = list(SEED_LOGICS[:agents])
+        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
         return RoundState(
             round=0,
             logics=logics,
@@ -266,7 +269,7 @@ class Trainer:
         chosen = state if saved is None else self._restore(saved)  # decision 14
 
         artifact_hash = write_model(
-            self.folder, self.model, chosen.logics, self.data.prior, self._describe_run()
+            self.folder, self.model, chosen.logics, self.data.priors, self._describe_run()
         )
         if self.shards.is_first:
             self._write_summary(artifact_hash, chosen.round)

@@ -14,18 +14,19 @@ from typing import Self
 import numpy as np
 
 from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.baselines import Baseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.data.files import hash_text
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import assign_split
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
-from compevo_core.training.prior import fit_prior, forecast_out_of_fold, make_examples
+from compevo_core.training.prior import PriorSet, forecast_train, make_examples
 from compevo_core.training.sampler import DaySampler
 
+_READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
@@ -36,49 +37,68 @@ class TrainingData:
     Attributes:
         train_windows: windows of the train split with at least one known target.
         n_dropped: windows of the train split without any.
-        scaler: fitted on them.
-        prior: the numeric prior fitted on them, None without one.
-        train_examples: their examples, with out-of-fold forecasts of the prior.
+        inputs: how windows become numbers, fitted on them.
+        priors: the numeric priors fitted on them.
+        train_examples: their examples, with out-of-fold forecasts of the priors.
         val_examples: examples of the validation windows that a run measures.
         sampler: which train examples a round sees.
     """
 
     train_windows: WindowSet
     n_dropped: int
-    scaler: Scaler
-    prior: Baseline | None
+    inputs: NumericInputs
+    priors: PriorSet
     train_examples: list[ForecastExample]
     val_examples: list[ForecastExample]
     sampler: DaySampler
 
     @classmethod
-    def prepare(cls, config: RunConfig, train_windows: WindowSet, val_windows: WindowSet) -> Self:
-        """Fit scaler and prior on the train split and make all examples."""
-        forecast = config.forecast
+    def prepare(
+        cls,
+        config: RunConfig,
+        train_windows: WindowSet,
+        val_windows: WindowSet,
+        article_size: int,
+    ) -> Self:
+        """Fit scales and priors on the train split and make all examples.
+
+        Args:
+            config: the run's settings.
+            train_windows: of the train split.
+            val_windows: of the validation split.
+            article_size: width of article embeddings.
+        """
         # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
-        scaler = Scaler.fit(known)
-        prior = fit_prior(forecast.prior, known)
-        held_out = forecast_out_of_fold(forecast.prior, known, forecast.prior_folds)
+        priors = PriorSet.fit(config, known)
+        held_out_NPH = forecast_train(config, known)
+        inputs = NumericInputs.fit(known, held_out_NPH, article_size)
 
-        # Validation windows lie after the train split, so the prior of the whole split predicts
-        # them as it will predict the test split.
+        # Validation windows lie after the train split, so the priors of the whole split predict
+        # them as they will predict the test split.
         measured = _pick_by_time(_drop_without_target(val_windows), config.run.validation_windows)
-        val_prior = None if prior is None else prior.predict(measured.views())
+        val_NPH = priors.forecast(measured.views())
 
         return cls(
             train_windows=known,
             n_dropped=len(train_windows) - len(known),
-            scaler=scaler,
-            prior=prior,
-            train_examples=make_examples(known, held_out, scaler),
-            val_examples=make_examples(measured, val_prior, scaler),
+            inputs=inputs,
+            priors=priors,
+            train_examples=make_examples(known, held_out_NPH, inputs.scaler),
+            val_examples=make_examples(measured, val_NPH, inputs.scaler),
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
         )
 
     def count_rounds(self, config: RunConfig) -> int:
         """Return the rounds of the whole run: as set, or as many as the epochs need."""
         return config.run.rounds or config.run.epochs * self.sampler.rounds_per_epoch
+
+    def readout_examples(self) -> list[ForecastExample]:
+        """Return train examples, evenly spaced, that fix the statistics of the head's read-out."""
+        return [
+            self.train_examples[i]
+            for i in evenly_spaced(len(self.train_examples), _READOUT_EXAMPLES)
+        ]
 
     def batch(self, round_number: int) -> list[ForecastExample]:
         """Return the train examples of a round."""
@@ -135,6 +155,13 @@ def identify_run(
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
         "news_hash": hash_text(articles)[:n],
     }
+
+
+def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSet:
+    """Return both splits as one train split, for a last training after every choice is made."""
+    return assign_split(
+        WindowSet([*train_windows, *val_windows], dataset=train_windows.dataset), "train"
+    )
 
 
 def _drop_without_target(windows: WindowSet) -> WindowSet:

@@ -24,7 +24,7 @@ class ValidationErrors:
 
     Attributes:
         aggregate: of the population's forecast.
-        prior: of the numeric prior alone; of the training mean without one.
+        prior: of the best of the agents' bases; of the training mean without any prior.
     """
 
     aggregate: float
@@ -42,7 +42,7 @@ def measure_validation(
     There is no dropout and no gradient, and nothing is drawn: validating changes no later round.
     """
     aggregate_errors: list[float] = []
-    prior_errors: list[float] = []
+    base_errors: list[list[list[float]]] = []
     size = model.config.run.micro_batch_size
 
     # The mean is over windows, not over micro-batches: the last one may be smaller.
@@ -54,9 +54,12 @@ def measure_validation(
         mean_BH = aggregate_forecasts(values_ABH, weights_BA).cpu().numpy()
 
         aggregate_errors += _mean_absolute_errors(mean_BH, part)
-        prior_errors += _mean_absolute_errors(np.stack([e.base_H for e in part]), part)
+        base_ABH = model.shards.all_gather(executor.base_forecasts(part), "forecasts")
+        base_errors.append([_mean_absolute_errors(b.cpu().numpy(), part) for b in base_ABH])
 
-    return ValidationErrors(float(np.mean(aggregate_errors)), float(np.mean(prior_errors)))
+    # The best prior: a population that any of them beats has learnt nothing.
+    prior_A = np.concatenate(base_errors, 1).mean(1)
+    return ValidationErrors(float(np.mean(aggregate_errors)), float(prior_A.min()))
 
 
 def _mean_absolute_errors(

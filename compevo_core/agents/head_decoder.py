@@ -1,0 +1,287 @@
+"""The head decoder: numbers as soft tokens, the forecast read out at the target day's tokens.
+
+What belongs here: the layout of the prompt, and reading it. What does not: which numbers
+(``agents.numeric_inputs``), the trained maps (``agents.numeric_tokens``), wording
+(``agents.prompts``), packed forward passes (``lm.population``).
+
+A prompt is, in this order (decision 46):
+
+    task in words · context token · history tokens | logic and news · target-day tokens
+
+What stands before the bar is the same for every logic of a window and is read once. The target
+day's tokens come last, so that they see the logic and the news.
+
+Shapes: A agents, B windows, P priors, S channels of the target day, T patches, R forecasts,
+M articles, L packed length, H horizon, D hidden.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compevo_core.agents.decoders import (
+    AgentReadings,
+    DecodedForecasts,
+    Reading,
+    RetrievedArticle,
+    format_headlines,
+)
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.numeric_tokens import (
+    CONTEXT_TOKENS,
+    PATCH_STEPS,
+    PATCHES,
+    NumericTokens,
+    PatchReadout,
+)
+from compevo_core.agents.prompts import render_logic_and_news, render_task
+from compevo_core.agents.tokens import tokenize_prompt
+from compevo_core.config import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import LOOKBACK
+from compevo_core.errors import ConfigError
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+
+HISTORY_TOKENS = LOOKBACK // PATCH_STEPS
+_WINDOW_TOKENS = CONTEXT_TOKENS + HISTORY_TOKENS + PATCHES  # soft tokens of one window
+
+
+class HeadModule(nn.Module):
+    """The trained tensors of the head decoder; the agent is the first dimension of each."""
+
+    def __init__(self, tokens: NumericTokens, readout: PatchReadout) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.readout = readout
+
+
+class HeadDecoder:
+    """Read numbers as soft tokens and forecast the correction to each agent's base.
+
+    Args:
+        population: the agents.
+        config: the run's settings.
+        inputs: numbers of a window, fixed on the train split.
+        mix_AP: share of each local agent in the priors.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        config: RunConfig,
+        inputs: NumericInputs,
+        mix_AP: FloatArray,
+    ) -> None:
+        self.population = population
+        self.config = config
+        self.inputs = inputs
+        self._reads_tokens = config.news.form == "token"
+
+        device = population.backbone.device
+        local_agents = population.local_agents
+        self._mix_AP = torch.tensor(mix_AP, dtype=torch.float32, device=device)
+        self._is_seen_AH = _mask_lookback(config, local_agents).to(device)
+
+        hidden = population.backbone.hidden_size
+        tokens = NumericTokens(
+            [_seed_generator(config, agent) for agent in local_agents],
+            n_context=inputs.n_context,
+            n_priors=mix_AP.shape[1],
+            article_size=inputs.article_size if self._reads_tokens else 0,
+            hidden=hidden,
+            scale=_measure_embeddings(population),
+        )
+        self.module = HeadModule(tokens, PatchReadout(len(local_agents), hidden)).to(device)
+
+    def decode(
+        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
+    ) -> DecodedForecasts:
+        """See :meth:`ForecastDecoder.decode`; the forecasts carry the gradient."""
+        del train  # the forecasts have a gradient path whenever torch records one
+
+        states_ARTD, n_cut = self._read_states(readings, agents)
+        correction_ARH = self.module.readout(states_ARTD, agents)
+        values_ARH = self._repeat_bases(readings, agents) + correction_ARH
+        return DecodedForecasts(values_ARH, values_ARH.new_zeros(len(readings)), n_cut=n_cut)
+
+    @torch.no_grad()
+    def centre(self, readings: AgentReadings) -> None:
+        """Fix the statistics of the read-out from train windows; call before the first round."""
+        states_ARTD, _ = self._read_states(readings, slice(None))
+        self.module.readout.centre(states_ARTD)
+
+    def _read_states(self, readings: AgentReadings, agents: slice) -> tuple[Tensor, int]:
+        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
+        soft_ASD = self._embed_numbers([reading.example for reading in readings[0]], agents)
+        articles = self._collect_articles(readings)
+        if self._reads_tokens:
+            soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
+
+        layout = _PromptLayout(self, len(readings[0]), list(articles))
+        groups = [
+            [layout.build_group(window, reading) for window, reading in enumerate(agent_readings)]
+            for agent_readings in readings
+        ]
+        packed = self.population.pack(groups)
+        embeds_ALD = self.population.embed(packed.ids_AL, soft_ASD)
+        states_ARTD = self.population.read_out(
+            packed, embeds_ALD, count=PATCHES, layers=self.config.forecast.layers
+        )
+        return states_ARTD, layout.n_cut
+
+    def _embed_numbers(self, examples: Sequence[ForecastExample], agents: slice) -> Tensor:
+        """Return the soft tokens of the windows, one window after the other, (A, B 25, D)."""
+        arrays = self.inputs.extract(examples)
+        device = self._mix_AP.device
+        context_BC, history_BH, season_BH, priors_BPH = (
+            torch.tensor(array, dtype=torch.float32, device=device)
+            for array in (
+                arrays.context_BC,
+                arrays.history_BH,
+                arrays.season_BH,
+                arrays.priors_BPH,
+            )
+        )
+        base_ABH = torch.einsum("ap,bph->abh", self._mix_AP[agents], priors_BPH)
+        season_ABH = season_BH.expand_as(base_ABH)
+
+        channels = [season_ABH, base_ABH]
+        if priors_BPH.shape[1] > 1:
+            # Where forecasters disagree, one of them is wrong.
+            difference_ABPH = priors_BPH - base_ABH[:, :, None]
+            channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
+        history_ABH = history_BH * self._is_seen_AH[agents][:, None]
+
+        tokens = self.module.tokens
+        soft_ABTD = torch.cat(
+            [
+                tokens.embed_context(context_BC, agents)[:, :, None],
+                tokens.embed_history(history_ABH, agents),
+                tokens.embed_target(torch.stack(channels, 2), agents),
+            ],
+            2,
+        )
+        return soft_ABTD.flatten(1, 2)
+
+    def _repeat_bases(self, readings: AgentReadings, agents: slice) -> Tensor:
+        """Return each agent's base for each of its forecasts, (A, R, H)."""
+        # Every logic of a window corrects the same base.
+        priors_RPH = np.stack(
+            [reading.example.priors_PH for reading in readings[0] for _ in reading.logics]
+        )
+        priors = torch.tensor(priors_RPH, dtype=torch.float32, device=self._mix_AP.device)
+        return torch.einsum("ap,rph->arh", self._mix_AP[agents], priors)
+
+    def _collect_articles(self, readings: AgentReadings) -> dict[str, RetrievedArticle]:
+        """Return the articles of the batch by id, in the order in which they are first read."""
+        return {
+            article.article_id: article
+            for agent_readings in readings
+            for reading in agent_readings
+            for retrieved in reading.news
+            for article in retrieved
+        }
+
+    def _embed_articles(self, articles: Mapping[str, RetrievedArticle], agents: slice) -> Tensor:
+        """Return one soft token an article, and last that of no news, (A, M + 1, D)."""
+        embeddings_ME = np.array([article.embedding for article in articles.values()])
+        # reshape() gives a batch without any article its two dimensions.
+        articles_ME = torch.tensor(
+            embeddings_ME.reshape(len(articles), self.inputs.article_size),
+            dtype=torch.float32,
+            device=self._mix_AP.device,
+        )
+        return self.module.tokens.embed_articles(articles_ME, agents)
+
+
+class _PromptLayout:
+    """Prompts of one batch, in tokens.
+
+    Soft tokens of window b stand in rows 25 b to 25 b + 24 of the table, articles after those of
+    all windows, and the token of no news last.
+    """
+
+    def __init__(self, decoder: HeadDecoder, windows: int, articles: Sequence[str]) -> None:
+        self.n_cut = 0
+        self._decoder = decoder
+        self._tokenizer = decoder.population.backbone.tokenizer
+        self._limit = decoder.config.backbone.context_length
+        first = windows * _WINDOW_TOKENS
+        self._article_row = {article: first + i for i, article in enumerate(articles)}
+        self._no_news_row = first + len(articles)
+
+    def build_group(self, window: int, reading: Reading) -> PromptGroup:
+        """Return the prompts of one window under each logic of a reading."""
+        first = window * _WINDOW_TOKENS
+        numbers = self._soft_ids(range(first, first + CONTEXT_TOKENS + HISTORY_TOKENS))
+        target = self._soft_ids(
+            range(first + CONTEXT_TOKENS + HISTORY_TOKENS, first + _WINDOW_TOKENS)
+        )
+
+        # Text first: models give their first token a role of its own, and it must be a word.
+        task = tokenize_prompt(self._tokenizer, render_task(reading.example.view))
+        prefix = [*task, *numbers]
+        room = self._limit - len(prefix) - len(target)
+        suffixes = [
+            [*self._fit_evidence(logic, news, room), *target]
+            for logic, news in zip(reading.logics, reading.news, strict=True)
+        ]
+        return PromptGroup(prefix, suffixes)
+
+    def _fit_evidence(self, logic: str, news: Sequence[RetrievedArticle], room: int) -> list[int]:
+        """Return logic and news in at most ``room`` tokens; the worst matches are left out."""
+        for count in range(len(news), -1, -1):
+            ids = self._write_evidence(logic, news[:count])
+            if len(ids) <= room:
+                self.n_cut += count < len(news)
+                return ids
+
+        raise ConfigError(
+            f"a forecast prompt needs more than backbone.context_length = {self._limit} tokens "
+            "without any news; raise it"
+        )
+
+    def _write_evidence(self, logic: str, news: Sequence[RetrievedArticle]) -> list[int]:
+        decoder = self._decoder
+        shown = logic if decoder.config.forecast.logic_in_prompt else None
+        limit = decoder.config.news.title_characters
+
+        if decoder._reads_tokens:
+            text = render_logic_and_news(shown, None, title_characters=limit)
+            rows = [self._article_row[article.article_id] for article in news]
+            rows = rows or [self._no_news_row]
+            return [*self._encode(text), *self._soft_ids(rows)]
+
+        headlines = format_headlines(news)
+        return self._encode(render_logic_and_news(shown, headlines, title_characters=limit))
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _soft_ids(self, rows: Sequence[int]) -> list[int]:
+        return [self._decoder.population.soft_token_id(row) for row in rows]
+
+
+def _mask_lookback(config: RunConfig, agents: Sequence[int]) -> Tensor:
+    """Return 1 where an agent sees an input step, (A, H)."""
+    age_H = LOOKBACK - torch.arange(LOOKBACK)  # the last step is one step old
+    steps = [config.population.member(agent).lookback_steps for agent in agents]
+    return torch.stack([(age_H <= count).float() for count in steps])
+
+
+def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:
+    """Return the generator of one agent's numeric tokens: its own, whoever holds the agent."""
+    seed = [config.run.seed, 5, config.population.member(agent).seed, agent]
+    return torch.Generator().manual_seed(int(np.random.default_rng(seed).integers(2**63)))
+
+
+def _measure_embeddings(population: Population) -> float:
+    """Return the root mean square of the word embeddings, as the first layer gets them."""
+    backbone = population.backbone
+    ids = torch.arange(min(backbone.model.get_input_embeddings().num_embeddings, 4096))
+    return float(population.embed(ids.to(backbone.device)).float().square().mean().sqrt())

@@ -1,0 +1,160 @@
+"""The numbers that the head decoder reads of a window, in units fixed on the train split.
+
+What belongs here: which numbers those are, and their means and spreads over train. What does not:
+turning them into tokens (``agents.numeric_tokens``), features of the baselines
+(``baselines.features``, whose calendar and weather columns are used here).
+
+Statistics are fixed before the first round: a token's scale must not move while what reads it
+learns.
+
+Shapes: A agents, B windows, C context columns, P priors, S channels of the target day, H horizon.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.baselines.base import repeat_last_season
+from compevo_core.baselines.features import FeatureSpace, encode_calendars
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import Window, WindowView
+
+_SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
+
+
+@dataclasses.dataclass(frozen=True)
+class NumericArrays:
+    """The numbers of a batch, standardised.
+
+    Attributes:
+        context_BC: calendar, weather and which series it is.
+        history_BH: the input, oldest value first.
+        season_BH: the last season of the input, repeated over the horizon.
+        priors_BPH: forecasts of the priors; scaled like the target, not standardised.
+    """
+
+    context_BC: FloatArray
+    history_BH: FloatArray
+    season_BH: FloatArray
+    priors_BPH: FloatArray
+
+
+@dataclasses.dataclass(frozen=True)
+class NumericInputs:
+    """How windows of one train split become numbers.
+
+    Attributes:
+        space: scales, series and weather columns of the train split.
+        context_mean_C: mean of each context column over train.
+        context_spread_C: its standard deviation; 1 where the column is constant.
+        spread_of_priors: typical difference between two priors, in scaled units.
+        article_size: width of article embeddings.
+    """
+
+    space: FeatureSpace
+    context_mean_C: FloatArray
+    context_spread_C: FloatArray
+    spread_of_priors: float
+    article_size: int
+
+    @classmethod
+    def fit(cls, train: Sequence[Window], priors_NPH: FloatArray, article_size: int) -> Self:
+        """Fix scales and statistics on the train split.
+
+        Args:
+            train: windows of the train split alone.
+            priors_NPH: out-of-fold forecasts of the priors, in the windows' units.
+            article_size: width of article embeddings.
+        """
+        space = FeatureSpace.fit(train)
+        views = [window.view for window in train]
+        context_NC = _extract_context(space, views)
+
+        # A column that is missing everywhere has no mean; it is zero for every window then.
+        known_NC = np.ma.masked_invalid(context_NC)
+        mean_C = known_NC.mean(0).filled(0.0)
+        spread_C = known_NC.std(0).filled(0.0)
+
+        scale_N = np.array([space.scaler.std[view.entity] for view in views])
+        scaled_NPH = priors_NPH / scale_N[:, None, None]
+        difference_NPH = scaled_NPH - scaled_NPH.mean(axis=1, keepdims=True)
+        spread = float(difference_NPH.std()) if difference_NPH.size else 0.0
+
+        return cls(
+            space=space,
+            context_mean_C=np.asarray(mean_C),
+            context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
+            spread_of_priors=spread if spread > _SMALLEST_SPREAD else 1.0,
+            article_size=article_size,
+        )
+
+    @property
+    def scaler(self) -> Scaler:
+        """The scale of every series, fitted on train."""
+        return self.space.scaler
+
+    @property
+    def n_context(self) -> int:
+        """Number of context columns C."""
+        return len(self.context_mean_C)
+
+    def extract(self, examples: Sequence[ForecastExample]) -> NumericArrays:
+        """Return the numbers of a batch; a missing weather value is the train mean."""
+        views = [example.view for example in examples]
+        context_BC = _extract_context(self.space, views)
+        standardised_BC = (context_BC - self.context_mean_C) / self.context_spread_C
+
+        season = [self.scaler.scale(repeat_last_season(view), view.entity) for view in views]
+        return NumericArrays(
+            context_BC=np.nan_to_num(standardised_BC),
+            history_BH=self.space.scale_inputs(views),
+            season_BH=np.stack(season),
+            priors_BPH=np.stack([example.priors_PH for example in examples]),
+        )
+
+    def to_json(self) -> str:
+        """Return text that :meth:`from_json` reads back exactly."""
+        values: dict[str, Any] = {
+            "space": self.space.to_dict(),
+            "context_mean": self.context_mean_C.tolist(),
+            "context_spread": self.context_spread_C.tolist(),
+            "spread_of_priors": self.spread_of_priors,
+            "article_size": self.article_size,
+        }
+        return json.dumps(values, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote."""
+        values = json.loads(text)
+        return cls(
+            space=FeatureSpace.from_dict(values["space"]),
+            context_mean_C=np.array(values["context_mean"]),
+            context_spread_C=np.array(values["context_spread"]),
+            spread_of_priors=float(values["spread_of_priors"]),
+            article_size=int(values["article_size"]),
+        )
+
+
+def _extract_context(space: FeatureSpace, views: Sequence[WindowView]) -> FloatArray:
+    """Return calendar, series and weather columns (B, C), NaN where weather is missing."""
+    entity_B = space.encode_entities(views)
+    series_BE = np.eye(len(space.entities))[entity_B]
+
+    # Without weather the columns are the train mean; a flag keeps that apart from a mean day.
+    weather_BW = space.extract_weather(views)
+    has_weather_B1 = np.array([[float(space.has_weather(view))] for view in views])
+
+    columns = [
+        encode_calendars(views),
+        series_BE.reshape(len(views), len(space.entities)),
+        has_weather_B1,
+        weather_BW,
+        space.compute_hinges(weather_BW),
+    ]
+    return np.concatenate(columns, axis=1)

@@ -1,0 +1,78 @@
+"""Retrieving news by a logic: a window's articles, ranked by similarity (paper 4.1, decision 10).
+
+What belongs here: ranking the candidates of a window, and what an agent gets to read of them. What
+does not: which articles are candidates (``data.context``), embeddings (``lm.encoder``), prompts.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.data.datasets import DATASETS
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowView
+from compevo_core.lm.encoder import Encoder
+
+_KEPT_EMBEDDINGS = 4096
+"""Logics whose embedding is kept: those of a few rounds. A run of the paper samples 175,000."""
+
+
+class NewsRetriever:
+    """Rank a window's articles by their embedding's similarity to the logic's."""
+
+    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
+        self.pool = pool
+        self.encoder = encoder
+        self.top_k = top_k
+
+        # One logic ranks the articles of every window of a round: embed it once.
+        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(self._encode)
+
+    def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
+        """Return the ids of the top k articles, most similar first.
+
+        Only the window's candidates are ranked: articles that were available before its origin.
+
+        Args:
+            logic: what to look for.
+            view: the window.
+            scope: ``population.members.news_scope``: all candidates, those of the series' own
+                country ("place"), or none.
+        """
+        candidates = self._list_candidates(view, scope)
+        if not candidates or not self.top_k:
+            return ()
+
+        rows = self.pool.find_rows(candidates)
+        similarity = self.pool.embeddings[rows] @ self._embed(logic)
+
+        # Candidates come newest first, so a stable sort gives ties to the newer article.
+        order = np.argsort(-similarity, kind="stable")
+        return tuple(candidates[i] for i in order[: self.top_k])
+
+    def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
+        """Return what an agent reads of articles."""
+        return tuple(
+            RetrievedArticle(
+                article_id=name,
+                date=f"{self.pool.get_date(name):%d %b}",
+                title=self.pool.get_title(name),
+                embedding=self.pool.embeddings[row],
+            )
+            for name, row in zip(ids, self.pool.find_rows(ids), strict=True)
+        )
+
+    def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
+        if scope == "none":
+            return ()
+        if scope == "place" and view.dataset in DATASETS:
+            place = DATASETS[view.dataset].find_place(view.entity)
+            return tuple(i for i in view.candidate_ids if self.pool.is_local(i, place))
+        return view.candidate_ids
+
+    def _encode(self, logic: str) -> npt.NDArray[np.float32]:
+        embedding: npt.NDArray[np.float32] = self.encoder.encode([logic])[0]
+        return embedding
