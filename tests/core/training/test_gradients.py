@@ -3,21 +3,16 @@
 import pytest
 import torch
 
-from compevo_core.data.scaling import Scaler
 from compevo_core.diagnostics.theory import gradient_conflict
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.backbone import load_backbone
 from compevo_core.training.gradients import Gradients
-from compevo_core.training.model import PopulationModel
-from tests.support.population import tiny, windows
+from tests.support.models import build_model
+from tests.support.population import tiny
 
 
 @pytest.fixture
 def model():
-    config = tiny()
-    return PopulationModel(
-        config, load_backbone(config.backbone, device="cpu"), Scaler.fit(windows("train", 2))
-    )
+    return build_model(tiny())
 
 
 def fill(parameters, scale=1.0):

@@ -1,0 +1,68 @@
+"""Untrained populations on the tiny backbone, and examples for them.
+
+What belongs here: what tests of agents, training and benchmarks build their models from. What does
+not: the windows and articles themselves (``tests.support.population``), a whole round
+(``tests.support.rounds``).
+"""
+
+import numpy as np
+import torch
+
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.config import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.lm.adapter_routing import KINDS
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import make_examples, mix_priors
+from tests.support.population import news_pool, windows
+
+ARTICLE_SIZE = HashingEncoder.dimension
+
+
+def make_priors(batch: WindowSet, config: RunConfig) -> np.ndarray:
+    """Return made-up forecasts (N, P, 48) of every prior of a run, all different."""
+    keys, _ = mix_priors(config)
+    forecasts = [
+        (1.0 + 0.02 * number) * view.x for view in batch.views() for number in range(len(keys))
+    ]
+    return np.reshape(forecasts, (len(batch), len(keys), 48))
+
+
+def fit_inputs(config: RunConfig, train: WindowSet | None = None) -> NumericInputs:
+    """Return scales and statistics of four train days, or of the windows given."""
+    train = train or windows("train", 4)
+    return NumericInputs.fit(train, make_priors(train, config), ARTICLE_SIZE)
+
+
+def build_model(config: RunConfig) -> PopulationModel:
+    """Return a population as it starts, on a backbone of its own."""
+    return PopulationModel(config, load_backbone(config.backbone, device="cpu"), fit_inputs(config))
+
+
+def build_executor(model: PopulationModel) -> StrategyExecutor:
+    """Return the population's strategies on the small news pool."""
+    return model.executor(NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k))
+
+
+def make_batch(config: RunConfig, batch: WindowSet | None = None) -> list[ForecastExample]:
+    """Return examples of one train day, or of the windows given."""
+    batch = batch or windows("train", 1)
+    return make_examples(batch, make_priors(batch, config), fit_inputs(config).scaler)
+
+
+def fill_with_noise(model: PopulationModel, scale: float = 0.05) -> None:
+    """Move a population away from its trivial start: seeded noise, different for every agent."""
+    generator = torch.Generator().manual_seed(1)
+    for kind in KINDS:
+        for parameter in model.population.adapter_parameters(kind):
+            parameter.data.normal_(0, scale, generator=generator)
+    for parameter in model.decoder.module.parameters():
+        parameter.data.normal_(0, scale, generator=generator)
+
+    levels = -torch.linspace(0.1, 1.0, model.config.population.agents)
+    model.selection.fitness_EA.copy_(levels.expand_as(model.selection.fitness_EA))
