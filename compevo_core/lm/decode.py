@@ -1,8 +1,8 @@
 """Decoding one token a row: attention against a shared cache, and the draw of the next token.
 
 What belongs here: attention of new tokens over prompts that have been read, the choice of a token
-from its logits. What does not: the loop over tokens (``lm.population``), reading prompts
-(``lm.prefill``), what the tokens mean.
+from its logits, also within a grammar. What does not: the loop over tokens (``lm.population``),
+reading prompts (``lm.prefill``), what the tokens mean.
 
 Samples of one prompt share its keys and values; only their own tokens are stored for each.
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.lm.attention import apply_softcap
+from compevo_core.lm.grammar import TokenGrammar
 from compevo_core.lm.prefill import PrefillCache
 
 
@@ -102,6 +103,32 @@ class DecodeAttention:
 
         so_far = self.step + 1
         return stored_keys[:, :, :, :so_far], stored_values[:, :, :, :so_far]
+
+
+class GrammarRows:
+    """The rows of a batch under one grammar, each at its own place in it."""
+
+    def __init__(self, grammar: TokenGrammar, agents: int, rows: int) -> None:
+        self._grammar = grammar
+        self._written: list[list[tuple[int, ...]]] = [[()] * rows for _ in range(agents)]
+
+    def restrict(self, logits_AMV: Tensor, is_alive_AM: Tensor) -> Tensor:
+        """Return the logits with minus infinity at tokens that may not come next.
+
+        Rows that have ended keep theirs: nobody reads what they draw.
+        """
+        is_allowed_AMV = torch.zeros_like(logits_AMV, dtype=torch.bool)
+        for agent, row in is_alive_AM.nonzero().tolist():
+            tokens = self._grammar.allowed(self._written[agent][row])
+            is_allowed_AMV[agent, row, list(tokens)] = True
+
+        is_hidden_AMV = ~is_allowed_AMV & is_alive_AM[..., None]
+        return logits_AMV.masked_fill(is_hidden_AMV, -torch.inf)
+
+    def append(self, token_AM: Tensor) -> None:
+        """Write one token a row; what is written to rows that have ended is never read."""
+        for written, tokens in zip(self._written, token_AM.tolist(), strict=True):
+            written[:] = [(*ids, token) for ids, token in zip(written, tokens, strict=True)]
 
 
 def choose_tokens(

@@ -7,14 +7,17 @@ kernel computes it, and log-probabilities under a frozen vocabulary. What does n
 torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its
 compiler's own code calls, is faster (``benchmarks/results/engine.csv``, rows ``products``).
 
-Shapes: N tokens, D hidden, V vocabulary.
+Shapes: N tokens, D hidden, V vocabulary; M tokens of one choice, K tokens to choose from.
 """
 
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from compevo_core.lm.attention import apply_softcap
 
 # Only on x86, where it was measured; elsewhere torch chooses.
 _HAS_ONEDNN = (
@@ -68,6 +71,61 @@ def token_logp(
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out
+
+
+def restricted_token_logp(
+    states_ND: Tensor,
+    ids_N: Tensor,
+    allowed: Sequence[Sequence[int]],
+    weight_VD: Tensor,
+    bias_V: Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    cap: float | None = None,
+) -> Tensor:
+    """Return the log-probability (N,) of each id among the tokens that are allowed in its place.
+
+    Only the rows of the vocabulary that are allowed are ever read; see :func:`token_logp` for the
+    other arguments.
+
+    Args:
+        states_ND: the hidden state before each id.
+        ids_N: token ids.
+        allowed: for each of them the tokens that the softmax goes over, itself among them.
+        weight_VD: the frozen vocabulary projection.
+        bias_V: its bias.
+        temperature: of the softmax.
+        cap: bound of the scores.
+
+    Raises:
+        ValueError: an id is not among its allowed tokens.
+    """
+    ids = ids_N.tolist()
+    # Samples of one grammar meet the same choices: one product for each of them.
+    places_of: dict[tuple[int, ...], list[int]] = {}
+    for place, tokens in enumerate(allowed):
+        if ids[place] not in tokens:
+            raise ValueError(
+                f"token {ids[place]} is not among the {len(tokens)} allowed in its place; score a "
+                "text under the grammar that it was written with"
+            )
+        places_of.setdefault(tuple(tokens), []).append(place)
+
+    # A token without a choice has probability one; the product keeps the graph where all have none.
+    logp_N = states_ND.float().sum(-1) * 0.0
+    for tokens, places in places_of.items():
+        if len(tokens) == 1:
+            continue
+        rows = torch.tensor(tokens, device=weight_VD.device)
+        numbers_M = torch.tensor([tokens.index(ids[place]) for place in places], device=rows.device)
+        places_M = torch.tensor(places, device=rows.device)
+
+        bias = None if bias_V is None else bias_V[rows]
+        scores_MK = frozen_linear(states_ND.index_select(0, places_M), weight_VD[rows], bias)
+        scores_MK = apply_softcap(scores_MK.float(), cap) / temperature
+        logp_MK = torch.log_softmax(scores_MK, -1)
+        logp_N = logp_N.index_add(0, places_M, logp_MK.gather(1, numbers_M[:, None]).squeeze(1))
+    return logp_N
 
 
 class _FrozenLinear(torch.autograd.Function):

@@ -23,8 +23,9 @@ from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterR
 from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.backbone_layers import find_adapter_targets, take_first_layers
-from compevo_core.lm.decode import DecodeAttention, choose_tokens
-from compevo_core.lm.frozen_linear import frozen_linear, token_logp
+from compevo_core.lm.decode import DecodeAttention, GrammarRows, choose_tokens
+from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
+from compevo_core.lm.grammar import TokenGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
 from compevo_core.lm.prefill import PrefillAttention, PrefillCache
 from compevo_core.lm.stacked_lora import StackedLoraLinear
@@ -195,24 +196,38 @@ class Population(nn.Module):
         scores = frozen_linear(states, head.weight, head.bias).float()
         return apply_softcap(scores, self._logit_softcap)
 
-    def token_logp(self, states_ND: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
+    def token_logp(
+        self,
+        states_ND: Tensor,
+        ids_N: Tensor,
+        temperature: float = 1.0,
+        allowed: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
         """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``.
 
         Args:
             states_ND: the hidden state before each id.
             ids_N: token ids.
             temperature: of the softmax.
+            allowed: for each id the tokens that the softmax goes over, as a grammar allows them;
+                ``None`` is the whole vocabulary.
         """
         head = self.backbone.model.get_output_embeddings()
+        cap = self._logit_softcap
+        if allowed is not None:
+            return restricted_token_logp(
+                states_ND,
+                ids_N,
+                allowed,
+                head.weight,
+                head.bias,
+                temperature=temperature,
+                cap=cap,
+            )
 
         # Not through logits(): those of all tokens at once would not fit in memory.
         return token_logp(
-            states_ND,
-            ids_N,
-            head.weight,
-            head.bias,
-            temperature=temperature,
-            cap=self._logit_softcap,
+            states_ND, ids_N, head.weight, head.bias, temperature=temperature, cap=cap
         )
 
     @torch.no_grad()
@@ -225,6 +240,7 @@ class Population(nn.Module):
         temperature: float,
         stop_tokens: Sequence[int],
         generators: Sequence[torch.Generator] = (),
+        grammar: TokenGrammar | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Sample continuations of every prompt, all at once.
 
@@ -236,6 +252,8 @@ class Population(nn.Module):
             stop_tokens: ids that end a continuation.
             generators: one for each agent, unless greedy. An agent draws only while one of its rows
                 goes on, so its samples do not depend on which other agents are in the batch.
+            grammar: what may be written; probabilities are those of the softmax over the tokens
+                that it allows. ``max_new_tokens`` still cuts a text off.
 
         Returns:
             ids (A, M, T) and mask (A, M, T); the stop token is part of a continuation, what follows
@@ -252,15 +270,22 @@ class Population(nn.Module):
         stop_ids = torch.tensor(list(stop_tokens), device=device)
         position_AM = cache.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
         is_alive_AM = torch.ones(agents, rows, dtype=torch.bool, device=device)
+        grammar_rows = None if grammar is None else GrammarRows(grammar, agents, rows)
 
         ids: list[Tensor] = []
         masks: list[Tensor] = []
         for step in range(max_new_tokens):
-            token_AM = choose_tokens(self.logits(state_AMD), is_alive_AM, temperature, generators)
+            logits_AMV = self.logits(state_AMD)
+            if grammar_rows is not None:
+                logits_AMV = grammar_rows.restrict(logits_AMV, is_alive_AM)
+            token_AM = choose_tokens(logits_AMV, is_alive_AM, temperature, generators)
+
             # Rows that have ended stay in the batch: the others keep their places.
             token_AM = torch.where(is_alive_AM, token_AM, pad_id)
             ids.append(token_AM)
             masks.append(is_alive_AM)
+            if grammar_rows is not None:
+                grammar_rows.append(token_AM)
 
             is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
             if not is_alive_AM.any() or step == max_new_tokens - 1:

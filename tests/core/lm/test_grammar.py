@@ -1,0 +1,221 @@
+"""Under a grammar nothing but its sentences is written, with the chances of the softmax over it."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from compevo_core.errors import ConfigError
+from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.backbone import PACKAGED, _resolve_source
+from compevo_core.lm.frozen_linear import restricted_token_logp
+from compevo_core.lm.grammar import SlotGrammar
+from compevo_core.lm.packaged_models import DEFAULT_CACHE
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+from tests.support.tiny_backbone import build_backbone, build_population
+
+STOPS = [2, 10]
+# "in", "ind" and "inde": an alternative that begins like another, and like it and the next slot.
+SLOTS = [["in", "ind", "no"], ["", "e"], ["."]]
+SENTENCES = {"".join(parts) for parts in itertools.product(*SLOTS)}
+PROMPTS = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
+
+
+def _grammar(slots: Sequence[Sequence[str]] = SLOTS) -> SlotGrammar:
+    return SlotGrammar(slots, build_backbone().tokenizer, STOPS)
+
+
+def _paths(grammar: SlotGrammar) -> list[tuple[int, ...]]:
+    """Every path of allowed tokens that ends with a stop token."""
+    done, open_paths = [], [()]
+    while open_paths:
+        path = open_paths.pop()
+        for token in grammar.allowed(path):
+            (done if token in STOPS else open_paths).append((*path, token))
+    return done
+
+
+def _logp(population: Population, grammar: SlotGrammar, path: Sequence[int]) -> torch.Tensor:
+    """Log-probability of a path after each agent's prompt, (A, T)."""
+    packed = population.pack([[PromptGroup([*prompt, *path[:-1]])] for prompt in PROMPTS])
+    states_ACD = population.read_out(packed, count=len(path))[:, 0]
+    allowed = [grammar.allowed(tuple(path[:n])) for n in range(len(path))]
+    logp_N = population.token_logp(
+        states_ACD.flatten(0, 1), torch.tensor(path).repeat(3), 0.7, allowed=allowed * 3
+    )
+    return logp_N.reshape(3, -1)
+
+
+def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
+    grammar = _grammar()
+    decode = build_backbone().tokenizer.decode
+    paths = _paths(grammar)
+
+    assert {decode(path[:-1]) for path in paths} == SENTENCES
+    assert len(paths) == len(set(paths)) == len(SENTENCES) * len(STOPS)
+    assert max(map(len, paths)) == grammar.max_tokens
+
+
+def test_the_packaged_tokenizer_writes_words_with_their_spaces() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(_resolve_source(PACKAGED, DEFAULT_CACHE))
+    slots = [
+        ["Read", "Ignore"],
+        [" outages", " wind", " windstorms"],
+        [" in Queensland", ""],
+        ["."],
+    ]
+    stop = tokenizer.eos_token_id
+    grammar = SlotGrammar(slots, tokenizer, [stop])
+
+    texts, open_paths = [], [()]
+    while open_paths:
+        path = open_paths.pop()
+        tokens = grammar.allowed(path)
+        texts += [tokenizer.decode(path)] * (stop in tokens)
+        open_paths += [(*path, token) for token in tokens if token != stop]
+
+    assert sorted(texts) == sorted("".join(parts) for parts in itertools.product(*slots))
+
+
+def test_every_sample_is_a_sentence_at_any_temperature() -> None:
+    population, grammar = build_population(), _grammar()
+    with population.use_adapters(LOGIC):
+        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
+        for temperature in (0.0, 0.7, 5.0):
+            ids, mask = population.sample(
+                cache,
+                samples=40,
+                max_new_tokens=grammar.max_tokens,
+                temperature=temperature,
+                stop_tokens=STOPS,
+                generators=[torch.Generator().manual_seed(i) for i in range(3)],
+                grammar=grammar,
+            )
+            found = [
+                one[m.bool()].tolist()
+                for one, m in zip(ids.flatten(0, 1), mask.flatten(0, 1), strict=True)
+            ]
+            texts = {population.backbone.tokenizer.decode(tokens[:-1]) for tokens in found}
+            assert texts <= SENTENCES
+            assert all(tokens[-1] in STOPS for tokens in found)
+    assert texts == SENTENCES  # the last temperature reaches them all
+
+
+def test_the_chances_of_all_sentences_sum_to_one_and_are_those_of_the_samples() -> None:
+    population, grammar, samples = build_population(), _grammar(), 20_000
+    decode = population.backbone.tokenizer.decode
+    with population.use_adapters(LOGIC), torch.no_grad():
+        chances = {path: _logp(population, grammar, path).sum(1).exp() for path in _paths(grammar)}
+        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
+        ids, mask = population.sample(
+            cache,
+            samples=samples,
+            max_new_tokens=grammar.max_tokens,
+            temperature=0.7,
+            stop_tokens=STOPS,
+            generators=[torch.Generator().manual_seed(i) for i in range(3)],
+            grammar=grammar,
+        )
+
+    assert torch.allclose(sum(chances.values()), torch.ones(3), atol=1e-5)
+    for agent in range(3):
+        drawn = [
+            tuple(one[m.bool()].tolist()) for one, m in zip(ids[agent], mask[agent], strict=True)
+        ]
+        for path, chance_A in chances.items():
+            chance = float(chance_A[agent])
+            error = (chance * (1 - chance) / samples) ** 0.5
+            assert abs(drawn.count(path) / samples - chance) < 5 * error, decode(path)
+
+
+def test_a_grammar_draws_the_tokens_that_the_same_numbers_draw_without_one() -> None:
+    population = build_population()
+
+    class Anything:
+        def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
+            return range(population.soft_token_id(0))
+
+    with population.use_adapters(LOGIC):
+        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
+        free, restricted = (
+            population.sample(
+                cache,
+                samples=3,
+                max_new_tokens=8,
+                temperature=5.0,
+                stop_tokens=list(range(3, 130)),
+                generators=[torch.Generator().manual_seed(i) for i in range(3)],
+                grammar=grammar,
+            )
+            for grammar in (None, Anything())
+        )
+    assert torch.equal(free[0], restricted[0])
+    assert torch.equal(free[1], restricted[1])
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(
+    cap: float | None,
+) -> None:
+    torch.manual_seed(0)
+    states, weight, bias = (
+        torch.randn(6, 16, requires_grad=True),
+        torch.randn(90, 16),
+        torch.randn(90),
+    )
+    allowed = [[3, 7, 80], [5], [3, 7, 80], [80, 2], [3, 7], list(range(90))]
+    ids = torch.tensor([7, 5, 80, 2, 3, 44])
+
+    scores = states @ weight.t() + bias
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    hidden = torch.ones(6, 90, dtype=torch.bool)
+    for row, tokens in enumerate(allowed):
+        hidden[row, tokens] = False
+    dense = torch.log_softmax((scores / 0.7).masked_fill(hidden, -torch.inf), -1)
+    expected = dense.gather(1, ids[:, None]).squeeze(1)
+
+    found = restricted_token_logp(states, ids, allowed, weight, bias, temperature=0.7, cap=cap)
+    assert torch.allclose(found, expected, atol=1e-5)
+    upstream = torch.randn(6)
+    mine, theirs = (torch.autograd.grad(out, states, upstream)[0] for out in (found, expected))
+    assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_tokens_without_a_choice_have_probability_one_and_a_gradient_of_zero() -> None:
+    states = torch.randn(2, 16, requires_grad=True)
+    found = restricted_token_logp(states, torch.tensor([5, 6]), [[5], [6]], torch.randn(90, 16))
+    found.sum().backward()
+    assert found.tolist() == [0.0, 0.0]
+    assert states.grad is not None
+    assert not states.grad.any()
+
+
+def test_a_token_outside_the_grammar_has_no_probability() -> None:
+    with pytest.raises(ValueError, match="token 9 is not among the 2"):
+        restricted_token_logp(torch.zeros(1, 16), torch.tensor([9]), [[3, 4]], torch.zeros(90, 16))
+    with pytest.raises(ValueError, match="begin no sentence"):
+        _grammar().allowed((3, 3))
+
+
+@pytest.mark.parametrize(
+    ("slots", "says"),
+    [([], "slots"), ([["a"], []], "at least one text"), ([["a<eos>"]], "ends a text")],
+)
+def test_slots_without_texts_and_texts_that_end_themselves_are_refused(slots, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        _grammar(slots)
+
+
+def test_a_tokenizer_that_loses_letters_is_refused() -> None:
+    class Deaf:
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            return [ord(letter) for letter in text if letter != "e"]
+
+        def decode(self, token_ids: Sequence[int]) -> str:
+            return "".join(map(chr, token_ids))
+
+    with pytest.raises(ConfigError, match="no tokens of its own"):
+        SlotGrammar([["the"]], Deaf(), STOPS)
