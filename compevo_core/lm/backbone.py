@@ -1,7 +1,8 @@
 """One frozen language model, shared by all agents.
 
 What belongs here: loading the model and its tokenizer from a hub id, a folder, the packaged GGUF
-file or a tiny random model, always frozen, always from safetensors or GGUF. What does not: adapters
+file or a tiny random model, always frozen, always from safetensors or GGUF; the control whose
+layers know nothing. What does not: adapters
 and gradient checkpointing (``lm.population``), prompts (``agents.prompts``).
 Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
@@ -32,11 +33,13 @@ PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TINY = "tiny-random"  # for tests and dry runs
+RANDOM_CUTOFF = "none (random weights)"
+_RANDOM_SEED = 0  # of the control: the same layers for every run seed
 
 #: Last month of training data, as the makers state it; scores on earlier targets may be memorised.
 KNOWLEDGE_CUTOFFS = {
     PACKAGED: "2024-10 (release month; no cutoff published)",
-    TINY: "none (random weights)",
+    TINY: RANDOM_CUTOFF,
     "meta-llama/Llama-3.1": "2023-12",
     "meta-llama/Llama-2": "2022-09",
     "mistralai/Mistral-7B-v0.1": "2023-09 (release month; no cutoff published)",
@@ -111,6 +114,8 @@ def load_backbone(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
 
+    if config.weights == "random":
+        _randomise_layers(model)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so any token will do
 
@@ -122,18 +127,45 @@ def load_backbone(
         model,
         tokenizer,
         config.name_or_path,
-        look_up_knowledge_cutoff(config.name_or_path),
+        look_up_knowledge_cutoff(config.name_or_path, weights=config.weights),
         matmul_dtype=torch.bfloat16 if is_mixed else None,
         gradient_checkpointing=config.gradient_checkpointing,
     )
 
 
-def look_up_knowledge_cutoff(name_or_path: str) -> str:
-    """Return the stated end of a backbone's training data, or ``unknown``."""
+def look_up_knowledge_cutoff(name_or_path: str, *, weights: str = "pretrained") -> str:
+    """Return the stated end of a backbone's training data, or ``unknown``.
+
+    Args:
+        name_or_path: what the backbone is loaded by.
+        weights: ``random`` is the control without pretrained layers, which know nothing.
+    """
+    if weights == "random":
+        return RANDOM_CUTOFF
     return next(
         (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if name_or_path.startswith(prefix)),
         "unknown",
     )
+
+
+@torch.no_grad()
+def _randomise_layers(model: Any) -> None:  # noqa: ANN401 - a transformers model
+    """Draw all weights between the embeddings and the output layer as before pretraining."""
+    # transformers draws no weight again that was loaded, so the layers of a fresh model are copied.
+    # It draws from the global generator, whose state is the caller's.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_RANDOM_SEED)
+        fresh = type(model)(model.config)
+
+    kept = {
+        id(parameter)
+        for module in (model.get_input_embeddings(), model.get_output_embeddings())
+        for parameter in module.parameters()
+    }
+    drawn = dict(fresh.named_parameters())
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in kept:
+            parameter.copy_(drawn[name])
 
 
 def _resolve_source(name_or_path: str, cache: Path) -> str:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from benchmarks.world import World, build_config
-from compevo_core.agents.logic_writer import Observation, Proposal, seed_agent_generators
+from compevo_core.agents.logic_writer import Proposal, seed_agent_generators
+from compevo_core.agents.observation import Observation
 from compevo_core.lm.adapter_routing import FORECAST, LOGIC
 
 AGENTS, SAMPLES, TOKENS = 2, 4, 8
