@@ -31,7 +31,8 @@ from benchmarks.peft_round import PeftRound, stack_truths
 from benchmarks.world import Replay, World, build_config
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import group_advantages
-from compevo_core.agents.logic_writer import Observation, seed_agent_generators
+from compevo_core.agents.logic_writer import seed_agent_generators
+from compevo_core.agents.observation import Observation
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.process_memory import peak_memory_gigabytes
 from compevo_core.training.policy_step import PolicyStep

@@ -25,7 +25,7 @@ from benchmarks.world import Replay, World
 from compevo_core.agents.decoding import NumericHead
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.logic_writer import Observation
+from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import (
     PeerReport,
     format_history,

@@ -22,8 +22,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.peft_round import PeftRound, stack_truths
 from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_writer import Observation
-from compevo_core.agents.prompts import clean_logic
+from compevo_core.agents.logic_text import clean_logic
+from compevo_core.agents.observation import Observation
 from compevo_core.config import RunConfig
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone

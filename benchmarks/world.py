@@ -19,12 +19,8 @@ from torch import Tensor
 
 from benchmarks.synthetic_data import LEVELS_MW, build_news_pool, build_windows
 from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_writer import (
-    LogicWriter,
-    Observation,
-    Proposal,
-    seed_agent_generators,
-)
+from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
+from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.strategy import GroupForecasts, NewsRetriever, StrategyExecutor
 from compevo_core.config import RunConfig

@@ -2,7 +2,9 @@
 
 What belongs here: everything between what an agent observes and the G logic texts it samples, and
 the log-probabilities of those texts. What does not: scoring them (``agents.strategy``), the policy
-loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), wording (``agents.prompts``).
+loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), what
+agents observe and its prompt (``agents.observation``), what counts as a logic
+(``agents.logic_text``).
 
 Each process writes for its local agents. Only the candidates' states are gathered, because the
 opponent context of an agent needs those of all others.
@@ -19,28 +21,14 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.prompts import PeerReport, clean_logic, render_logic_prompt
-from compevo_core.agents.tokens import list_stop_tokens, tokenize_prompt
+from compevo_core.agents.logic_text import clean_logic
+from compevo_core.agents.observation import Observation, fit_logic_prompt
+from compevo_core.agents.tokens import count_first_line, list_stop_tokens, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.lm.adapter_routing import LOGIC
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
-
-
-@dataclasses.dataclass(frozen=True)
-class Observation:
-    """What the agents know when they write their next logics, o_i of Eq. 2.
-
-    Attributes:
-        logics: the logic each of A agents used in this round.
-        rewards: the reward of each agent in this round (Eq. 3).
-        peers: for each agent, the agents whose logic and reward it sees (decision 5).
-    """
-
-    logics: list[str]
-    rewards: list[float]
-    peers: list[list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +40,16 @@ class Proposal:
         candidate_AD: their representations for all agents (Eq. 8); local rows carry gradient.
         group_logics: the G sampled logics of each local agent, cleaned.
         ids_AGT: sampled token ids of the local agents.
-        mask_AGT: 1 where a token was sampled, the stop token included.
+        mask_AGT: 1 where a token was sampled that is part of the logic, the token that ends it
+            included. Tokens after the first line and all tokens of an empty sample are 0: no text
+            was made of them, so no reward is theirs.
+        is_empty_AG: whether a sample of the local agents held no logic and was replaced by the
+            agent's present one. Group statistics leave such samples out, and their advantage is 0
+            (decision 23).
         prompt_ids: the logic-update prompt of each local agent, in tokens.
         soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
-        n_empty: drafts and samples that held no logic and were replaced (decision 23).
+        n_empty: drafts and samples that held no logic and were replaced.
+        n_cut: logic-update prompts that were too long and lost news, history or peers.
     """
 
     candidates: list[str]
@@ -63,9 +57,11 @@ class Proposal:
     group_logics: list[list[str]]
     ids_AGT: Tensor
     mask_AGT: Tensor
+    is_empty_AG: Tensor
     prompt_ids: list[list[int]]
     soft_prompt_AD: Tensor | None
     n_empty: int
+    n_cut: int
 
 
 class LogicWriter:
@@ -97,12 +93,16 @@ class LogicWriter:
             previous_AD: candidate states of all agents in the previous round.
             generators: one for each local agent.
         """
-        prompt_ids = self._write_prompts(observation)
+        prompts = [
+            fit_logic_prompt(observation, agent, self.config, self.population.backbone.tokenizer)
+            for agent in self.shards.local_agents
+        ]
+        prompt_ids = [prompt.ids for prompt in prompts]
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
         draft_AGT, draft_mask_AGT = self._sample(prompt_ids, None, 1, generators)
-        drafts, n_empty_drafts = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
+        drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
         candidate_AD = self.shards.all_gather(
             self.encode([self._tokenize(text) for text in candidates]), "states"
@@ -117,17 +117,19 @@ class LogicWriter:
         ids_AGT, mask_AGT = self._sample(
             prompt_ids, local_soft_AD, self.config.grpo.group_size, generators
         )
-        group_logics, n_empty = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
+        group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
 
         return Proposal(
             candidates=candidates,
             candidate_AD=candidate_AD,
             group_logics=group_logics,
             ids_AGT=ids_AGT,
-            mask_AGT=mask_AGT,
+            mask_AGT=mask_AGT.masked_fill(is_empty_AG[..., None], 0),
+            is_empty_AG=is_empty_AG,
             prompt_ids=prompt_ids,
             soft_prompt_AD=soft_prompt_AD,
-            n_empty=n_empty_drafts + n_empty,
+            n_empty=int(is_empty_draft_AG.sum() + is_empty_AG.sum()),
+            n_cut=sum(prompt.was_cut for prompt in prompts),
         )
 
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
@@ -186,27 +188,6 @@ class LogicWriter:
         local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
         return self.shards.all_gather(local_AD, "states")
 
-    def _write_prompts(self, observation: Observation) -> list[list[int]]:
-        """Return the tokens of the logic-update prompt of each local agent."""
-        rows = []
-        for agent in self.shards.local_agents:
-            peers = [
-                PeerReport(peer, observation.rewards[peer], observation.logics[peer])
-                for peer in observation.peers[agent]
-            ]
-            text = render_logic_prompt(
-                agent,
-                observation.logics[agent],
-                observation.rewards[agent],
-                peers,
-                tokenizer=self.population.backbone.tokenizer,
-                paraphrased=self.config.evolution.instruction == "paraphrased",
-            )
-
-            # Too long a prompt loses its beginning: the task and the cue stand at the end.
-            rows.append(self._tokenize(text)[-self.config.backbone.context_length :])
-        return rows
-
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
@@ -218,14 +199,14 @@ class LogicWriter:
         samples: int,
         generators: Sequence[torch.Generator],
     ) -> tuple[Tensor, Tensor]:
-        """Sample logics of every local agent: ids and mask, (A, G, T)."""
+        """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
         evolution = self.config.evolution
         packed, embeds_ALD = self._prepend_soft_prompt(
             [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
         )
 
         with self.population.use_adapters(LOGIC):
-            return self.population.sample(
+            ids_AGT, mask_AGT = self.population.sample(
                 self.population.prefill(packed, embeds_ALD),
                 samples=samples,
                 max_new_tokens=evolution.max_new_tokens,
@@ -233,28 +214,43 @@ class LogicWriter:
                 stop_tokens=self._stop_ids,
                 generators=generators,
             )
+        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
+
+    def _end_at_first_line(self, ids_AGT: Tensor, mask_AGT: Tensor) -> Tensor:
+        """Mask what was sampled after the first line, which no logic is made of."""
+        tokenizer = self.population.backbone.tokenizer
+        ended_AGT = mask_AGT.clone()
+
+        for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
+            mask_T[count_first_line(tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
+        return ended_AGT
 
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
-    ) -> tuple[list[list[str]], int]:
-        """Return the cleaned texts of each agent's samples, and how many held no logic.
+    ) -> tuple[list[list[str]], Tensor]:
+        """Return the logics of each agent's samples, and which samples held none, (A, G).
 
         An agent's fallback, its present logic, stands in for a sample without one.
         """
-        decode = self.population.backbone.tokenizer.decode
-        groups = []
-        n_empty = 0
+        read = [
+            [
+                self._read_logic(ids_T[mask_T.bool()].tolist(), fallback)
+                for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True)
+            ]
+            for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True)
+        ]
+        is_empty_AG = torch.tensor(
+            [[is_empty for _, is_empty in group] for group in read], device=ids_AGT.device
+        )
+        return [[logic for logic, _ in group] for group in read], is_empty_AG
 
-        for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
-            group = []
-            for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
-                text = decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
-                logic, was_empty = clean_logic(text, fallback)
-                group.append(logic)
-                n_empty += was_empty
-            groups.append(group)
+    def _read_logic(self, ids: list[int], fallback: str) -> tuple[str, bool]:
+        """Return the logic of one sample, and whether it is the fallback."""
+        tokenizer = self.population.backbone.tokenizer
+        text = tokenizer.decode(ids, skip_special_tokens=True)
 
-        return groups, n_empty
+        has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
+        return clean_logic(text, fallback, was_cut=not has_ended)
 
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
@@ -294,7 +290,7 @@ class LogicWriter:
             for group in zip(ids_AGT, mask_AGT, strict=True)
         ]
 
-        # The last token of a sample is predicted but never read.
+        # The last token of a sample is predicted but never read. An empty sample has no tokens.
         groups = [
             PromptGroup(prompt, [ids[:-1] for ids in samples])
             for prompt, samples in zip(prompt_ids, sampled, strict=True)
@@ -308,10 +304,10 @@ class LogicWriter:
             agent * length + position
             for agent, samples in enumerate(sampled)
             for number, ids in enumerate(samples)
-            for position in packed.token_indices(agent, number)[-len(ids) :]
+            for position in _take_last(packed.token_indices(agent, number), len(ids))
         ]
         states_ND = states_ALD.flatten(0, 1).index_select(
-            0, torch.tensor(positions, device=states_ALD.device)
+            0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
         )
 
         is_sampled_AGT = mask_AGT.bool()
@@ -319,6 +315,10 @@ class LogicWriter:
             states_ND, ids_AGT[is_sampled_AGT], self.config.evolution.temperature
         )
         return torch.zeros_like(mask_AGT, dtype=logp_N.dtype).masked_scatter(is_sampled_AGT, logp_N)
+
+
+def _take_last(indices: list[int], count: int) -> list[int]:
+    return indices[len(indices) - count :]
 
 
 def seed_agent_generators(

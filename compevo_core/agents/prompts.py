@@ -27,10 +27,13 @@ _SPECIAL = re.compile(
 _SPACE = re.compile(r"\s+")
 _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
 
-_LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
-_SHORTEST_LOGIC = 12  # characters; less is no sentence
+LOGIC_CHARACTERS = 400
+"""of a logic in a prompt; it is one sentence"""
+
 _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60
+_TITLE_CHARACTERS = 80  # of a headline in the logic-update prompt
+_DESCRIBED_WINDOWS = 5  # of a batch in the logic-update prompt
 
 _SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
 
@@ -76,8 +79,9 @@ _TASK_LOGIC_PARAPHRASED = (
     "sentence that develops the current logic: make it narrower, make it broader, or fix it in the "
     "light of its reward. Write your own; do not repeat what a peer uses."
 )
-_LOGIC_CUE = "New Refined Logic:"
-_PLACEHOLDER = "your logic here"  # of the template's output format, in lower case
+LOGIC_CUE = "New Refined Logic:"
+#: What the model is told to do, which is no logic when it writes it itself.
+LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +131,7 @@ def render_logic_and_news(
     """
     lines = []
     if logic is not None:
-        lines.append(f"Logic: {clean_text(logic, _LOGIC_CHARACTERS)}")
+        lines.append(f"Logic: {clean_text(logic, LOGIC_CHARACTERS)}")
 
     for date, title in headlines or []:
         lines.append(f"News {date}: {clean_text(title, title_characters)}")
@@ -192,50 +196,58 @@ def render_logic_prompt(
     reward: float,
     peers: Sequence[PeerReport],
     *,
+    recent: str = "",
+    headlines: Sequence[str] = (),
     paraphrased: bool,
     tokenizer: Tokenizer,
 ) -> str:
     """Render the logic-update prompt of an agent (paper G), ending where the new logic begins.
+
+    The paper's template shows logic, reward and peers. What the agent observes holds history and
+    news as well (Eq. 2): they follow the reward where they are given.
 
     Args:
         agent: its number.
         logic: its present logic.
         reward: its reward under that logic.
         peers: what it sees of others (decision 5).
+        recent: recent history in words, from :func:`describe_recent`.
+        headlines: titles that the agent read most.
         paraphrased: whether the task stands in other words (E.9).
         tokenizer: gives the chat layout of the backbone, if it has one.
     """
+    observed_lines = [f"Recent Data: {recent}\n"] if recent else []
+    if headlines:
+        titles = "; ".join(f'"{clean_text(title, _TITLE_CHARACTERS)}"' for title in headlines)
+        observed_lines.append(f"News Read Most: {titles}\n")
+
     peer_lines = [
         f"Agent_{peer.agent} (Reward: {peer.reward:.4f}): "
-        f'"{clean_text(peer.logic, _LOGIC_CHARACTERS)}"'
+        f'"{clean_text(peer.logic, LOGIC_CHARACTERS)}"'
         for peer in peers
     ]
     peer_text = "\n".join(peer_lines) or "None."
     user = (
         f"Agent ID: Agent_{agent}.\n"
-        f'Agent\'s Current Logic: "{clean_text(logic, _LOGIC_CHARACTERS)}"\n'
+        f'Agent\'s Current Logic: "{clean_text(logic, LOGIC_CHARACTERS)}"\n'
         # The paper writes "Negative MSE"; the metric is a setting here.
         f"Agent's Recent Performance: {reward:.4f} (Negative error, higher is better).\n"
+        f"{''.join(observed_lines)}"
         f"Peer Information:\n{peer_text}\n"
         f"Task: {_TASK_LOGIC_PARAPHRASED if paraphrased else _TASK_LOGIC}\n"
-        f"Output Format: {_LOGIC_CUE} [Your logic here]{_CUT}"
+        f"Output Format: {LOGIC_CUE} [Your logic here]{_CUT}"
     )
-    return "".join(_apply_chat_layout(_SYSTEM_LOGIC, user, _LOGIC_CUE, tokenizer))
+    return "".join(_apply_chat_layout(_SYSTEM_LOGIC, user, LOGIC_CUE, tokenizer))
 
 
-def clean_logic(text: str, fallback: str) -> tuple[str, bool]:
-    """Return the first line of a generated logic, or the fallback if it holds none (decision 23).
-
-    The template's own placeholder, repeated as if it were a logic, counts as none.
-
-    Returns:
-        the logic, and whether it is the fallback.
-    """
-    first_line = clean_text(text.strip().split("\n")[0], _LOGIC_CHARACTERS)
-    logic = first_line.removeprefix(_LOGIC_CUE).strip("\"'[] ")
-
-    is_empty = len(logic) < _SHORTEST_LOGIC or logic.lower().startswith(_PLACEHOLDER)
-    return (fallback, True) if is_empty else (logic, False)
+def describe_recent(views: Sequence[WindowView]) -> str:
+    """Describe the history of a batch coarsely, in the unit of each series."""
+    return "; ".join(
+        f"{clean_text(view.entity, _ENTITY_CHARACTERS)} before "
+        f"{view.calendar.target_date.isoformat()}: mean {view.x.mean():.4g} {view.unit}, "
+        f"low {view.x.min():.4g}, high {view.x.max():.4g}"
+        for view in views[:_DESCRIBED_WINDOWS]
+    )
 
 
 def _holiday(name: str) -> str:

@@ -1,8 +1,12 @@
 """One training round: forecast, propose, score, diagnose, update (paper 4.1 to 4.4).
 
-What belongs here: the order of a round, its first two losses, its record. What does not: the update
-(``training.update``), the instruments (``training.diagnose``), batches, validation and checkpoints
-(``training.trainer``).
+What belongs here: the order of a round, the groups of logics and what becomes of them. What does
+not: forecasts under the played logics (``training.forecast_step``), the update
+(``training.update``), the instruments (``training.diagnose``), the record's keys
+(``training.round_record``), batches, validation and checkpoints (``training.trainer``).
+
+Every round forecasts and updates the forecasting side. Some rounds rewrite the logics as well
+(``training.schedule``).
 
 Where processes share the agents, each works for its local agents. The results are gathered, and
 every process computes from all of them what concerns everyone: weights, fusion, gates, the record.
@@ -11,19 +15,23 @@ Shapes:
     A agents, G sampled logics of an agent, B windows of the batch, W reward windows, H horizon.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
-from compevo_core.agents.objective import LossTerms, require_finite
-from compevo_core.agents.selection import aggregate_forecasts, forecast_error, reward
+from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.objective import LossTerms
+from compevo_core.agents.observation import Observation, list_most_read
+from compevo_core.agents.prompts import describe_recent
+from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.diagnostics.health import measure_health
 from compevo_core.diagnostics.regret import RoundRegret
+from compevo_core.diagnostics.theory import weight_entropy
 from compevo_core.training.diagnose import diagnose_round
+from compevo_core.training.forecast_step import ForecastStep
 from compevo_core.training.generators import RunGenerators
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
@@ -32,10 +40,11 @@ from compevo_core.training.round_state import (
     GroupScores,
     Influence,
     PlayedForecasts,
-    RoundDiagnostics,
+    Rewriting,
     RoundState,
     UpdateResult,
 )
+from compevo_core.training.schedule import RunSchedule
 from compevo_core.training.update import JointUpdate
 
 
@@ -45,7 +54,7 @@ class RoundTrainer:
     Args:
         model: the population.
         executor: forecasts with it.
-        total_rounds: rounds of the whole run, for the learning-rate schedule.
+        schedule: which rounds rewrite the logics, and the learning rates.
         writer: writes the agents' next logics; the model's own unless given.
     """
 
@@ -53,15 +62,17 @@ class RoundTrainer:
         self,
         model: PopulationModel,
         executor: StrategyExecutor,
-        total_rounds: int,
+        schedule: RunSchedule,
         writer: LogicWriter | None = None,
     ) -> None:
         self.model = model
         self.executor = executor
+        self.schedule = schedule
         self.config = model.config
         self.shards = model.shards
         self.writer = writer or model.writer()
-        self.update = JointUpdate(model, self.writer, total_rounds)
+        self.forecast_step = ForecastStep(model, executor)
+        self.update = JointUpdate(model, self.writer, schedule)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -88,26 +99,24 @@ class RoundTrainer:
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
-        played = self._forecast(state, examples)
+        played = self.forecast_step.run(
+            state.logics, examples, generators.news_rng, state.round
+        )
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
-        proposal = self._propose(state, played.reward_A, generators)
-        group = self._score_group(proposal, played, examples, generators)
-
-        # Appendix B, observed only. Before the update, which changes what the agents forecast.
-        diagnostics = diagnose_round(
-            self.model, self.executor, state.logics, influence.weights_A, group
-        )
+        rewriting = None
+        if self.schedule.rewrites(state.round):
+            rewriting = self._rewrite(state, played, examples, generators)
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
-        update = self.update.apply(proposal, group.reward_AG, state.round)
+        proposal = rewriting.proposal if rewriting else None
+        reward_AG = rewriting.group.reward_AG if rewriting else None
+        update = self.update.apply(proposal, reward_AG, state.round)
 
-        texts = self._gather_texts(state, examples, proposal, played.n_unparsed + group.n_unparsed)
-        regret = state.regret.add_round(diagnostics.reward_AK, diagnostics.group_gap_A)
-        result = self._build_result(
-            state, influence, played, group, texts, update, diagnostics, regret
-        )
-        self._advance(state, examples, played, proposal, group, texts)
+        texts = self._gather_texts(played, rewriting, update)
+        regret = self._add_regret(state, rewriting)
+        result = self._build_result(state, influence, played, rewriting, texts, update, regret)
+        self._advance(state, played, examples, rewriting, texts)
         return result
 
     def _start_round(self, round_number: int) -> Influence:
@@ -122,152 +131,162 @@ class RoundTrainer:
         selection = self.model.selection
         return Influence(
             weights_A=selection.population_weights().detach(),
-            fitness_A=selection.population_fitness(),
+            fitness_A=selection.population_fitness().clone(),
             gates_A=selection.gates_A.detach().clone(),
             interaction_AA=self.model.fusion.interaction_weights().detach(),
         )
 
-    def _forecast(self, state: RoundState, examples: Sequence[ForecastExample]) -> PlayedForecasts:
-        """Forecast the batch under the played logics and add the gradient of L_pred (Eq. 7).
-
-        The batch is cut into micro-batches, whose activations are freed one after the other; their
-        gradients add up to that of the whole batch.
-        """
-        values: list[Tensor] = []
-        truths: list[Tensor] = []
-        loss_pred = 0.0
-        loss_tokens = 0.0
-        n_unparsed = 0
-
-        for part in _split(examples, self.config.run.micro_batch_size):
-            share = len(part) / len(examples)
-            local = self.executor.forecast(self.shards.local(state.logics), part, train=True)
-            value_ABH = self.shards.all_gather(local.values_ABH, "forecasts")
-            token_loss_A = self.shards.all_gather(local.token_loss_A, "losses")
-            truth_BH = _stack_truths(part, value_ABH.device)
-
-            # Gathered values: with NaN in one agent every process stops, none waits for the others.
-            require_finite("the forecast", value_ABH.sum((1, 2)), state.round)
-            require_finite("the token loss", token_loss_A, state.round)
-            weights_BA = self.model.selection.weights([one.view.entity for one in part])
-            loss = self._prediction_loss(value_ABH, truth_BH, weights_BA, len(examples))
-            require_finite("L_pred", loss, state.round)
-
-            # Each process adds the token losses of its own agents: they reach no shared parameter.
-            total = loss + share * local.token_loss_A.sum()
-            total.backward()  # type: ignore[no-untyped-call]
-
-            loss_pred += float(loss.detach())
-            loss_tokens += share * float(token_loss_A.detach().sum())
-            n_unparsed += local.n_unparsed
-            values.append(value_ABH.detach())
-            truths.append(truth_BH)
-
-        values_ABH = torch.cat(values, 1)
-        truth_BH = torch.cat(truths)
-        reward_A = reward(values_ABH, truth_BH, self.config.objective.metric)
-        return PlayedForecasts(values_ABH, truth_BH, reward_A, loss_pred, loss_tokens, n_unparsed)
-
-    def _prediction_loss(
-        self, value_ABH: Tensor, truth_BH: Tensor, weights_BA: Tensor, batch_size: int
-    ) -> Tensor:
-        """Return the share of a micro-batch in L_pred; its gradient reaches agents and gates."""
-        aggregate_BH = aggregate_forecasts(value_ABH, weights_BA)
-        error_B = forecast_error(aggregate_BH, truth_BH, self.config.objective.metric)
-        return error_B.sum() / batch_size
-
-    def _propose(self, state: RoundState, reward_A: Tensor, generators: RunGenerators) -> Proposal:
-        """Let each agent write G logics, from its own logic and reward and those of its peers."""
-        # The numpy generator draws the peers here and then the reward windows: in another order, a
-        # seed would give another run.
-        peers = self._draw_peers(generators.numpy_rng)
-        observation = Observation(state.logics, reward_A.tolist(), peers)
-        return self.writer.propose(observation, state.previous_AD, generators.agents)
-
-    def _score_group(
+    def _rewrite(
         self,
-        proposal: Proposal,
+        state: RoundState,
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
         generators: RunGenerators,
-    ) -> GroupScores:
-        """Forecast the reward windows under every sampled logic, without gradient."""
-        # All agents and logics are scored on the same windows: rewards of a group are compared with
-        # each other, and a hard window would look like a bad logic.
+    ) -> Rewriting:
+        """Let each agent write G logics and score them."""
+        # The numpy generator draws the peers and then the reward windows: in another order, a seed
+        # would give another run.
+        observation = self._observe(state, played, examples, generators.numpy_rng)
+        proposal = self.writer.propose(observation, state.previous_AD, generators.agents)
         picked = self._draw_reward_windows(len(examples), generators.numpy_rng)
-        scored = [examples[i] for i in picked]
-        local = self.executor.forecast_groups(proposal.group_logics, scored)
-        values_AGWH = self.shards.all_gather(local.values_AGBH, "forecasts")
+        group = self._score_group(state.logics, proposal, played, examples, picked)
 
-        truth_WH = played.truth_BH[picked]
-        error_AGW = forecast_error(values_AGWH, truth_WH, self.config.objective.metric)
+        # Appendix B, observed only. Before the update, which changes what the agents forecast.
+        diagnostics = diagnose_round(self.model, self.executor, state.logics, group)
+        return Rewriting(proposal, group, diagnostics)
+
+    def _observe(
+        self,
+        state: RoundState,
+        played: PlayedForecasts,
+        examples: Sequence[ForecastExample],
+        rng: np.random.Generator,
+    ) -> Observation:
+        """Return what the agents know: logics and rewards, their own news, the windows' history."""
+        resolve = self.executor.news_retriever.resolve
+        headlines: list[list[str]] = [[] for _ in state.logics]
+        for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
+            headlines[agent] = list_most_read([resolve(ids) for ids in windows])
+
+        return Observation(
+            logics=state.logics,
+            rewards=played.reward_A.tolist(),
+            peers=self._draw_peers(rng),
+            headlines=headlines,
+            recent=describe_recent([example.view for example in examples]),
+        )
+
+    def _score_group(
+        self,
+        logics: Sequence[str],
+        proposal: Proposal,
+        played: PlayedForecasts,
+        examples: Sequence[ForecastExample],
+        picked: Sequence[int],
+    ) -> GroupScores:
+        """Forecast the reward windows under the played and every sampled logic, without gradient."""
+        # All agents and logics are scored on the same windows: rewards of a group are compared with
+        # each other, and a hard window would look like a bad logic. The played logic goes with its
+        # group: scored in another batch, it could win or lose by the last bit.
+        scored = [examples[i] for i in picked]
+        candidates = [
+            [logic, *samples]
+            for logic, samples in zip(
+                self.shards.local(logics), proposal.group_logics, strict=True
+            )
+        ]
+        local = self.executor.forecast_groups(candidates, scored)
+        values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
+
+        truth_WH = played.truth_BH[list(picked)]
+        error_ACW = forecast_error(values_ACWH, truth_WH, self.config.objective.metric)
+        reward_AC = -error_ACW.mean(-1)
         return GroupScores(
             examples=scored,
-            values_AGWH=values_AGWH,
-            played_AWH=played.values_ABH[:, picked],
+            values_AGWH=values_ACWH[:, 1:],
+            played_AWH=values_ACWH[:, 0],
             truth_WH=truth_WH,
-            reward_AG=-error_AGW.mean(-1),
+            reward_AG=reward_AC[:, 1:],
+            played_reward_A=reward_AC[:, 0],
             n_unparsed=local.n_unparsed,
+            n_cut=local.n_cut,
         )
 
     def _gather_texts(
-        self,
-        state: RoundState,
-        examples: Sequence[ForecastExample],
-        proposal: Proposal,
-        n_unparsed: int,
+        self, played: PlayedForecasts, rewriting: Rewriting | None, update: UpdateResult
     ) -> GatheredTexts:
         """Gather what each process knows of its local agents alone."""
-        unique_news = self._count_unique_news(self.shards.local(state.logics), examples)
-        rows = self.shards.all_gather_json(
-            list(zip(proposal.candidates, proposal.group_logics, unique_news, strict=True))
-        )
-        n_empty, n_unparsed_in_all = self.shards.all_reduce_sum([proposal.n_empty, n_unparsed])
+        unique_news = [len({name for window in row for name in window}) for row in played.news]
+        n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
+        candidates: list[str] = []
+        group_logics: list[list[str]] = []
+        if rewriting is not None:
+            proposal, group = rewriting.proposal, rewriting.group
+            candidates = self.shards.all_gather_json(proposal.candidates)
+            group_logics = self.shards.all_gather_json(proposal.group_logics)
+            n_unparsed += group.n_unparsed
+            n_cut += group.n_cut + proposal.n_cut
+            n_empty = proposal.n_empty
 
+        counts = [n_empty, n_unparsed, n_cut, update.n_equal_groups]
+        totals = [int(total) for total in self.shards.all_reduce_sum(counts)]
         return GatheredTexts(
-            candidates=[candidate for candidate, _, _ in rows],
-            group_logics=[logics for _, logics, _ in rows],
-            unique_news=[count for _, _, count in rows],
-            n_empty=int(n_empty),
-            n_unparsed=int(n_unparsed_in_all),
+            candidates, group_logics, self.shards.all_gather_json(unique_news), *totals
         )
+
+    @staticmethod
+    def _add_regret(state: RoundState, rewriting: Rewriting | None) -> RoundRegret:
+        if rewriting is None:
+            return state.regret.without_round()
+        measured = rewriting.diagnostics
+        return state.regret.add_round(measured.reward_AK, measured.group_gap_A)
 
     def _build_result(
         self,
         state: RoundState,
         influence: Influence,
         played: PlayedForecasts,
-        group: GroupScores,
+        rewriting: Rewriting | None,
         texts: GatheredTexts,
         update: UpdateResult,
-        diagnostics: RoundDiagnostics,
         regret: RoundRegret,
     ) -> RoundResult:
         """Put together what the round measured."""
         # influence holds gates and interaction as they were in the round: the model's are new now.
-        terms = LossTerms(played.loss_pred, update.loss_pg, update.loss_div, update.loss_prune)
-        agents = len(state.logics)
-        n_played = agents * len(played.truth_BH)
-        n_sampled = group.reward_AG.numel() * len(group.examples)
+        terms = LossTerms(
+            played.loss_pred, played.loss_own, update.loss_pg, update.loss_div, update.loss_prune
+        )
+        health = measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy())
+
+        n_answers = played.reward_AB.numel()
+        group = rewriting.group if rewriting else None
+        if group is not None:
+            n_answers += (group.reward_AG.numel() + len(state.logics)) * len(group.examples)
 
         return RoundResult(
             round=state.round,
-            weight_entropy=diagnostics.weight_entropy,
+            stage=self.schedule.stage(state.round),
+            evolved=rewriting is not None,
+            weight_entropy=weight_entropy(influence.weights_A.cpu().numpy()),
             rewards=played.reward_A.tolist(),
             fitness=influence.fitness_A.tolist(),
             weights=influence.weights_A.tolist(),
             gates=influence.gates_A.tolist(),
+            error_correlation=health.error_correlation,
+            gain_over_best=health.gain_over_best,
+            effective_agents=health.effective_agents,
             logics=list(state.logics),
-            group_rewards=group.reward_AG.tolist(),
+            group_rewards=group.reward_AG.tolist() if group else [],
             interaction=influence.interaction_AA.tolist(),
             candidates=texts.candidates,
             group_logics=texts.group_logics,
             unique_news=texts.unique_news,
             empty_logics=texts.n_empty,
             unread_answers=texts.n_unparsed,
+            cut_prompts=texts.n_cut,
             gradient_conflict=update.gradient_conflict,
             gradient_margin=update.gradient_margin,
-            equal_groups=update.n_equal_groups,
+            equal_groups=texts.n_equal_groups,
             grad_norm=update.grad_norm,
             kl=update.kl,
             clip_fraction=update.clip_fraction,
@@ -277,46 +296,55 @@ class RoundTrainer:
             group_regret=regret.group_regret,
             loss=terms.total(self.config.objective) + played.loss_tokens,
             loss_pred=played.loss_pred,
+            loss_own=played.loss_own,
             loss_tokens=played.loss_tokens,
             loss_pg=update.loss_pg,
             loss_div=update.loss_div,
             loss_prune=update.loss_prune,
-            best_response_gap=diagnostics.best_response_gap,
-            fixed_unread_answers=diagnostics.n_fixed_unparsed,
-            answers=n_played + n_sampled,
+            best_response_gap=rewriting.diagnostics.best_response_gap if rewriting else [],
+            fixed_unread_answers=rewriting.diagnostics.n_fixed_unparsed if rewriting else 0,
+            answers=n_answers,
         )
 
     def _advance(
         self,
         state: RoundState,
-        examples: Sequence[ForecastExample],
         played: PlayedForecasts,
-        proposal: Proposal,
-        group: GroupScores,
+        examples: Sequence[ForecastExample],
+        rewriting: Rewriting | None,
         texts: GatheredTexts,
     ) -> None:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
         # Only now: this round's weights must not depend on this round's truth (decision 19).
-        metric = self.config.objective.metric
-        reward_AB = -forecast_error(played.values_ABH, played.truth_BH, metric)
-        self.model.selection.update_fitness(reward_AB, [one.view.entity for one in examples])
-
-        # Decision 9: the best sample is played next; in the ablation the first, whatever it earned.
-        carries_best = self.config.grpo.carry == "best"
-        carried = group.reward_AG.argmax(1).tolist() if carries_best else [0] * len(state.logics)
-
-        state.logics = [logics[i] for logics, i in zip(texts.group_logics, carried, strict=True)]
+        entities = [example.view.entity for example in examples]
+        self.model.selection.update_fitness(played.reward_AB, entities)
         state.rewards = played.reward_A.tolist()
-        # Detached: the next round's opponent context is an input to it, and the graph of this round
-        # is gone (decision 6).
-        state.previous_AD = proposal.candidate_AD.detach()
         state.round += 1
 
-    def _count_unique_news(
-        self, logics: Sequence[str], examples: Sequence[ForecastExample]
-    ) -> list[int]:
-        articles = self.executor.retrieve_news(logics, [example.view for example in examples])
-        return [len({article for window in agent for article in window}) for agent in articles]
+        if rewriting is not None:
+            state.logics = self._choose_logics(state.logics, rewriting.group, texts.group_logics)
+            # Detached: the next round's opponent context is an input to it, and the graph of this
+            # round is gone (decision 6).
+            state.previous_AD = rewriting.proposal.candidate_AD.detach()
+
+    def _choose_logics(
+        self, logics: Sequence[str], group: GroupScores, group_logics: Sequence[Sequence[str]]
+    ) -> list[str]:
+        """Return what each agent plays next (decision 9).
+
+        The played logic competes with its group. It stands first, so that it stays on ties: where
+        all logics forecast alike, nothing speaks for another one.
+        """
+        if self.config.grpo.carry == "first":
+            return [samples[0] for samples in group_logics]  # the ablation: whatever it earned
+
+        reward_AC = torch.cat([group.played_reward_A[:, None], group.reward_AG], 1)
+        return [
+            [logic, *samples][best]
+            for logic, samples, best in zip(
+                logics, group_logics, reward_AC.argmax(1).tolist(), strict=True
+            )
+        ]
 
     def _draw_peers(self, rng: np.random.Generator) -> list[list[int]]:
         """Draw which other agents' logics each agent is shown."""
@@ -334,13 +362,3 @@ class RoundTrainer:
         count = self.config.grpo.reward_windows or batch_size
         picked = rng.choice(batch_size, size=min(count, batch_size), replace=False)
         return sorted(picked.tolist())
-
-
-def _split(examples: Sequence[ForecastExample], size: int) -> Iterator[Sequence[ForecastExample]]:
-    for start in range(0, len(examples), size):
-        yield examples[start : start + size]
-
-
-def _stack_truths(examples: Sequence[ForecastExample], device: torch.device) -> Tensor:
-    truths = [example.truth_H for example in examples if example.truth_H is not None]
-    return torch.tensor(np.stack(truths), dtype=torch.float32, device=device)
