@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
+from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.persistence import Persistence
 from compevo_core.baselines.published import PublishedForecast
@@ -21,7 +22,14 @@ __all__ = ["BASELINES", "Baseline", "Forecaster", "fit_baseline", "is_applicable
 # Typed loosely: mypy has no type for "a class whose instances satisfy Baseline".
 BASELINES: dict[str, type[Any]] = {
     baseline.name: baseline
-    for baseline in (Persistence, WeeklyPersistence, CalendarRidge, BoostedTrees, PublishedForecast)
+    for baseline in (
+        Persistence,
+        WeeklyPersistence,
+        CalendarRidge,
+        BoostedTrees,
+        Blend,
+        PublishedForecast,
+    )
 }
 """Every baseline class by the name that its result rows carry."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
-SEEDED_BASELINES = ("gbm",)
+SEEDED_BASELINES = ("gbm", "blend")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
 
 BASELINE_SEEDS = 5

@@ -7,6 +7,7 @@ import pytest
 
 import compevo_core.baselines.gbm as gbm
 from compevo_core.baselines import BASELINES, Baseline, fit_baseline, is_applicable, load_baseline
+from compevo_core.baselines.blend import BLEND_WEIGHTS
 from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
@@ -24,7 +25,7 @@ from tests.support.window_samples import (
 )
 
 N_DAYS = 60
-FITTED = ("calendar-ridge", "gbm")
+FITTED = ("calendar-ridge", "gbm", "blend")
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,26 @@ def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
 def test_an_entity_unknown_to_train_is_refused(name, train):
     with pytest.raises(DataError, match="'QLD1' was not in the train split"):
         fit_baseline(name, train).predict([make_window(0, entity="QLD1").view])
+
+
+def test_the_blend_is_the_weighted_mean_of_its_parts_which_it_also_gives(train, windows):
+    views = windows[50:].views()
+    blend = fit_baseline("blend", train, seed=3)
+    parts = blend.components(views)
+    assert set(parts) == set(BLEND_WEIGHTS) and sum(BLEND_WEIGHTS.values()) == 1
+    for name, forecast in parts.items():
+        assert forecast.tobytes() == fit_baseline(name, train, seed=3).predict(views).tobytes()
+    expected = 0.3 * parts["calendar-ridge"] + 0.7 * parts["gbm"]
+    np.testing.assert_allclose(blend.predict(views), expected, rtol=1e-12)
+
+
+def test_a_blend_of_other_weights_is_not_loaded_as_this_one(train, tmp_path):
+    fit_baseline("blend", train).save(tmp_path)
+    facts = json.loads((tmp_path / "baseline.json").read_text())
+    facts["weights"]["gbm"] = 0.5
+    (tmp_path / "baseline.json").write_text(json.dumps(facts))
+    with pytest.raises(CheckpointMismatch, match="fit it again"):
+        load_baseline(tmp_path)
 
 
 def test_persistence_repeats_the_season_of_the_grid():

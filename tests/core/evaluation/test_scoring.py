@@ -101,7 +101,12 @@ def test_a_variant_has_its_own_name_and_is_compared_with_nothing():
 def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_first_is_compared():
     scores = score_baselines(TRAIN, SCOPES, experiment="main", seeds=3, commit="abc")
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
-    assert dict(seeds) == {"persistence": [0], "calendar-ridge": [0], "gbm": [0, 1, 2]}
+    assert dict(seeds) == {
+        "persistence": [0],
+        "calendar-ridge": [0],
+        "gbm": [0, 1, 2],
+        "blend": [0, 1, 2],
+    }
 
     one_seed = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc")
     for by_method, by_method_once in zip(scores.forecasts, one_seed.forecasts, strict=True):
@@ -117,15 +122,22 @@ def test_a_population_meets_every_baseline_on_every_scope():
         "persistence",
         "calendar-ridge",
         "gbm",
+        "blend",
     ]
     assert scores.paired_tests.select("subset", "method_b", "n").rows() == [
         (subset, method, n)
         for subset, n in (("first", 12), ("second", 4))
-        for method in ("persistence", "calendar-ridge", "gbm")
+        for method in ("persistence", "calendar-ridge", "gbm", "blend")
     ]
 
     assert [panel.subset for panel in scores.panels] == ["first", "first", "second", "second"]
-    assert list(scores.panels[0].forecasts) == ["compevo", "persistence", "calendar-ridge", "gbm"]
+    assert list(scores.panels[0].forecasts) == [
+        "compevo",
+        "persistence",
+        "calendar-ridge",
+        "gbm",
+        "blend",
+    ]
 
 
 def test_the_paired_test_is_that_the_population_has_the_smaller_errors():

@@ -1,0 +1,94 @@
+"""The weighted mean of calendar ridge and boosted trees.
+
+What belongs here: the mix and its weights. What does not: either of its parts.
+
+A linear map and trees err on different days, so that their mean is better than either. The weights
+are the argmin of validation MAE over tenths (decision 26); the optimum is flat.
+
+Shapes: N windows, H horizon.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from compevo_core.baselines.base import (
+    Baseline,
+    read_baseline_file,
+    refuse_held_out_splits,
+    write_baseline_file,
+)
+from compevo_core.baselines.gbm import BoostedTrees
+from compevo_core.baselines.ridge import CalendarRidge
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.errors import CheckpointMismatch
+
+BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name: 0.7}
+"""Weight of each part by its name; they add up to 1."""
+
+
+class Blend:
+    """The mean of :data:`BLEND_WEIGHTS`."""
+
+    name: ClassVar[str] = "blend"
+
+    def __init__(self, ridge: CalendarRidge, trees: BoostedTrees) -> None:
+        """Take fitted parts, which others may use as well."""
+        self._ridge = ridge
+        self._trees = trees
+        self._parts: dict[str, Baseline] = {ridge.name: ridge, trees.name: trees}
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Fit both parts on the same windows; ``seed`` is that of the trees.
+
+        Raises:
+            LeakageError: a window is of the test or inference split.
+            DataError: a step of the horizon is known in too few windows.
+        """
+        refuse_held_out_splits(train, cls.name)
+        return cls(CalendarRidge.fit(train, seed=seed), BoostedTrees.fit(train, seed=seed))
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit."""
+        mean_NH = np.zeros((len(views), HORIZON))
+        for name, forecast_NH in self.components(views).items():
+            mean_NH += BLEND_WEIGHTS[name] * forecast_NH
+        return mean_NH
+
+    def components(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+        """Return each part's own forecasts (N, 48) by its name; where they differ is evidence."""
+        return {name: part.predict(views) for name, part in self._parts.items()}
+
+    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
+        """Count windows without any weather, and the single covariates that each part lacks."""
+        ridge = self._ridge.count_missing_covariates(views)
+        return ridge | self._trees.count_missing_covariates(views)
+
+    def save(self, folder: Path) -> None:
+        """Write each part into a folder of its name and, last, ``baseline.json``."""
+        for name, part in self._parts.items():
+            part.save(folder / name)
+        write_baseline_file(folder, self.name, weights=dict(BLEND_WEIGHTS))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            CheckpointMismatch: the folder is incomplete, holds another baseline, or was written
+                with other weights.
+        """
+        facts = read_baseline_file(folder, cls.name)
+        if facts["weights"] != dict(BLEND_WEIGHTS):
+            raise CheckpointMismatch(
+                f"{folder} is a blend of {facts['weights']}, this version blends "
+                f"{dict(BLEND_WEIGHTS)}; fit it again"
+            )
+        return cls(
+            CalendarRidge.load(folder / CalendarRidge.name),
+            BoostedTrees.load(folder / BoostedTrees.name),
+        )
