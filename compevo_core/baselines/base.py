@@ -15,12 +15,11 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_json
+from compevo_core.data.splits import FITTABLE_SPLITS
 from compevo_core.data.window import HORIZON, WindowSet, WindowView
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 
 BASELINE_FILE = "baseline.json"
-# Test and inference windows enter no fit, not even a scale or an imputed mean.
-_FITTABLE_SPLITS = ("train", "val")
 
 
 @runtime_checkable
@@ -70,7 +69,7 @@ def refuse_held_out_splits(windows: WindowSet, method: str) -> None:
     if not len(windows):
         raise DataError(f"{method} was given no windows to fit on; build the train split first")
 
-    held_out = [w.view for w in windows if w.view.split not in _FITTABLE_SPLITS]
+    held_out = [w.view for w in windows if w.view.split not in FITTABLE_SPLITS]
     if held_out:
         raise LeakageError(
             f"{method} was given {len(held_out)} window(s) of split {held_out[0].split!r}, first "

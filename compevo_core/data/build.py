@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
+from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     DroppedOrigins,
     GriddedSeries,
@@ -157,6 +158,13 @@ def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _Planne
 
     limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
     spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
+    names = [span.split for span in spans]
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"{series.series_id}: two spans of one split, {', '.join(names)}; join them, or give "
+            "them different series"
+        )
+
     boundaries = Boundaries(spans={span.split: limits[span] for span in spans})
     return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
 
@@ -223,8 +231,11 @@ def _describe_series(
     }
 
 
-def _count_context(windows: Sequence[Window]) -> dict[str, int]:
+def _count_context(windows: Sequence[Window]) -> dict[str, Any]:
+    views = [window.view for window in windows]
     return {
+        "coverage": count_coverage(views),
+        "news_choice": measure_news_choice(views),
         "n_without_covariates": sum(not window.view.covariates for window in windows),
         "n_with_published": sum(window.view.published is not None for window in windows),
         "n_without_candidates": sum(not window.view.candidate_ids for window in windows),

@@ -7,7 +7,6 @@ A covariate enters a view under ``<name>_lag<d>``, d days before the target day 
 for the day itself).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal
@@ -136,7 +135,7 @@ class ContextBuilder:
         self._published = PublishedForecastIndex(published, spec.step)
 
         self._articles = articles
-        self._article_indices: dict[tuple[str, ...], ArticleIndex] = {}
+        self._article_indices: dict[tuple[str, tuple[str, ...]], ArticleIndex] = {}
         self._cutoff = news_cutoff
 
     def build_view(
@@ -172,16 +171,23 @@ class ContextBuilder:
         if self._articles is None:
             return ()
 
-        # Entities with the same keywords share an index: filtering by keywords reads every body.
-        keywords: Sequence[str] = self._spec.keywords.get(entity, ())
-        key = tuple(keywords)
+        # Entities with the same filters share an index: filtering reads every title and body.
+        spec = self._spec
+        country = spec.find_place(entity).country if spec.news_of_country else ""
+        key = (country, spec.keywords.get(entity, ()))
         if key not in self._article_indices:
-            self._article_indices[key] = ArticleIndex(self._articles, keywords or None)
+            self._article_indices[key] = ArticleIndex(
+                self._articles, key[1] or None, languages=spec.news_languages, country=country
+            )
 
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
-        end = origin_utc if self._cutoff == "origin" else origin_utc + HORIZON * self._spec.step
+        end = origin_utc if self._cutoff == "origin" else origin_utc + HORIZON * spec.step
         return tuple(
             self._article_indices[key].find_before(
-                end, self._spec.news_lookback, self._spec.news_limit
+                end,
+                spec.news_lookback,
+                spec.news_limit,
+                fewest=spec.news_fewest,
+                longest_lookback=spec.news_longest_lookback,
             )
         )

@@ -45,6 +45,10 @@ class DatasetSpec:
     covariate_days: int = 2  # largest lag
     news_lookback: timedelta = timedelta(days=7)
     news_limit: int = 64  # most candidates of a window
+    news_fewest: int = 0  # with fewer candidates, a window looks further back
+    news_longest_lookback: timedelta = timedelta(days=28)  # how far back it then looks at most
+    news_languages: tuple[str, ...] = ()  # languages that candidates may have; empty = all
+    news_of_country: bool = False  # whether candidates are the news of the entity's own country
     keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
 
@@ -57,6 +61,12 @@ class DatasetSpec:
         if abs(sum(self.fractions) - 1) > 1e-9 or min(self.fractions) <= 0:
             raise ConfigError(
                 f"{self.name}: fractions {self.fractions} must be positive and add up to 1"
+            )
+
+        if self.news_longest_lookback < self.news_lookback:
+            raise ConfigError(
+                f"{self.name}: the longest look-back {self.news_longest_lookback} is shorter than "
+                f"the usual one, {self.news_lookback}"
             )
 
     def find_place(self, entity: str) -> Place:
@@ -76,6 +86,11 @@ NEM_PLACES: dict[str, Place] = {
     "VIC1": _australian_place("Australia/Melbourne", "VIC"),
 }
 
+VALIDATION_START = date(2020, 9, 1)
+"""First day of electricity's validation span, the tail of 2020; train ends the day before.
+
+Chosen on train and validation alone (decision 44)."""
+
 ELECTRICITY = DatasetSpec(
     name="electricity",
     variable="demand_mw",
@@ -87,8 +102,8 @@ ELECTRICITY = DatasetSpec(
     market_offset=_NEM_OFFSET,
     align_to_market_day=True,
     spans=(
-        # AEMO's three measures of demand are three series. Each split is cut from one of them, so
-        # no window joins two.
+        # AEMO's three measures of demand are three series. A window is cut from one of them, so
+        # none joins two; train holds windows of two measures, one after the other.
         Span(
             split="train",
             series_pattern=r"^AEMO/HISTDEMAND/",
@@ -96,9 +111,15 @@ ELECTRICITY = DatasetSpec(
             last_day=date(2019, 12, 31),
         ),
         Span(
-            split="val",
+            split="train",
             series_pattern=r"^AEMO/TOTALDEMAND/",
             first_day=date(2020, 1, 1),
+            last_day=VALIDATION_START - timedelta(days=1),
+        ),
+        Span(
+            split="val",
+            series_pattern=r"^AEMO/TOTALDEMAND/",
+            first_day=VALIDATION_START,
             last_day=date(2020, 12, 31),
         ),
         Span(
@@ -125,6 +146,9 @@ ELECTRICITY = DatasetSpec(
     ),
     max_fill_steps=12,
     max_filled_inputs=12,
+    news_fewest=8,  # above the five articles that an agent reads at most in any preset
+    news_languages=("English",),
+    news_of_country=True,
     mape_threshold=1.0,  # demand of South Australia crosses zero
 )
 
@@ -176,3 +200,14 @@ TRAFFIC = DatasetSpec(
 DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec for spec in (ELECTRICITY, EXCHANGE, BITCOIN, TRAFFIC)
 }
+
+
+def find_place(dataset: str, entity: str) -> Place:
+    """Return where the people of an entity of a declared data set live.
+
+    Raises:
+        ConfigError: no data set of that name is declared.
+    """
+    if dataset not in DATASETS:
+        raise ConfigError(f"no data set {dataset!r}; known: {', '.join(DATASETS)}")
+    return DATASETS[dataset].find_place(entity)

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import polars as pl
 
 from compevo_core.data.files import hash_text
+from compevo_core.data.locality import is_of_country
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
 from compevo_core.errors import DataError
 
@@ -118,8 +119,27 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
 class ArticleIndex:
     """Articles sorted by availability, to find the candidates of many origins."""
 
-    def __init__(self, frame: pl.DataFrame, keywords: Sequence[str] | None = None) -> None:
-        """Index the articles whose title or body holds a keyword as a whole word, or all."""
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        keywords: Sequence[str] | None = None,
+        *,
+        languages: Sequence[str] = (),
+        country: str = "",
+    ) -> None:
+        """Index the articles that pass every filter.
+
+        Args:
+            frame: follows ``ARTICLE_SCHEMA``.
+            keywords: keep articles whose title or body holds one as a whole word; None keeps all.
+            languages: keep articles in one of them, or of unknown language; empty keeps all.
+            country: keep the news of this country (``data.locality``); "" keeps all.
+        """
+        if languages:
+            is_readable = pl.col("language").fill_null("").is_in(["", *languages])
+            frame = frame.filter(is_readable)
+        frame = frame.filter(is_of_country(country))
+
         if keywords:
             text = pl.concat_str(
                 pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
@@ -132,10 +152,25 @@ class ArticleIndex:
         self._available = ordered["available_at"]
         self._ids: list[str] = ordered["article_id"].to_list()
 
-    def find_before(self, origin_utc: datetime, lookback: timedelta, limit: int) -> list[str]:
+    def find_before(
+        self,
+        origin_utc: datetime,
+        lookback: timedelta,
+        limit: int,
+        *,
+        fewest: int = 0,
+        longest_lookback: timedelta | None = None,
+    ) -> list[str]:
         """Return at most ``limit`` ids with origin - lookback <= available_at < origin.
 
         The newest comes first.
+
+        Args:
+            origin_utc: the instant before which an article must have been available.
+            lookback: how far back to look.
+            limit: most ids to return.
+            fewest: with fewer articles than this, look further back until there are as many.
+            longest_lookback: how far back to look for those at most; None for ``lookback``.
 
         Raises:
             DataError: ``limit`` or ``lookback`` is not above zero, or the origin has no time zone.
@@ -148,6 +183,10 @@ class ArticleIndex:
         # side="left" at the end leaves out an article of the origin's own instant.
         first = self._available.search_sorted(origin_utc - lookback, side="left")
         end = self._available.search_sorted(origin_utc, side="left")
+
+        if end - first < fewest and longest_lookback is not None:
+            oldest = self._available.search_sorted(origin_utc - longest_lookback, side="left")
+            first = max(oldest, end - fewest)
         return self._ids[max(first, end - limit) : end][::-1]
 
 

@@ -18,7 +18,9 @@ import numpy.typing as npt
 import polars as pl
 from safetensors.numpy import load_file, save_file
 
+from compevo_core.data.calendar import Place
 from compevo_core.data.files import hash_file, write_atomically, write_json
+from compevo_core.data.locality import is_of_country, names_region
 from compevo_core.errors import DataError
 
 ARTICLES_FILE = "news.parquet"
@@ -54,6 +56,7 @@ class NewsPool:
         self.embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
         self.encoder_name = encoder_name
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
+        self._is_local: dict[tuple[str, Place], npt.NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         """Return the number of articles."""
@@ -88,6 +91,23 @@ class NewsPool:
         """Return when the article became available, UTC."""
         row = int(self.find_rows([article_id])[0])
         return cast(datetime, self.articles["available_at"][row])
+
+    def is_local(self, article_id: str, place: Place) -> bool:
+        """Return whether an article is news of the place's country (``data.locality``)."""
+        return self._look_up("country", place, is_of_country(place.country), article_id)
+
+    def names_region(self, article_id: str, place: Place) -> bool:
+        """Return whether an article names the place's own region, for example its state."""
+        return self._look_up("region", place, names_region(place), article_id)
+
+    def _look_up(self, rule: str, place: Place, expression: pl.Expr, article_id: str) -> bool:
+        # One pass over all articles for each place: a look-up for each article would read its text
+        # again for every window.
+        key = (rule, place)
+        if key not in self._is_local:
+            column = self.articles.with_columns(expression.alias("_is_local"))["_is_local"]
+            self._is_local[key] = column.to_numpy()
+        return bool(self._is_local[key][int(self.find_rows([article_id])[0])])
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write ``news.parquet``, ``embeddings.safetensors`` and ``manifest.json``."""

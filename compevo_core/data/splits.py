@@ -1,4 +1,4 @@
-"""Where train, validation, test and inference lie, and the five folds within train.
+"""Where train, validation, test and inference lie, the five folds within train, spans near a block.
 
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
 windows (``data.cutting``), or any random choice; there is none.
@@ -8,13 +8,15 @@ one split out of the inputs of the next, because lookback and horizon have the s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
-from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet
-from compevo_core.errors import DataError
+from compevo_core.data.window import HORIZON, LOOKBACK, Window, WindowSet
+from compevo_core.errors import DataError, LeakageError
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time
+FITTABLE_SPLITS = ("train", "val")
+"""Test and inference windows enter no fit, not even a scale or an imputed mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,8 @@ def assign_folds(origins: Sequence[datetime], n: int = FOLDS) -> dict[datetime, 
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     """Return expanding (train, validation) pairs within the train split.
 
-    One horizon of embargo lies between the two.
+    One horizon of embargo lies between the two. The windows of the second are of split "val", as a
+    trainer expects them; the last pair is the latest that train can be validated on.
 
     Raises:
         DataError: the train split has no folds (it is empty or a single origin).
@@ -162,17 +165,85 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
 
     pairs = []
     for number in numbers:
-        validation = [window for window in train if window.view.fold == number]
-        start = min(window.view.origin_utc for window in validation)
+        held_out = [window for window in train if window.view.fold == number]
+        start = min(window.view.origin_utc for window in held_out)
         earlier = [w for w in train if w.view.end_utc + HORIZON * w.view.step <= start]
 
-        pairs.append(
-            (
-                WindowSet(earlier, dataset=windows.dataset),
-                WindowSet(validation, dataset=windows.dataset),
-            )
-        )
+        validation = WindowSet(held_out, dataset=windows.dataset)
+        pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
     return pairs
+
+
+def assign_split(windows: WindowSet, split: str) -> WindowSet:
+    """Return train and validation windows as windows of another of these two splits.
+
+    For folds, and for a last training on train and validation together.
+
+    Args:
+        windows: of the train and validation splits.
+        split: "train" or "val".
+
+    Raises:
+        LeakageError: a window, or the split to be, is neither train nor validation.
+    """
+    splits = sorted({split, *(window.view.split for window in windows)})
+    held_out = [name for name in splits if name not in FITTABLE_SPLITS]
+    if held_out:
+        raise LeakageError(
+            f"windows of split {', '.join(splits)} cannot become {split}: {held_out[0]} enters no "
+            f"fit; give windows of {' and '.join(FITTABLE_SPLITS)}"
+        )
+
+    # A fold is a part of train: validation windows have none.
+    moved = [
+        replace(
+            window,
+            view=replace(
+                window.view, split=split, fold=window.view.fold if split == "train" else -1
+            ),
+        )
+        for window in windows
+    ]
+    return WindowSet(moved, dataset=windows.dataset)
+
+
+def nearest_windows(
+    train: WindowSet, first: datetime | None, last: datetime | None, days: int
+) -> WindowSet:
+    """Return each entity's windows of the ``days`` target days that are nearest to a block.
+
+    Half of them lie on either side where train has as many. Each entity is counted by itself: one
+    whose series ends early keeps its own last days, so that a fit knows its scale.
+
+    Args:
+        train: windows to choose from; the block and its embargo are already taken out.
+        first: origin of the block's first window; None for what comes after train.
+        last: origin of the block's last window; None for what comes after train.
+        days: days of an entity to keep; 0 keeps all.
+
+    Raises:
+        DataError: a negative number of days, or one end of the block without the other.
+    """
+    if days < 0 or (first is None) is not (last is None):
+        raise DataError(
+            f"{days} days nearest to {first}..{last}; give 0 or more days and both ends, or none"
+        )
+    if not days or not len(train):
+        return train
+    if first is None or last is None:
+        first = last = max(window.view.end_utc for window in train)
+
+    chosen: list[Window] = []
+    for entity in train.entities:
+        own = train.entity(entity)
+        origins = {window.view.origin_utc for window in own}
+
+        # No data set has two origins on a day. Of two equally near days the earlier comes first, so
+        # that the choice does not depend on the order of a set.
+        by_distance = sorted((max(first - at, at - last), at) for at in origins)
+        nearest = {at for _, at in by_distance[:days]}
+        chosen.extend(window for window in own if window.view.origin_utc in nearest)
+    return WindowSet(chosen, dataset=train.dataset)
 
 
 def _midnight_utc(day: date, market_offset: timedelta) -> datetime:

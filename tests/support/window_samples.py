@@ -90,6 +90,11 @@ def make_electricity_series() -> pl.DataFrame:
                 series_id="AEMO/TOTALDEMAND/NSW1",
             ),
             make_series(
+                make_daily_values(20, 6),
+                first=from_nem(2020, 9, 10),
+                series_id="AEMO/TOTALDEMAND/NSW1",
+            ),
+            make_series(
                 make_daily_values(20, 4),
                 first=from_nem(2020, 12, 25),
                 series_id="AEMO/TOTALDEMAND/SA1",
@@ -152,7 +157,7 @@ def make_articles(
             "body": [""] * n,
             "domain": ["example.org"] * n,
             "language": ["English"] * n,
-            "country": [None] * n,
+            "country": ["Australia"] * n,
             "published_at": list(available),
             "seen_at": [None] * n,
             "available_at": list(available),

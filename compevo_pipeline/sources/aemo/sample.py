@@ -16,8 +16,9 @@ from compevo_pipeline.sources.common.base import RawFile, wrap_sample
 from compevo_pipeline.sources.common.nem import HALF_HOUR, PERIODS_PER_DAY, REGIONS
 from compevo_pipeline.sources.common.sample_world import SampleWorld, days_between
 
-HISTDEMAND_SPAN = (date(2019, 10, 1), date(2019, 12, 31))
-PRICE_MONTHS = (date(2020, 1, 1), date(2021, 1, 1))
+# Something of every span of the split plan: train in two measures, validation, test, inference.
+HISTDEMAND_SPAN = (date(2019, 11, 1), date(2019, 12, 31))
+PRICE_MONTHS = (date(2020, 1, 1), date(2020, 12, 1), date(2021, 1, 1))
 OPERATIONAL_SPAN = (date(2026, 2, 16), date(2026, 3, 30))
 
 _POE_SPREAD = 0.07  # distance of POE10 and POE90 from the median, as a share of it

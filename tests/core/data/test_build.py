@@ -72,6 +72,7 @@ def test_the_four_splits_hold_their_own_measures_and_years():
     }
     assert measures == {
         ("train", "HISTDEMAND", 2019),
+        ("train", "TOTALDEMAND", 2020),
         ("val", "TOTALDEMAND", 2020),
         ("test", "TOTALDEMAND", 2021),
         ("inference", "OPERATIONAL_DEMAND", 2026),

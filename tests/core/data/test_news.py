@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data.news import (
+    ArticleIndex,
     availability_expr,
     canonicalize_url,
     deduplicate_articles,
@@ -18,7 +19,7 @@ from compevo_core.data.news import (
 )
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import DataError
-from tests.support.window_samples import from_nem, make_articles
+from tests.support.window_samples import SYDNEY, from_nem, make_articles
 
 ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
@@ -87,6 +88,40 @@ def test_keywords_match_whole_words_of_title_or_body():
     assert find_candidates(frame, ORIGIN, WEEK, 9, ["heat"]) == ["a0"]
 
 
+def find_indexed(frame: pl.DataFrame, **filters: object) -> list[str]:
+    return ArticleIndex(frame, **filters).find_before(ORIGIN, WEEK, 9)
+
+
+def test_candidates_are_in_a_chosen_language_or_in_an_unknown_one():
+    frame = make_articles([ORIGIN - i * HOUR for i in (1, 2, 3)]).with_columns(
+        language=pl.Series(["Greek", "English", None])
+    )
+    assert find_indexed(frame, languages=("English",)) == ["a1", "a2"]
+    assert find_indexed(frame) == ["a0", "a1", "a2"]
+
+
+def test_candidates_are_the_news_of_the_country_by_any_of_three_signs():
+    titles = ["Prices fall", "Prices rise", "Blackout in Queensland", "Prices stay"]
+    frame = make_articles([ORIGIN - i * HOUR for i in (1, 2, 3, 4)], titles).with_columns(
+        country=pl.Series(["Australia", None, "United Kingdom", None]),
+        domain=pl.Series(["a.com", "abc.net.au", "b.co.uk", "au.com"]),
+    )
+    assert find_indexed(frame, country="AU") == ["a0", "a1", "a2"]
+
+
+def test_a_window_with_few_articles_looks_further_back_and_no_further_than_needed():
+    index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
+    month = timedelta(days=28)
+
+    def find(fewest: int) -> list[str]:
+        return index.find_before(ORIGIN, WEEK, 9, fewest=fewest, longest_lookback=month)
+
+    assert (find(0), find(1)) == (["a0"], ["a0"])
+    assert find(3) == ["a0", "a1", "a2"]
+    assert find(9) == ["a0", "a1", "a2", "a3"]
+    assert index.find_before(ORIGIN, WEEK, 2, fewest=3, longest_lookback=month) == ["a0", "a1"]
+
+
 def test_an_origin_without_a_time_zone_is_refused():
     with pytest.raises(DataError, match="time zone"):
         find_candidates(make_articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
@@ -137,6 +172,16 @@ def test_a_pool_is_read_back_as_it_was_written(tmp_path):
         ORIGIN - HOUR,
     )
     assert loaded.find_rows(["a1", "a0"]).tolist() == [1, 0]
+
+
+def test_a_pool_says_what_is_of_a_places_country_and_what_names_its_region():
+    frame = make_articles([ORIGIN] * 3, ["Heat in Adelaide", "Rain in Sydney", "Rain"])
+    frame = frame.with_columns(country=pl.Series([None, "Australia", "United States"]))
+    pool = NewsPool(frame, np.eye(3, dtype=np.float32), "hashing")
+    assert [pool.is_local(name, SYDNEY) for name in ("a0", "a1", "a2")] == [True, True, False]
+    assert [pool.names_region(name, SYDNEY) for name in ("a0", "a1", "a2")] == [False, True, False]
+    with pytest.raises(DataError, match="not in the news pool"):
+        pool.is_local("a9", SYDNEY)
 
 
 def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):

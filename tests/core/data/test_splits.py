@@ -7,23 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data.build import build_windows
-from compevo_core.data.datasets import DATASETS, ELECTRICITY
+from compevo_core.data.datasets import DATASETS, ELECTRICITY, VALIDATION_START
 from compevo_core.data.splits import (
     DaySubset,
     Span,
     assign_folds,
+    assign_split,
     build_folds,
+    nearest_windows,
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.window import HORIZON, LOOKBACK
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet
+from compevo_core.errors import ConfigError, DataError, LeakageError
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
     from_nem,
     make_electricity_series,
+    make_series,
     make_spec,
+    make_window,
+    make_window_set,
 )
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
@@ -91,13 +96,16 @@ def test_the_2026_subset_is_every_other_day_twenty_times():
 def test_folds_expand_in_time_with_an_embargo_and_never_reach_validation_or_test():
     windows = build_windows(ELECTRICITY, make_electricity_series())
     pairs = build_folds(windows)
+    train_ids = {view.window_id for view in windows.split("train").views()}
     assert len(pairs) == 5
     sizes = [len(train) for train, _ in pairs]
     assert sizes == sorted(sizes)
     for train, validation in pairs:
         last = max(w.view.end_utc for w in train)
         assert min(w.view.origin_utc for w in validation) - last >= HORIZON * HALF_HOUR
-        assert {w.view.split for w in [*train, *validation]} == {"train"}
+        assert {w.view.split for w in train} == {"train"}
+        assert {(w.view.split, w.view.fold) for w in validation} == {("val", -1)}
+        assert {w.view.window_id for w in [*train, *validation]} <= train_ids
 
 
 def test_every_train_origin_has_one_fold_and_the_first_part_is_only_trained_on():
@@ -106,6 +114,68 @@ def test_every_train_origin_has_one_fold_and_the_first_part_is_only_trained_on()
     assert [numbers[o] for o in origins] == sorted(numbers.values())
     assert set(numbers.values()) == {-1, 0, 1, 2, 3, 4}
     assert assign_folds([]) == {}
+
+
+def test_train_and_validation_windows_change_places_and_held_out_ones_never_do():
+    train, val = make_window_set(3), make_window_set(3, split="val")
+    joined = assign_split(WindowSet([*train[:1], *val[1:]], dataset="electricity"), "train")
+    assert joined.hash == train.hash
+    for windows, split in ((make_window_set(1, split="test"), "train"), (train, "inference")):
+        with pytest.raises(LeakageError, match="enters no fit"):
+            assign_split(windows, split)
+
+
+def choose_days(train: WindowSet, *block: datetime | None, days: int) -> list[int]:
+    first = train[0].view.origin_utc
+    nearest = nearest_windows(train, *block, days)
+    return [(window.view.origin_utc - first).days for window in nearest]
+
+
+def test_the_nearest_days_lie_on_both_sides_of_a_block_or_at_the_end_of_train():
+    train = make_window_set(40)
+    first, last = train[15].view.origin_utc, train[24].view.origin_utc
+    around = WindowSet([*train[:14], *train[26:]], dataset="electricity")
+    assert choose_days(around, first, last, days=6) == [11, 12, 13, 26, 27, 28]
+    assert choose_days(train, None, None, days=3) == [37, 38, 39]
+
+    # A block at the start of train has all of its nearest days after it.
+    assert choose_days(train[12:], train[0].view.origin_utc, first, days=2) == [0, 1]
+    assert nearest_windows(train, None, None, 0) is train
+
+
+def test_a_series_that_ends_early_keeps_its_own_last_days():
+    early = [
+        make_window(i, window_id=f"q{i}", series_id="AEMO/HISTDEMAND/QLD1", entity="QLD1")
+        for i in range(10)
+    ]
+    train = WindowSet([*make_window_set(40), *early], dataset="electricity")
+    nearest = nearest_windows(train, None, None, 3)
+    assert [w.view.window_id for w in nearest.entity("QLD1")] == ["q7", "q8", "q9"]
+    assert [w.view.window_id for w in nearest.entity("NSW1")] == ["w37", "w38", "w39"]
+
+
+def test_half_a_block_and_negative_days_are_refused():
+    train = make_window_set(3)
+    for block in ((FIRST, None, 2), (None, None, -1)):
+        with pytest.raises(DataError, match="days nearest to"):
+            nearest_windows(train, *block)
+
+
+def test_electricity_trains_to_the_day_before_validation_starts_and_skips_no_day():
+    train = [span for span in ELECTRICITY.spans if span.split == "train"]
+    (val,) = [span for span in ELECTRICITY.spans if span.split == "val"]
+    assert val.first_day == VALIDATION_START
+    assert [span.first_day for span in train] == [date(2018, 12, 1), date(2020, 1, 1)]
+    assert [span.last_day + DAY for span in train] == [date(2020, 1, 1), VALIDATION_START]
+
+
+def test_two_spans_of_one_split_in_one_series_are_refused():
+    spans = (
+        make_span("train", date(2019, 1, 1), date(2019, 1, 31)),
+        make_span("train", date(2019, 3, 1), date(2019, 3, 31)),
+    )
+    with pytest.raises(DataError, match="two spans of one split"):
+        build_windows(make_spec(spans=spans), make_series([1.0] * 480))
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))

@@ -34,7 +34,7 @@ def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_
 ):
     assert is_synthetic(parsed)
     assert parsed["source"].str.starts_with("sample:").all()
-    for measure, days in (("HISTDEMAND", 92), ("OPERATIONAL_DEMAND", 43), ("TOTALDEMAND", 62)):
+    for measure, days in (("HISTDEMAND", 61), ("OPERATIONAL_DEMAND", 43), ("TOTALDEMAND", 93)):
         for region in REGIONS:
             series = parsed.filter(series_id=f"AEMO/{measure}/{region}")
             assert series.height == days * 48, f"{measure} of {region}"
