@@ -89,6 +89,11 @@ class Layout:
         return self.root / "runs" / name
 
     @property
+    def fits(self) -> Path:
+        """Fitted baselines that several assets use; may be deleted at any time."""
+        return self.root / "fits"
+
+    @property
     def forecasts(self) -> Path:
         """Stored forecasts by window, one Parquet file an experiment."""
         return self.root / "forecasts"

@@ -6,10 +6,13 @@ What belongs here: the names and the changes. What does not: training and scorin
 
 from compevo_core.config import RunConfig
 
+#: The variant that changes nothing, which all others are compared with.
+FULL_METHOD = "compevo"
+
 #: Variant name to the settings it changes. Every other setting, the data and the budget stay as
 #: they are, so that a difference in the scores is due to the one change.
 VARIANTS: dict[str, dict[str, object]] = {
-    "compevo": {},
+    FULL_METHOD: {},
     # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text alone.
     "simplified-logic": {"evolution.update": "simplified"},
     "uniform-weights": {"selection.uniform": True},

@@ -13,11 +13,9 @@ is then shown none would only show that it misses what it was used to.
 from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.experiments.ablation import VARIANTS, configure_variant
+from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS, configure_variant
 from compevo_core.experiments.perturbations import swap_news
 
-#: The variant that changes nothing, which all others are compared with.
-FULL_METHOD = "compevo"
 #: The control in which the settings stay, and each window gets the news of another day.
 SWAPPED_NEWS = "swapped-news"
 

@@ -1,11 +1,13 @@
-"""``ablation/variants``: the full method and the paper's five variants (paper 5.4, Table 3).
+"""``ablation/variants``: the full method, the paper's five variants (5.4, Table 3), controls.
 
 What belongs here: training every variant with equal settings, data and seed, and scoring each on
-the same windows. What does not: what a variant changes (``compevo_core.experiments.ablation``).
+the same windows. What does not: what a variant or control changes
+(``compevo_core.experiments``).
 """
 
 import gc
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 import polars as pl
@@ -17,7 +19,13 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import select_test_scopes
 from compevo_core.evaluation.scoring import load_population, score_population
-from compevo_core.experiments.ablation import VARIANTS, configure_variant
+from compevo_core.experiments.ablation import VARIANTS
+from compevo_core.experiments.controls import (
+    EXPERIMENTS,
+    changes_nothing,
+    configure_experiment,
+    prepare_windows,
+)
 from compevo_core.report.rows import ABLATION as EXPERIMENT
 from compevo_pipeline.asset_keys import ABLATION, ALL_WINDOWS, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
@@ -41,10 +49,28 @@ CODE = (
 )
 
 
+class Trial(NamedTuple):
+    """One variant or control: its name, its training, and the windows of both training and test."""
+
+    name: str
+    job: TrainJob
+    windows: WindowSet
+
+
+# The launch form offers the names and Dagster refuses any other; to a type checker they are texts.
+if TYPE_CHECKING:
+    Variant = str
+else:
+    Variant = StrEnum("Variant", {name: name for name in EXPERIMENTS})
+
+
 class AblationConfig(TrainConfig):
     """The budget every variant gets, and where it is scored."""
 
-    variants: list[str] = Field(default=[], description="names of variants; empty: all six")
+    variants: list[Variant] = Field(
+        default=[],
+        description="names of ablation variants and controls; empty: the paper's six variants",
+    )
     every: int = Field(
         default=1,
         description="score every n-th origin; the rows' subset says so where n is above 1",
@@ -54,19 +80,8 @@ class AblationConfig(TrainConfig):
     )
 
     def select_variants(self) -> list[str]:
-        """Return the names of the variants to train.
-
-        Raises:
-            ConfigError: a name that no variant has.
-        """
-        unknown = sorted(set(self.variants) - set(VARIANTS))
-        if unknown:
-            raise ConfigError(
-                f"no variant {', '.join(unknown)}; known: {', '.join(VARIANTS)}: correct the run "
-                "configuration"
-            )
-
-        return self.variants or list(VARIANTS)
+        """Return the names of the variants and controls to train."""
+        return [str(name) for name in self.variants] or list(VARIANTS)
 
 
 @dg.asset(
@@ -75,7 +90,8 @@ class AblationConfig(TrainConfig):
     partitions_def=datasets,
     group_name="ablation",
     description=(
-        "The full method and the paper's five variants, one change each: one budget, one seed."
+        "The full method, the paper's five variants and controls on demand, one change each: one "
+        "budget, one seed."
     ),
     kinds={"pytorch", "csv"},
     owners=OWNERS,
@@ -95,17 +111,14 @@ def variants(
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
-        # One process trains all variants: the backbone is loaded and compiled once.
-        jobs = _prepare_jobs(config, workspace, windows)
+        # One process trains all variants: windows are read and priors are fitted once.
+        trials = _prepare_trials(context, config, workspace, windows)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
-        launcher.launch(context, list(jobs.values()))
+        launcher.launch(context, [trial.job for trial in trials])
 
         # Scored only after all are trained: a variant that fails leaves no half table.
-        scores = [
-            _score_variant(context, config, workspace, windows, name, job)
-            for name, job in jobs.items()
-        ]
-        rows = pl.concat(scores)
+        news = NewsPool.read(layout.news_pool)
+        rows = pl.concat([_score_trial(context, config, news, trial) for trial in trials])
         path = layout.results / f"ablation-{dataset}.csv"
         write_rows(path, rows)
 
@@ -123,43 +136,61 @@ def variants(
     )
 
 
-def _prepare_jobs(
-    config: AblationConfig, workspace: Workspace, windows: WindowSet
-) -> dict[str, TrainJob]:
-    """Return the training job of each variant by its name."""
-    base = config.resolve(workspace.preset)
-    dataset = windows.dataset
-
-    jobs = {}
-    for name in config.select_variants():
-        changed = configure_variant(base, name)
-        run = make_run_name(f"ablation-{dataset}-{name}", changed, windows.hash)
-        jobs[name] = prepare_job(workspace, dataset, changed, run, resume=config.resume)
-    return jobs
-
-
-def _score_variant(
+def _prepare_trials(
     context: dg.AssetExecutionContext,
     config: AblationConfig,
     workspace: Workspace,
     windows: WindowSet,
-    name: str,
-    job: TrainJob,
+) -> list[Trial]:
+    """Return what to train and score, without what would repeat the full method.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    base = config.resolve(workspace.preset)
+    layout = workspace.layout
+    dataset = windows.dataset
+
+    trials = []
+    for name in config.select_variants():
+        if changes_nothing(base, name):
+            context.log.warning(f"{name} left out: with these settings it is the full method")
+            continue
+
+        changed = configure_experiment(base, name)
+        prepared = prepare_windows(windows, name, changed.run.seed)
+        folder = layout.windows(dataset)
+        if prepared is not windows:
+            folder = layout.windows(f"{dataset}-{name}")
+            prepared.write(folder)
+
+        run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
+        job = prepare_job(workspace, folder, changed, run, resume=config.resume)
+        trials.append(Trial(name, job, prepared))
+
+    if not trials:
+        raise ConfigError(
+            "nothing is left to train: every variant named is the full method under these "
+            "settings; name others"
+        )
+    return trials
+
+
+def _score_trial(
+    context: dg.AssetExecutionContext, config: AblationConfig, news: NewsPool, trial: Trial
 ) -> pl.DataFrame:
     """Return the result rows of a trained variant."""
-    layout = workspace.layout
-    forecaster = load_population(job.folder.path, NewsPool.read(layout.news_pool))
-
-    context.log.info(f"scoring {name}")
+    context.log.info(f"scoring {trial.name}")
+    forecaster = load_population(trial.job.folder.path, news)
     scores = score_population(
         forecaster,
         # The first scope alone by default: the paper compares variants on one test set.
-        select_test_scopes(windows, config.every)[: config.scopes or None],
-        train=windows.split("train"),
+        select_test_scopes(trial.windows, config.every)[: config.scopes or None],
+        train=trial.windows.split("train"),
         experiment=EXPERIMENT,
         commit=read_commit(),
         log=context.log,
-        method=name,
+        method=trial.name,
     )
 
     del forecaster

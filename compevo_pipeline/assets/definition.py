@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from compevo_pipeline.settings import REPOSITORY
+from compevo_pipeline.settings import REPOSITORY, Layout
 
 OWNERS = ["team:forecasting"]
 
@@ -31,6 +31,7 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
 """For what ``daily_refresh`` materializes. The age of the data itself is the check ``data_age``."""
 
 _VERSION_DIGITS = 12
+_FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 
 
 def code_version(*sources: str) -> str:
@@ -53,6 +54,11 @@ def code_version(*sources: str) -> str:
             digest.update(_statements(path).encode())
 
     return digest.hexdigest()[:_VERSION_DIGITS]
+
+
+def fits_folder(layout: Layout) -> Path:
+    """Return the folder of fitted baselines that assets share, one a version of their code."""
+    return layout.fits / code_version(*_FITTING_CODE)
 
 
 def _modules(source: Path) -> list[Path]:

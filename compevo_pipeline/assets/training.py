@@ -65,11 +65,12 @@ def compevo(
 
     with translate_errors(retry=False):
         resolved = config.resolve(workspace.preset)
-        windows = WindowSet.read(layout.windows(dataset))
+        folder = layout.windows(dataset)
+        windows = WindowSet.read(folder)
         # Named by configuration and data: the same training finds its own checkpoints.
         name = make_run_name(f"compevo-{dataset}", resolved, windows.hash)
 
-        job = prepare_job(workspace, dataset, resolved, name, resume=config.resume)
+        job = prepare_job(workspace, folder, resolved, name, resume=config.resume)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         reported = launcher.launch(context, [job])
 

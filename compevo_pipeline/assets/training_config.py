@@ -13,6 +13,7 @@ from pydantic import Field
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_json
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.assets.definition import fits_folder
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.resources import Workspace
 
@@ -27,7 +28,11 @@ class TrainConfig(dg.Config):
     rounds: int = Field(default=0, description="stop after this many rounds; 0: as the preset says")
     seed: int = Field(default=-1, description="seed of every generator; -1: as the preset says")
     overrides: dict[str, Any] = Field(
-        default={}, description='further settings, e.g. {"population.agents": 3}'
+        default={},
+        description=(
+            'further settings, e.g. {"population.agents": 2, "population.members": '
+            '[{"prior": "gbm"}, {"lookback_steps": 24}]}'
+        ),
     )
     launcher: str = Field(default="process", description="process, torchrun or kubernetes")
     processes: int = Field(default=1, description="processes under torchrun")
@@ -49,16 +54,25 @@ class TrainConfig(dg.Config):
 
 
 def prepare_job(
-    workspace: Workspace, dataset: str, config: RunConfig, name: str, *, resume: bool
+    workspace: Workspace, windows: Path, config: RunConfig, name: str, *, resume: bool
 ) -> TrainJob:
-    """Return the job of one training; write the resolved configuration into its run folder."""
+    """Return the job of one training; write the resolved configuration into its run folder.
+
+    Args:
+        workspace: where news, fits and runs are.
+        windows: folder of the windows to train on.
+        config: the run's settings.
+        name: name of the run.
+        resume: False starts over.
+    """
     run: Path = workspace.layout.run(name)
     write_json(RunFolder(run).config_file, config.to_dict())
 
     return TrainJob(
         config=config.to_dict(),
-        windows=str(workspace.layout.windows(dataset)),
+        windows=str(windows),
         news=str(workspace.layout.news_pool),
         out=str(run),
         resume=resume,
+        fits=str(fits_folder(workspace.layout)),
     )

@@ -35,7 +35,7 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
     not TOML is text, so that names need no quotes.
 
     Raises:
-        ConfigError: a change is not ``section.setting=value``.
+        ConfigError: a change is not ``section.setting=value``, or a list or table is no TOML.
     """
     parsed: dict[str, Any] = {}
     for change in changes:
@@ -47,7 +47,15 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
 
         try:
             parsed[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except tomllib.TOMLDecodeError as error:
+            # What begins like a list or table is meant as one: as text it would be refused later,
+            # by a message about a type.
+            if text.startswith(("[", "{")):
+                raise ConfigError(
+                    f"--set {name}: {text} is not TOML ({error}); put texts in double quotes and "
+                    "the whole change in single ones: "
+                    "'population.members=[{prior = \"gbm\"}, {}]'"
+                ) from error
             parsed[name] = text
     return parsed
 

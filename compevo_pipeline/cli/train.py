@@ -19,8 +19,20 @@ def train(
         str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")
     ] = "default",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one setting: population.agents=3.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change one setting: population.agents=3, or "
+            "'population.members=[{prior = \"gbm\"}, {seed = 1}]'.",
+        ),
     ] = None,
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Train a variant of the ablation or a control in place of the full method, for "
+            "example no-grpo or no-news."
+        ),
+    ] = "",
     restart: Annotated[
         bool, typer.Option("--restart", help="Start over instead of resuming.")
     ] = False,
@@ -33,13 +45,17 @@ def train(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.distributed import process_group
+    from compevo_core.experiments.ablation import FULL_METHOD
+    from compevo_core.experiments.controls import configure_experiment, prepare_windows
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.launchers.progress import describe_round
     from compevo_pipeline.settings import process_rank
 
     # Checked before anything is loaded: a misspelt setting ends at once.
-    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
-    window_set = WindowSet.read(windows)
+    base = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    name = variant or FULL_METHOD
+    config = configure_experiment(base, name)
+    window_set = prepare_windows(WindowSet.read(windows), name, config.run.seed)
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):

@@ -9,6 +9,7 @@ By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
 """
 
 import contextlib
+import functools
 import json
 import logging
 import signal
@@ -43,6 +44,8 @@ class TrainJob:
         news: folder of articles and embeddings.
         out: run folder.
         resume: False starts over instead of resuming from the newest checkpoint.
+        fits: folder of fitted baselines to share with others; empty: fits are shared among the
+            jobs of a process alone.
     """
 
     config: Mapping[str, Mapping[str, Any]]
@@ -50,6 +53,7 @@ class TrainJob:
     news: str
     out: str
     resume: bool = True
+    fits: str = ""
 
     @property
     def folder(self) -> RunFolder:
@@ -80,25 +84,38 @@ def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
     Returns:
         The plain values of every summary; prefixed by the run's name where there are several.
     """
+    inputs = SharedInputs()
     values: dict[str, Any] = {}
     for job in jobs:
         # The ablation trains six in a process: their values must not overwrite each other.
         prefix = f"{job.folder.name}/" if len(jobs) > 1 else ""
-        summary = select_scalars(run_job(job, log))
+        summary = select_scalars(run_job(job, inputs, log))
         values |= {f"{prefix}{key}": value for key, value in summary.items()}
     return values
 
 
-def run_job(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
+class SharedInputs:
+    """What the jobs of one process read and fit once: windows, news and priors."""
+
+    def __init__(self) -> None:
+        # torch and the language-model stack are imported here and below: reading a job needs
+        # neither.
+        from compevo_core.baselines.shared_fits import SharedFits
+        from compevo_core.data.news_pool import NewsPool
+        from compevo_core.data.window import WindowSet
+
+        self.windows = functools.cache(WindowSet.read)
+        self.news = functools.cache(NewsPool.read)
+        self.fits = functools.cache(lambda folder: SharedFits(Path(folder) if folder else None))
+
+
+def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:
     """Train and return the trainer's summary."""
-    # torch and the language-model stack are imported here: reading a job needs neither.
     from compevo_core.config import RunConfig
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.window import WindowSet
     from compevo_core.training.trainer import train
 
     config = RunConfig.from_mapping(job.config)
-    windows = WindowSet.read(Path(job.windows))
+    windows = inputs.windows(job.windows)
     train_windows = windows.split("train")
     val_windows = windows.split("val")
 
@@ -115,7 +132,7 @@ def run_job(job: TrainJob, log: logging.Logger) -> dict[str, Any]:
         config,
         train_windows,
         val_windows,
-        NewsPool.read(Path(job.news)),
+        inputs.news(Path(job.news)),
         Path(job.out),
         resume=job.resume,
         on_round=on_round,

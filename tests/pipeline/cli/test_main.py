@@ -42,6 +42,27 @@ def test_settings_are_read_as_values_or_else_as_text():
     }
 
 
+def test_members_are_given_as_a_list_of_tables():
+    change = 'population.members=[{prior = "gbm", entities = ["NSW1"]}, {}]'
+    assert parse_changes([change]) == {
+        "population.members": [{"prior": "gbm", "entities": ["NSW1"]}, {}]
+    }
+
+
+def test_a_list_that_is_no_toml_is_refused_with_a_line_to_copy():
+    with pytest.raises(ConfigError, match="put texts in double quotes") as caught:
+        parse_changes(["population.members=[{prior = gbm}]"])
+    example = str(caught.value).rpartition(": '")[2].rstrip("'")
+    assert parse_changes([example]) == {"population.members": [{"prior": "gbm"}, {}]}
+
+
+def test_a_variant_that_nobody_knows_ends_before_any_work(tmp_path, capsys):
+    places = ["--windows", str(tmp_path), "--news", str(tmp_path), "--out", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        main(["train", *places, "--preset", "tiny", "--variant", "no-new"])
+    assert "no variant or control 'no-new'; known: compevo," in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("change", ["agents", "=3"])
 def test_a_change_without_a_value_is_refused_with_an_example(change):
     with pytest.raises(ConfigError, match=r"population\.agents=3"):

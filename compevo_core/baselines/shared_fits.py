@@ -1,0 +1,71 @@
+"""Fits that several users share: each baseline is fitted once for equal windows and seed.
+
+What belongs here: remembering fits, in memory and in a folder. What does not: fitting
+(``baselines``), who shares (assets that score the same baselines, the variants of an ablation).
+
+Boosted trees take seconds to minutes; the table of baselines, the leakage check and the priors of
+six ablation variants ask for the same trees. What is read back forecasts the same bits.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+from compevo_core.baselines import Baseline, fit_baseline, load_baseline
+from compevo_core.baselines.base import BASELINE_FILE
+from compevo_core.baselines.blend import Blend
+from compevo_core.baselines.gbm import BoostedTrees
+from compevo_core.baselines.ridge import CalendarRidge
+from compevo_core.data.window import WindowSet
+
+_HASH_CHARACTERS = 16
+
+
+class FitBaseline(Protocol):
+    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows."""
+
+
+class SharedFits:
+    """Fits each baseline once for equal windows and seed; call it as ``fit_baseline``.
+
+    Args:
+        folder: where fits are kept for other processes; None: in this one's memory alone. The
+            folder must be one of this version of the code: a fit is known by its windows, not by
+            what fitted it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._fitted: dict[str, Baseline] = {}
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows now or earlier.
+
+        Raises:
+            ConfigError: the name is unknown.
+            LeakageError: ``train`` holds a test or inference window.
+        """
+        key = f"{name}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
+        if key not in self._fitted:
+            self._fitted[key] = self._find_or_fit(key, name, train, seed)
+        return self._fitted[key]
+
+    def _find_or_fit(self, key: str, name: str, train: WindowSet, seed: int) -> Baseline:
+        # Its parts are baselines of their own, which others ask for as well.
+        if name == Blend.name:
+            ridge = self(CalendarRidge.name, train, seed=seed)
+            trees = self(BoostedTrees.name, train, seed=seed)
+            if isinstance(ridge, CalendarRidge) and isinstance(trees, BoostedTrees):
+                return Blend(ridge, trees)
+
+        kept = self._folder / key if self._folder else None
+        # A baseline's own file is the last one written: a folder that has it is complete.
+        if kept is not None and (kept / BASELINE_FILE).is_file():
+            return load_baseline(kept)
+
+        fitted = fit_baseline(name, train, seed=seed)
+        if kept is not None:
+            fitted.save(kept)
+        return fitted
