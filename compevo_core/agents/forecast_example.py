@@ -4,10 +4,13 @@ What belongs here: the value that goes from ``training.prior`` to the agents. Wh
 priors and scaling (``training.prior``), numbers as tokens (``agents.numeric_inputs``), prompts
 (``agents.head_decoder``, ``agents.text_decoder``).
 
-Shapes: P priors of the run, H horizon.
+Shapes: A agents, B windows, P priors of the run, H horizon.
 """
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowView
@@ -29,3 +32,15 @@ class ForecastExample:
     view: WindowView
     priors_PH: FloatArray
     truth_H: FloatArray | None = None
+
+
+def mix_bases(mix_AP: FloatArray, examples: Sequence[ForecastExample]) -> FloatArray:
+    """Return the forecast that each agent corrects, scaled, (A, B, H).
+
+    Args:
+        mix_AP: each agent's share in the priors.
+        examples: B windows.
+    """
+    priors_BPH = np.stack([example.priors_PH for example in examples])
+    base_ABH: FloatArray = np.einsum("ap,bph->abh", mix_AP, priors_BPH)
+    return base_ABH

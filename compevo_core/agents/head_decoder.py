@@ -28,7 +28,7 @@ from compevo_core.agents.decoders import (
     RetrievedArticle,
     format_headlines,
 )
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.forecast_example import ForecastExample, mix_bases
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.numeric_tokens import (
     CONTEXT_TOKENS,
@@ -83,7 +83,7 @@ class HeadDecoder:
 
         device = population.backbone.device
         local_agents = population.local_agents
-        self._mix_AP = torch.tensor(mix_AP, dtype=torch.float32, device=device)
+        self.mix_AP = mix_AP
         self._is_seen_AH = _mask_lookback(config, local_agents).to(device)
 
         hidden = population.backbone.hidden_size
@@ -136,17 +136,16 @@ class HeadDecoder:
     def _embed_numbers(self, examples: Sequence[ForecastExample], agents: slice) -> Tensor:
         """Return the soft tokens of the windows, one window after the other, (A, B 25, D)."""
         arrays = self.inputs.extract(examples)
-        device = self._mix_AP.device
-        context_BC, history_BH, season_BH, priors_BPH = (
-            torch.tensor(array, dtype=torch.float32, device=device)
+        context_BC, history_BH, season_BH, priors_BPH, base_ABH = (
+            self._to_tensor(array)
             for array in (
                 arrays.context_BC,
                 arrays.history_BH,
                 arrays.season_BH,
                 arrays.priors_BPH,
+                mix_bases(self.mix_AP[agents], examples),
             )
         )
-        base_ABH = torch.einsum("ap,bph->abh", self._mix_AP[agents], priors_BPH)
         season_ABH = season_BH.expand_as(base_ABH)
 
         channels = [season_ABH, base_ABH]
@@ -170,11 +169,11 @@ class HeadDecoder:
     def _repeat_bases(self, readings: AgentReadings, agents: slice) -> Tensor:
         """Return each agent's base for each of its forecasts, (A, R, H)."""
         # Every logic of a window corrects the same base.
-        priors_RPH = np.stack(
-            [reading.example.priors_PH for reading in readings[0] for _ in reading.logics]
-        )
-        priors = torch.tensor(priors_RPH, dtype=torch.float32, device=self._mix_AP.device)
-        return torch.einsum("ap,rph->arh", self._mix_AP[agents], priors)
+        examples = [reading.example for reading in readings[0] for _ in reading.logics]
+        return self._to_tensor(mix_bases(self.mix_AP[agents], examples))
+
+    def _to_tensor(self, array: FloatArray) -> Tensor:
+        return torch.tensor(array, dtype=torch.float32, device=self.population.backbone.device)
 
     def _collect_articles(self, readings: AgentReadings) -> dict[str, RetrievedArticle]:
         """Return the articles of the batch by id, in the order in which they are first read."""
@@ -190,10 +189,8 @@ class HeadDecoder:
         """Return one soft token an article, and last that of no news, (A, M + 1, D)."""
         embeddings_ME = np.array([article.embedding for article in articles.values()])
         # reshape() gives a batch without any article its two dimensions.
-        articles_ME = torch.tensor(
-            embeddings_ME.reshape(len(articles), self.inputs.article_size),
-            dtype=torch.float32,
-            device=self._mix_AP.device,
+        articles_ME = self._to_tensor(
+            embeddings_ME.reshape(len(articles), self.inputs.article_size)
         )
         return self.module.tokens.embed_articles(articles_ME, agents)
 

@@ -80,16 +80,13 @@ class NumericInputs:
         mean_C = known_NC.mean(0).filled(0.0)
         spread_C = known_NC.std(0).filled(0.0)
 
-        scale_N = np.array([space.scaler.std[view.entity] for view in views])
-        scaled_NPH = priors_NPH / scale_N[:, None, None]
-        difference_NPH = scaled_NPH - scaled_NPH.mean(axis=1, keepdims=True)
-        spread = float(difference_NPH.std()) if difference_NPH.size else 0.0
+        spread = _measure_disagreement(space.scaler, views, priors_NPH)
 
         return cls(
             space=space,
             context_mean_C=np.asarray(mean_C),
             context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
-            spread_of_priors=spread if spread > _SMALLEST_SPREAD else 1.0,
+            spread_of_priors=spread,
             article_size=article_size,
         )
 
@@ -106,10 +103,11 @@ class NumericInputs:
     def extract(self, examples: Sequence[ForecastExample]) -> NumericArrays:
         """Return the numbers of a batch; a missing weather value is the train mean."""
         views = [example.view for example in examples]
+        # First, as the scaler refuses a series that train did not have, with a message.
+        season = [self.scaler.scale(repeat_last_season(view), view.entity) for view in views]
+
         context_BC = _extract_context(self.space, views)
         standardised_BC = (context_BC - self.context_mean_C) / self.context_spread_C
-
-        season = [self.scaler.scale(repeat_last_season(view), view.entity) for view in views]
         return NumericArrays(
             context_BC=np.nan_to_num(standardised_BC),
             history_BH=self.space.scale_inputs(views),
@@ -139,6 +137,19 @@ class NumericInputs:
             spread_of_priors=float(values["spread_of_priors"]),
             article_size=int(values["article_size"]),
         )
+
+
+def _measure_disagreement(
+    scaler: Scaler, views: Sequence[WindowView], priors_NPH: FloatArray
+) -> float:
+    """Return the deviation of priors from their mean, in scaled units; 1 if they never differ."""
+    if priors_NPH.shape[1] < 2:
+        return 1.0
+
+    scale_N = np.array([scaler.std[view.entity] for view in views])
+    scaled_NPH = priors_NPH / scale_N[:, None, None]
+    spread = float((scaled_NPH - scaled_NPH.mean(axis=1, keepdims=True)).std())
+    return spread if spread > _SMALLEST_SPREAD else 1.0
 
 
 def _extract_context(space: FeatureSpace, views: Sequence[WindowView]) -> FloatArray:

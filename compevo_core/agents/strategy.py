@@ -13,12 +13,11 @@ Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastDecoder, Reading
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.forecast_example import ForecastExample, mix_bases
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
@@ -115,8 +114,7 @@ class StrategyExecutor:
         self, examples: Sequence[ForecastExample], agents: slice = ALL_AGENTS
     ) -> Tensor:
         """Return the base that each local agent corrects, scaled, (A, B, H)."""
-        priors_BPH = np.stack([example.priors_PH for example in examples])
-        base_ABH = np.einsum("ap,bph->abh", self.mix_AP[agents], priors_BPH)
+        base_ABH = mix_bases(self.mix_AP[agents], examples)
         return torch.tensor(base_ABH, dtype=torch.float32, device=self.population.backbone.device)
 
     def forecast(

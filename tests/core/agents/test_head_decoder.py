@@ -1,0 +1,205 @@
+"""The head decoder: what an agent sees, where it is read out, and that reading it is exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.decoders import Reading
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.head_decoder import HeadDecoder
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.errors import ConfigError
+from compevo_core.training.model import PopulationModel
+from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
+from tests.support.population import tiny, windows
+
+LOGICS = list(SEED_LOGICS[:3])
+BLEND = {"forecast__prior": "blend"}
+
+
+def build(**overrides: object) -> tuple[PopulationModel, StrategyExecutor, list[ForecastExample]]:
+    """A population away from its start, its strategies and two windows."""
+    config = tiny(**overrides)
+    model = build_model(config)
+    fill_with_noise(model)
+    return model, build_executor(model), make_batch(config)
+
+
+def correct(executor: StrategyExecutor, examples: list[ForecastExample]) -> torch.Tensor:
+    """Return the corrections (A, B, 48) of all agents under the seed logics."""
+    values = executor.forecast(LOGICS, examples).values_ABH
+    return values - executor.base_forecasts(examples)
+
+
+@pytest.mark.parametrize("prior", ["none", "persistence", "blend"])
+def test_before_training_every_agent_returns_its_base_exactly(prior: str) -> None:
+    config = tiny(forecast__prior=prior)
+    model = build_model(config)
+    executor, examples = build_executor(model), make_batch(config)
+
+    values_ABH = executor.forecast(LOGICS, examples).values_ABH
+    assert torch.equal(values_ABH, executor.base_forecasts(examples))
+
+    shares = {"none": [], "persistence": [1.0], "blend": [0.3, 0.7]}[prior]
+    for number, example in enumerate(examples):
+        expected = sum(
+            (w * p for w, p in zip(shares, example.priors_PH, strict=True)), np.zeros(48)
+        )
+        assert np.allclose(values_ABH[1, number].numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["text", "token"])
+def test_agents_read_together_forecast_and_learn_as_each_one_alone(form: str) -> None:
+    model, executor, examples = build(news__form=form, **BLEND)
+    parameters = [*model.adapter_parameters(), *model.head_parameters()]
+
+    together = executor.forecast(LOGICS, examples, train=True)
+    (together.values_ABH.square().sum()).backward()
+    joint = [parameter.grad.clone() for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+
+    for agent in range(3):
+        chosen = slice(agent, agent + 1)
+        alone = executor.forecast([LOGICS[agent]], examples, train=True, agents=chosen)
+        assert torch.allclose(alone.values_ABH[0], together.values_ABH[agent], atol=1e-5)
+        alone.values_ABH.square().sum().backward()
+
+    for parameter, expected in zip(parameters, joint, strict=True):
+        assert torch.allclose(parameter.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["text", "token"])
+def test_a_group_of_logics_shares_its_reading_and_forecasts_as_each_logic_alone(form: str) -> None:
+    _, executor, examples = build(news__form=form)
+    groups = [[logic, SEED_LOGICS[5], logic] for logic in LOGICS]
+    together = executor.forecast_groups(groups, examples).values_AGBH
+
+    for member in range(3):
+        alone = executor.forecast([group[member] for group in groups], examples).values_ABH
+        assert torch.allclose(together[:, member], alone, atol=1e-5)
+    assert not torch.allclose(together[:, 0], together[:, 1], atol=1e-5)
+
+
+def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one() -> None:
+    _, executor, examples = build()
+    priors_PH = examples[0].priors_PH.copy()
+    priors_PH[:, 40:44] += 1.0  # the eleventh of twelve patches
+    changed = [replace(examples[0], priors_PH=priors_PH), examples[1]]
+
+    before, after = correct(executor, examples), correct(executor, changed)
+    assert torch.allclose(before[:, 0, :40], after[:, 0, :40], atol=1e-6)
+    for steps in (slice(40, 44), slice(44, 48)):
+        assert not torch.allclose(before[:, 0, steps], after[:, 0, steps], atol=1e-5)
+    assert torch.equal(before[:, 1], after[:, 1])
+
+
+def test_the_forecast_depends_on_history_calendar_weather_logic_and_news() -> None:
+    _, executor, examples = build()
+    base = correct(executor, examples)
+
+    view = examples[0].view
+    x = view.x.copy()
+    x[10] *= 1.2
+    variants = {
+        "history": replace(view, x=x),
+        "calendar": replace(view, calendar=replace(view.calendar, day_of_year=200)),
+        "news": replace(view, candidate_ids=()),
+    }
+    for name, changed in variants.items():
+        after = correct(executor, [replace(examples[0], view=changed), examples[1]])
+        assert not torch.allclose(base[:, 0], after[:, 0], atol=1e-4), name
+
+    other = executor.forecast([*SEED_LOGICS[4:7]], examples).values_ABH
+    assert not torch.allclose(base, other - executor.base_forecasts(examples), atol=1e-4)
+
+
+def test_an_agent_sees_no_further_back_than_its_lookback() -> None:
+    members = [{"lookback_steps": steps} for steps in (48, 12, 1)]
+    _, executor, examples = build(population__members=members)
+
+    # The tokens of the history themselves: on a half-hourly grid the season repeats the input.
+    decoder = executor.decoder
+    assert isinstance(decoder, HeadDecoder)
+    soft = decoder._embed_numbers(examples, slice(None)).detach()
+    x = examples[0].view.x.copy()
+    x[35] *= 2.0  # 13 steps before the origin
+    moved = [replace(examples[0], view=replace(examples[0].view, x=x)), examples[1]]
+    after = decoder._embed_numbers(moved, slice(None)).detach()
+
+    history = slice(1, 13)  # tokens of the first window
+    is_same = [torch.equal(soft[agent, history], after[agent, history]) for agent in range(3)]
+    assert is_same == [False, True, True]
+
+
+def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart() -> None:
+    _, executor, examples = build(news__form="token", news__top_k=2)
+    view = examples[0].view
+    decoder = executor.decoder
+
+    def forecast_with(ids: tuple[str, ...]) -> torch.Tensor:
+        articles = executor.news_retriever.resolve(ids)
+        readings = [[Reading(examples[0], [logic], [articles])] for logic in LOGICS]
+        with executor.population.use_adapters("forecast"), torch.no_grad():
+            return decoder.decode(readings, train=False).values_ARH
+
+    a, b = view.candidate_ids[:2]
+    forecasts = [forecast_with(ids) for ids in ((), (a,), (b,), (a, b), (b, a))]
+    for i, one in enumerate(forecasts):
+        for other in forecasts[:i]:
+            assert not torch.allclose(one, other, atol=1e-6)
+
+
+def test_two_logics_with_other_articles_are_not_folded_into_one() -> None:
+    _, executor, examples = build(news__form="token", forecast__logic_in_prompt=False)
+    a, b = examples[0].view.candidate_ids[:2]
+    articles = [executor.news_retriever.resolve((name,)) for name in (a, b)]
+    readings = [[Reading(examples[0], ["x", "y"], articles)] for _ in LOGICS]
+    with executor.population.use_adapters("forecast"), torch.no_grad():
+        values_ARH = executor.decoder.decode(readings, train=False).values_ARH
+    assert not torch.allclose(values_ARH[:, 0], values_ARH[:, 1], atol=1e-6)
+
+
+def test_too_long_a_prompt_loses_the_worst_matches_first_and_says_so() -> None:
+    whole = tiny().backbone.context_length
+    counts = []
+    for length in (whole, 180, 150):
+        _, executor, examples = build(backbone__context_length=length, news__top_k=2)
+        decoded = executor.forecast(["Watch storms and heat."] * 3, examples)
+        counts.append(decoded.n_cut)
+    assert counts[0] == 0 < counts[1] <= counts[2]
+
+    _, executor, examples = build(backbone__context_length=64)
+    with pytest.raises(ConfigError, match="context_length = 64"):
+        executor.forecast(LOGICS, examples)
+
+
+def test_a_forecast_from_the_first_layer_needs_no_adapters_in_later_ones() -> None:
+    model, executor, examples = build(forecast__layers=1)
+    full, full_executor, _ = build()
+    assert 2 * len(model.adapter_parameters()) == len(full.adapter_parameters())
+    assert not torch.allclose(correct(executor, examples), correct(full_executor, examples))
+
+
+def test_centring_takes_the_common_part_of_the_states_out_once() -> None:
+    model, executor, _ = build()
+    many = make_batch(model.config, windows("train", 4))
+    executor.centre_readout(LOGICS, many)
+    readout = model.decoder.module.readout
+
+    # The mean forecast over the same windows is then the bias alone: nothing common is left.
+    mean_AH = correct(executor, many).mean(1)
+    assert torch.allclose(mean_AH, readout.bias_AH, atol=1e-4)
+    assert (readout.size_A != 1.0).all()
+    assert not readout.centre_ATD.requires_grad
+
+
+def test_agents_differ_in_their_numeric_tokens_by_seed_and_number() -> None:
+    same = build_model(tiny())
+    other = build_model(tiny(population__members=[{}, {"seed": 1}, {}]))
+    drawn = [model.decoder.module.tokens.target_AFD for model in (same, other)]
+    assert not torch.equal(drawn[0][0], drawn[0][1])
+    assert [torch.equal(drawn[0][a], drawn[1][a]) for a in range(3)] == [True, False, True]
