@@ -21,12 +21,14 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.fusion import StrategyFusion
+from compevo_core.agents.logic_grammar import build_slots
 from compevo_core.agents.logic_text import clean_logic
 from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.tokens import count_first_line, list_stop_tokens, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 
@@ -69,16 +71,37 @@ class LogicWriter:
 
     No method uses dropout: the policy ratio compares log-probabilities of one text under two
     policies, and dropout would add noise to it that no policy made.
+
+    Args:
+        config: the run's settings. Where ``evolution.form`` is "slots", a grammar restricts what is
+            sampled, and log-probabilities are those under it.
+        population: the agents.
+        fusion: makes the soft prompts.
+        shards: which agents this process holds.
+        entities: those of the data set, for the regions of logics with slots.
     """
 
     def __init__(
-        self, config: RunConfig, population: Population, fusion: StrategyFusion, shards: AgentShards
+        self,
+        config: RunConfig,
+        population: Population,
+        fusion: StrategyFusion,
+        shards: AgentShards,
+        entities: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.population = population
         self.fusion = fusion
         self.shards = shards
-        self._stop_ids = list_stop_tokens(population.backbone.tokenizer)
+
+        tokenizer = population.backbone.tokenizer
+        self._stop_ids = list_stop_tokens(tokenizer)
+        self._max_new_tokens = config.evolution.max_new_tokens
+        self._grammar: SlotGrammar | None = None
+        if config.evolution.form == "slots":
+            self._grammar = SlotGrammar(build_slots(entities), tokenizer, self._stop_ids)
+            # A sentence with slots always ends by itself.
+            self._max_new_tokens = self._grammar.max_tokens
 
     def propose(
         self,
@@ -200,7 +223,6 @@ class LogicWriter:
         generators: Sequence[torch.Generator],
     ) -> tuple[Tensor, Tensor]:
         """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
-        evolution = self.config.evolution
         packed, embeds_ALD = self._prepend_soft_prompt(
             [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
         )
@@ -209,10 +231,11 @@ class LogicWriter:
             ids_AGT, mask_AGT = self.population.sample(
                 self.population.prefill(packed, embeds_ALD),
                 samples=samples,
-                max_new_tokens=evolution.max_new_tokens,
-                temperature=evolution.temperature,
+                max_new_tokens=self._max_new_tokens,
+                temperature=self.config.evolution.temperature,
                 stop_tokens=self._stop_ids,
                 generators=generators,
+                grammar=self._grammar,
             )
         return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
@@ -248,6 +271,9 @@ class LogicWriter:
         """Return the logic of one sample, and whether it is the fallback."""
         tokenizer = self.population.backbone.tokenizer
         text = tokenizer.decode(ids, skip_special_tokens=True)
+
+        if self._grammar is not None:
+            return text.strip(), False
 
         has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
         return clean_logic(text, fallback, was_cut=not has_ended)
@@ -312,9 +338,25 @@ class LogicWriter:
 
         is_sampled_AGT = mask_AGT.bool()
         logp_N = self.population.token_logp(
-            states_ND, ids_AGT[is_sampled_AGT], self.config.evolution.temperature
+            states_ND,
+            ids_AGT[is_sampled_AGT],
+            self.config.evolution.temperature,
+            self._list_allowed(sampled),
         )
         return torch.zeros_like(mask_AGT, dtype=logp_N.dtype).masked_scatter(is_sampled_AGT, logp_N)
+
+    def _list_allowed(self, sampled: Sequence[Sequence[list[int]]]) -> list[Sequence[int]] | None:
+        """Return what the grammar allowed in the place of each token; None without a grammar."""
+        grammar = self._grammar
+        if grammar is None:
+            return None
+
+        return [
+            grammar.allowed(tuple(ids[:place]))
+            for samples in sampled
+            for ids in samples
+            for place in range(len(ids))
+        ]
 
 
 def _take_last(indices: list[int], count: int) -> list[int]:
