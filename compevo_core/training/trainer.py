@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.logic_grammar import list_seed_logics
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
@@ -185,7 +185,7 @@ class Trainer:
         remove_checkpoints(self.folder.best, self.shards)
 
         agents = self.config.population.agents
-        logics = list(SEED_LOGICS[:agents])
+        logics = list(list_seed_logics(self.config.evolution.form)[:agents])
         self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
         return RoundState(
             round=0,
