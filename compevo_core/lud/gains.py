@@ -6,7 +6,8 @@ does not: LUD itself (``lud.degree``), files (``lud.measure``), drawing (``repor
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
 update are scored on the same reward windows of the same round: the old one as the played logic, the
 new one as a sample of its group. Rounds on different windows would compare days, not logics.
-The new logic is the best of its group on these windows, so gains are biased upwards.
+The new logic is the best of its group on these windows, so gains are biased upwards. A logic that
+no sample of its group beat is played on: an update that changed and saved nothing.
 """
 
 import math
@@ -38,23 +39,26 @@ GAIN_SCHEMA = {"round": pl.Int64, "agent": pl.Int64, "gain": pl.Float64}
 def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
     """Return the scaled error that each update saved, as rows of ``GAIN_SCHEMA``.
 
-    The row of a round is about the update from the round before to it, as in ``lud.csv``. A run
-    that scores no fixed logics does not score the played one on the reward windows either; its
-    updates have no row.
+    The row of a round is about the update from the round before to it, as in ``lud.csv``. A round
+    that rewrote nothing has no update. A run that scores no fixed logics does not score the played
+    one on the reward windows either; its updates have no row.
     """
     rows = []
     for number in range(1, len(rounds)):
         # The round before scored the new logic, as a sample, and the old one, which it played.
         before = rounds[number - 1]
-        if before.played_rewards is None:
+        if not before.evolved or not before.played_rewards:
             continue
 
         for agent, logic in enumerate(rounds[number].logics):
-            # Absent only where a record was edited; equal texts of a group earned the same.
+            # Equal texts of a group earned the same.
             if logic in before.group_logics[agent]:
                 sample = before.group_logics[agent].index(logic)
                 gain = before.group_rewards[agent][sample] - before.played_rewards[agent]
                 rows.append((number, agent, gain))
+            elif logic == before.logics[agent]:
+                # The played logic was better than all of its group and stays.
+                rows.append((number, agent, 0.0))
     return pl.DataFrame(rows, schema=GAIN_SCHEMA, orient="row")
 
 

@@ -72,8 +72,9 @@ def measure_lud(
 ) -> dict[str, Any]:
     """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
 
-    Every update has its Delta. Unchanged texts among the judged updates score 0 unasked. Verdicts
-    are kept in ``verdicts.jsonl``: a second call asks nothing.
+    An update is the step from a round that rewrote logics to the next one; rounds that rewrote
+    nothing have no row. Every update has its Delta. Unchanged texts among the judged updates score
+    0 unasked. Verdicts are kept in ``verdicts.jsonl``: a second call asks nothing.
 
     Args:
         run: folder of a finished run.
@@ -95,8 +96,10 @@ def measure_lud(
     folder = RunFolder(run)
     rounds = folder.read_rounds()
     logics = [record.logics for record in rounds]
+    # What a round wrote is played from the next one on, and that one's row is about the update.
+    updates = [t for t in range(1, len(rounds)) if rounds[t - 1].evolved]
     # The same rounds for every judge and agent: means over different rounds do not compare.
-    judged_rounds = space_rounds(len(logics) - 1, pairs)
+    judged_rounds = [updates[number - 1] for number in space_rounds(len(updates), pairs)]
     encode = _encode_once(encoder, logics)
 
     cache = VerdictCache(folder.verdicts_file)
@@ -106,11 +109,12 @@ def measure_lud(
             encode,
             functools.partial(judge_pairs, judge, cache=cache),
             judged_rounds=judged_rounds,
-        )
+        ).filter(pl.col("round").is_in(updates))
         for judge in judges
     ]
 
     gains = measure_gains(rounds)
+    played = [logics[t] for t in (0, *updates)]
     names = [judge.name for judge in judges]
     summary = {
         "run": folder.name,
@@ -119,9 +123,9 @@ def measure_lud(
         "encoder": encoder.name,
         "prompt_hash": PROMPT_HASH,
         "rounds": len(logics),
-        "updates_an_agent": len(logics) - 1,
+        "updates_an_agent": len(updates),
         "judged_rounds": judged_rounds,
-        "agents": [_summarize_agent(agent, logics, encode) for agent in range(len(logics[0]))],
+        "agents": [_summarize_agent(agent, played, encode) for agent in range(len(logics[0]))],
         "judges": [
             _summarize_judge(name, table, judged_rounds) | {"gains": summarize_gains(table, gains)}
             for name, table in zip(names, tables, strict=True)
@@ -140,7 +144,7 @@ def measure_lud(
 
 
 def space_rounds(updates: int, count: int) -> list[int]:
-    """Return at most ``count`` of the rounds 1 to ``updates``, evenly spaced; one is the last."""
+    """Return at most ``count`` of the numbers 1 to ``updates``, evenly spaced; one is the last."""
     if count >= updates:
         return list(range(1, updates + 1))
 
@@ -159,7 +163,13 @@ def _encode_once(encoder: Encoder, logics: Logics) -> Encode:
 
 
 def _summarize_agent(agent: int, logics: Logics, encode: Encode) -> dict[str, Any]:
-    """Measure one agent's Delta from its first logic to its last, and from round to round."""
+    """Measure one agent's Delta from its first logic to its last, and from update to update.
+
+    Args:
+        agent: the agent.
+        logics: the first logics, then those after every update.
+        encode: gives the embeddings of texts.
+    """
     texts = [row[agent] for row in logics]
     vectors_TD = np.asarray(encode(texts), dtype=np.float64)
     is_unchanged = [before == after for before, after in itertools.pairwise(texts)]

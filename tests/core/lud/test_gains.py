@@ -58,6 +58,20 @@ def test_a_logic_that_no_sample_of_the_round_before_holds_has_no_gain() -> None:
     assert measure_gains(rounds)["agent"].to_list() == [0]
 
 
+def test_a_played_logic_that_stays_saved_nothing_and_a_round_without_rewriting_is_no_update() -> (
+    None
+):
+    samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
+    nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
+    rounds = [
+        round_record(0, agents=1, logics=["a"], **samples),
+        round_record(1, agents=1, logics=["a"], **nothing),
+        round_record(2, agents=1, logics=["a"], **samples),
+        round_record(3, agents=1, logics=["b"]),
+    ]
+    assert measure_gains(rounds).rows() == [(1, 0, 0.0), (3, 0, -0.5)]
+
+
 def lud_rows(lud: list[float | None]) -> pl.DataFrame:
     nothing = pl.DataFrame(schema=LUD_SCHEMA)
     rows = {"round": range(1, len(lud) + 1), "agent": [0] * len(lud), "lud": lud}

@@ -115,6 +115,36 @@ def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
     assert sum(n * gain for n, gain in weighted if n) == pytest.approx(2 * 0.25 + 2 * 0.5)
 
 
+def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_them(
+    tmp_path,
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    finished_run(run.path, LOGICS[:1])
+    write_text(run.rounds_file, "")
+    # Two supervised rounds, then a rewriting every second round.
+    played = ["seed", "seed", "seed", "storms", "storms", "outages"]
+    rewrites = [False, False, True, False, True, False]
+    for number, (logic, evolved) in enumerate(zip(played, rewrites, strict=True)):
+        texts = [logic, f"{logic} too"]
+        run.append_round(round_record(number, logics=texts, evolved=evolved))
+
+    judge = ScriptedJudge()
+    summary = measure_lud(run.path, [judge], ENCODER)
+    assert (summary["rounds"], summary["updates_an_agent"]) == (6, 2)
+    assert summary["judged_rounds"] == [3, 5]
+    assert set(judge.asked) == {
+        ("seed", "storms"),
+        ("seed too", "storms too"),
+        ("storms", "outages"),
+        ("storms too", "outages too"),
+    }
+    rows = pl.read_csv(run.path / "lud.csv")
+    assert sorted(rows["round"].to_list()) == [3, 3, 5, 5]
+    assert summary["agents"][0]["unchanged"] == 0
+    steps = [measure_delta("seed", "storms"), measure_delta("storms", "outages")]
+    assert summary["agents"][0]["mean_delta"] == pytest.approx(sum(steps) / 2)
+
+
 def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
     summary = measure_lud(
         finished_run(tmp_path / "run", LOGICS[:1]),
