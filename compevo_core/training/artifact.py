@@ -32,7 +32,8 @@ from compevo_core.training.run_folder import RunFolder
 
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
-_HEAD_PREFIX = "answers."  # stored name of the decoder's tensors
+_HEAD_PREFIXES = ("answers.", "calibration.blend", "calibration.level", "calibration.evidence")
+"""Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
 _PACKAGES = (
     "compevo",
     "torch",
@@ -91,11 +92,10 @@ def load_model(folder: RunFolder, model: PopulationModel) -> None:
         for kind in KINDS:
             adapter = _agent_folder(folder.model, agent) / kind
             load_adapter(model.population, agent, kind, adapter)
-        head_file = _agent_folder(folder.model, agent) / _HEAD_FILE
-        heads.append(load_file(head_file) if head_file.is_file() else {})
+        heads.append(load_file(_agent_folder(folder.model, agent) / _HEAD_FILE))
 
     # The adapters are in place already; `load` wants every tensor, so it gets them back.
-    tensors = {k: v for k, v in model.agent_tensors().items() if not k.startswith(_HEAD_PREFIX)}
+    tensors = {k: v for k, v in model.agent_tensors().items() if not k.startswith(_HEAD_PREFIXES)}
     tensors |= {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
     tensors |= load_file(folder.model / _SHARED_FILE)
     model.load(tensors)
@@ -149,16 +149,15 @@ def _write_agents(model: PopulationModel, part: Path) -> None:
         for kind in KINDS:
             save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
 
-        # The text decoder has no head: the language model's own output layer is frozen.
-        if head := _take_head(tensors, row):
-            save_file(head, _agent_folder(part, agent) / _HEAD_FILE)
+        # The text decoder has no head of its own, but calibration is fitted for it too.
+        save_file(_take_head(tensors, row), _agent_folder(part, agent) / _HEAD_FILE)
 
 
 def _take_head(tensors: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
     return {
         name: value[row].cpu().contiguous()
         for name, value in tensors.items()
-        if name.startswith(_HEAD_PREFIX)
+        if name.startswith(_HEAD_PREFIXES)
     }
 
 

@@ -5,9 +5,12 @@ What does not: the training loop (``training.trainer``), files (``training.check
 ``training.artifact``).
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
+from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import ForecastDecoder
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
@@ -70,6 +73,11 @@ class PopulationModel:
             backbone.device
         )
 
+        # Changes nothing until it is fitted, after training.
+        self.calibration = ErrorCalibration(
+            agents, sorted(self.scaler.mean), len(self.shards.local_agents)
+        ).to(backbone.device)
+
         # The soft prompt starts near a token that means nothing: the end of text.
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
         neutral_D = self.population.embed(eos)[0].detach().float().cpu()
@@ -83,7 +91,9 @@ class PopulationModel:
 
     def writer(self) -> LogicWriter:
         """Return the logic generation of this population (paper 4.3)."""
-        return LogicWriter(self.config, self.population, self.fusion, self.shards)
+        return LogicWriter(
+            self.config, self.population, self.fusion, self.shards, sorted(self.scaler.mean)
+        )
 
     def adapter_parameters(self) -> list[nn.Parameter]:
         """Return what ``optim.forecast_lr`` trains: the forecast adapters."""
@@ -125,7 +135,7 @@ class PopulationModel:
         return self.agent_tensors() | self.shared_tensors()
 
     def agent_tensors(self) -> dict[str, Tensor]:
-        """Return adapters and heads by stored name; the first dimension is the local agents."""
+        """Return what an agent has of its own by stored name, local agents first."""
         adapters = {
             f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
             for name, layer in self.population.layers.items()
@@ -133,11 +143,13 @@ class PopulationModel:
             for part in ("lora_a", "lora_b")
         }
         # "answers" is what saved models and checkpoints call the decoder's module.
-        return adapters | _name_tensors("answers", self.decoder.module)
+        heads = _name_tensors("answers", self.decoder.module)
+        return adapters | heads | _add_prefix("calibration", self.calibration.agent_state())
 
     def shared_tensors(self) -> dict[str, Tensor]:
-        """Return gates, fitness and fusion by stored name."""
-        return _name_tensors("selection", self.selection) | _name_tensors("fusion", self.fusion)
+        """Return gates, fitness, fusion and what calibration shares, by stored name."""
+        modules = _name_tensors("selection", self.selection) | _name_tensors("fusion", self.fusion)
+        return modules | _add_prefix("calibration", self.calibration.shared_state())
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -168,4 +180,8 @@ class PopulationModel:
 
 
 def _name_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": value.detach() for name, value in module.state_dict().items()}
+    return _add_prefix(prefix, module.state_dict())
+
+
+def _add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value.detach() for name, value in tensors.items()}

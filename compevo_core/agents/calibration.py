@@ -1,0 +1,171 @@
+"""What is added to the agents' forecasts after training: blend, known errors, guard (decision 42).
+
+What belongs here: the sealed state, applying it, moving it on with errors that became known. What
+does not: fitting it on validation (``training.calibration``), the arithmetic of known errors
+(``baselines.known_errors``).
+
+An agent's forecast becomes base + blend * (forecast - base) + level. The blend is what its
+correction has proved to be worth, by step; the level is its mean known error, by series and step.
+
+Shapes:
+    A agents (of this process; all of them where said so), B windows, E series, H horizon.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compevo_core.baselines.known_errors import NOT_STARTED, ErrorEvidence, Form, LevelRule
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import HORIZON
+from compevo_core.errors import DataError
+
+_FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
+
+
+class ErrorCalibration(nn.Module):
+    """The calibration of a population; changes no forecast until it is fitted.
+
+    Args:
+        agents: agents of the population.
+        entities: the series that errors are kept for.
+        local_agents: agents of this process; all unless given.
+
+    Attributes:
+        blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
+        level_AEH: what is added to each agent's forecast, by series and step, scaled.
+        evidence_AEH: weighted sum of its known errors, from which the level follows.
+        weight_EH: shared: weight of the known errors.
+        minute: shared: origin of the last window with a known error, in minutes since 1970.
+        rule: shared: form of the level as a position in a fixed list, and its half-life in days.
+        override_A: shared: weights of all agents in place of the selection's; all zero without.
+        best_prior: shared: the agent of all whose base validated best.
+    """
+
+    AGENT_BUFFERS = ("blend_AH", "level_AEH", "evidence_AEH")
+    """Names of the buffers whose first dimension is the agents of this process."""
+
+    blend_AH: Tensor
+    level_AEH: Tensor
+    evidence_AEH: Tensor
+    weight_EH: Tensor
+    minute: Tensor
+    rule: Tensor
+    override_A: Tensor
+    best_prior: Tensor
+
+    def __init__(
+        self, agents: int, entities: Sequence[str], local_agents: int | None = None
+    ) -> None:
+        super().__init__()
+        self.entities = tuple(entities)
+        local = agents if local_agents is None else local_agents
+        series = len(self.entities)
+
+        self.register_buffer("blend_AH", torch.ones(local, HORIZON))
+        self.register_buffer("level_AEH", torch.zeros(local, series, HORIZON))
+        # Sums over years: in single precision a day would be lost in them.
+        exact = torch.float64
+        self.register_buffer("evidence_AEH", torch.zeros(local, series, HORIZON, dtype=exact))
+
+        self.register_buffer("weight_EH", torch.zeros(series, HORIZON, dtype=exact))
+        self.register_buffer("minute", torch.tensor(NOT_STARTED))
+        self.register_buffer("rule", torch.zeros(2, dtype=exact))
+        self.register_buffer("override_A", torch.zeros(agents))
+        self.register_buffer("best_prior", torch.tensor(0))
+
+    def agent_state(self) -> dict[str, Tensor]:
+        """Return the buffers of this process's agents by name."""
+        return {name: getattr(self, name) for name in self.AGENT_BUFFERS}
+
+    def shared_state(self) -> dict[str, Tensor]:
+        """Return the buffers that every process holds whole, by name."""
+        names = self.state_dict().keys() - set(self.AGENT_BUFFERS)
+        return {name: getattr(self, name) for name in sorted(names)}
+
+    def forward(self, values_ABH: Tensor, base_ABH: Tensor, entities: Sequence[str]) -> Tensor:
+        """Return calibrated forecasts (A, B, H), scaled.
+
+        Args:
+            values_ABH: forecasts of the agents.
+            base_ABH: the bases that they correct.
+            entities: series of each window.
+
+        Raises:
+            DataError: a series is none of the train split's.
+        """
+        level_ABH = self.level_AEH[:, self.find_rows(entities)]
+        return self.blend(values_ABH, base_ABH) + level_ABH
+
+    def blend(self, values_ABH: Tensor, base_ABH: Tensor) -> Tensor:
+        """Return each agent's base with the part of its correction that has proved its worth."""
+        blend_A1H = self.blend_AH[:, None]
+        blended = base_ABH + blend_A1H * (values_ABH - base_ABH)
+        # A full correction is the agent's own forecast to the last bit, none is its base.
+        return torch.where(blend_A1H == 1.0, values_ABH, blended)
+
+    def weigh(self, weights_BA: Tensor) -> Tensor:
+        """Return the weights (B, A) of all agents: the selection's, or what the guard put there."""
+        if not self.override_A.any():
+            return weights_BA
+        return self.override_A.to(weights_BA.dtype).expand_as(weights_BA)
+
+    @property
+    def level_rule(self) -> LevelRule:
+        """How errors are remembered."""
+        form, half_life_days = self.rule.tolist()
+        return LevelRule(_FORMS[int(form)], half_life_days)
+
+    def find_rows(self, entities: Sequence[str]) -> list[int]:
+        """Return the row of each series.
+
+        Raises:
+            DataError: a series is none of the train split's.
+        """
+        row_of = {entity: row for row, entity in enumerate(self.entities)}
+        if unknown := sorted(set(entities) - row_of.keys()):
+            raise DataError(
+                f"no errors are kept for {unknown}, only for the series of the train split, "
+                f"{list(self.entities)}; forecast those"
+            )
+        return [row_of[entity] for entity in entities]
+
+    @torch.no_grad()
+    def start_levels(self, rule: LevelRule) -> None:
+        """Forget all known errors and remember the next ones by a rule."""
+        self.rule.copy_(torch.tensor([_FORMS.index(rule.form), rule.half_life_days]))
+        for buffer in (self.level_AEH, self.evidence_AEH, self.weight_EH):
+            buffer.zero_()
+        self.minute.fill_(NOT_STARTED)
+
+    @torch.no_grad()
+    def observe(
+        self, minutes: Sequence[int], entities: Sequence[str], error_ABH: FloatArray
+    ) -> None:
+        """Move the levels on with errors that became known; nothing happens under rule ``none``.
+
+        Args:
+            minutes: origin of each window, in minutes since 1970.
+            entities: series of each window.
+            error_ABH: truth minus blended forecast, scaled, NaN where the truth is not known.
+
+        Raises:
+            DataError: a window lies before the last one whose errors are known.
+        """
+        rule = self.level_rule
+        if rule.form == "none":
+            return
+
+        evidence = ErrorEvidence(
+            self.evidence_AEH.cpu().numpy().copy(),
+            self.weight_EH.cpu().numpy().copy(),
+            int(self.minute),
+        )
+        evidence.add(rule, minutes, self.find_rows(entities), np.asarray(error_ABH))
+
+        self.evidence_AEH.copy_(torch.from_numpy(evidence.sum_AEH))
+        self.weight_EH.copy_(torch.from_numpy(evidence.weight_EH))
+        self.minute.fill_(evidence.minute)
+        self.level_AEH.copy_(torch.from_numpy(evidence.level()))

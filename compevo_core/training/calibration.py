@@ -1,0 +1,341 @@
+"""Fitting the calibration on validation, and the guard that no prior beats the sealed population.
+
+What belongs here: the order of calibration, the choice of how errors are remembered, the guard
+(decision 42). What does not: applying it (``agents.calibration``), the blend (``training.blend``),
+the arithmetic of known errors (``baselines.known_errors``).
+
+Test windows have no way in here. Each choice is made on windows that the fit it judges has not
+seen; what is sealed is then fitted on all of validation.
+
+Shapes: A agents (all of the run), B windows, E series, H horizon.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.baselines.known_errors import (
+    NO_LEVEL,
+    RULE_GRID,
+    LevelRule,
+    count_minutes,
+    estimate_level,
+    split_by_time,
+)
+from compevo_core.config import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.errors import DataError
+from compevo_core.training.blend import AgentForecasts, fit_blend, mean_error, mean_errors
+from compevo_core.training.model import PopulationModel
+
+Guard = Literal["none", "equal", "best", "prior"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationReport:
+    """What calibration did; errors are scaled mean absolute errors over validation windows.
+
+    Attributes:
+        windows: number of validation windows.
+        prior_mae: of the base that validated best, as it is.
+        raw_mae: of the population before calibration.
+        calibrated_mae: of the population as sealed; never above ``prior_mae``.
+        blend: (A,) mean over steps of each agent's blend; 0 for one that has learnt nothing.
+        known_errors: form of the level.
+        half_life_days: half-life of known errors; None without a level.
+        history_windows: number of windows before validation whose errors are in the level.
+        guard: what weighs the agents: ``none``: the selection; ``equal``: all alike; ``best``: the
+            agent that validated best, alone; ``prior``: the best base, without any correction.
+    """
+
+    windows: int
+    prior_mae: float
+    raw_mae: float
+    calibrated_mae: float
+    blend: tuple[float, ...]
+    known_errors: str
+    half_life_days: float | None
+    history_windows: int
+    guard: Guard
+
+
+@dataclasses.dataclass(frozen=True)
+class _KnownErrors:
+    """Errors of windows, truth minus blended forecast (A, B, H), scaled."""
+
+    examples: Sequence[ForecastExample]
+    rows: list[int]
+    minutes: list[int]
+    error_ABH: FloatArray
+
+    @property
+    def entities(self) -> list[str]:
+        return [example.view.entity for example in self.examples]
+
+    def take(self, windows: npt.NDArray[np.intp]) -> "_KnownErrors":
+        return _KnownErrors(
+            [self.examples[i] for i in windows],
+            [self.rows[i] for i in windows],
+            [self.minutes[i] for i in windows],
+            self.error_ABH[:, windows],
+        )
+
+    def after(self, earlier: "_KnownErrors | None") -> "_KnownErrors":
+        if earlier is None:
+            return self
+        return _KnownErrors(
+            [*earlier.examples, *self.examples],
+            earlier.rows + self.rows,
+            earlier.minutes + self.minutes,
+            np.concatenate([earlier.error_ABH, self.error_ABH], axis=1),
+        )
+
+    def level(self, rule: LevelRule, rows: Sequence[int], series: int) -> FloatArray:
+        """Return the level (A, B, H) that these errors leave for windows of the given rows."""
+        level_AEH = estimate_level(rule, series, self.minutes, self.rows, self.error_ABH)
+        return level_AEH[:, rows]
+
+
+def calibrate(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    val_examples: Sequence[ForecastExample],
+    config: RunConfig,
+    *,
+    history: Sequence[ForecastExample] = (),
+) -> CalibrationReport:
+    """Fit ``model.calibration`` on validation forecasts, without dropout or gradient.
+
+    Args:
+        model: the population as it will be sealed; its calibration alone is changed.
+        executor: forecasts with it.
+        logics: (A,) logics of all agents.
+        val_examples: validation windows with their truth.
+        config: ``config.calibration`` says what is fitted.
+        history: train windows with out-of-fold priors, whose errors may begin the level; those that
+            reach into validation are left out. 'validated' uses them where that does better.
+
+    Returns:
+        what was fitted, the same on every process.
+
+    Raises:
+        DataError: there is no validation window.
+    """
+    if not val_examples:
+        raise DataError(
+            "there are no validation windows to calibrate on; give some, or leave calibration out"
+        )
+
+    settings = config.calibration
+    forecasts = _forecast(model, executor, logics, val_examples)
+    weights_BA = _weigh(model, val_examples)
+    halves = split_by_time([example.view for example in val_examples])
+
+    # The blend first: the level is then that of what the blend lets through.
+    agents, _, steps = forecasts.values_ABH.shape
+    blend_AH = fit_blend(forecasts, *halves) if settings.blend else np.ones((agents, steps))
+    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
+
+    earlier = None
+    if settings.known_errors != "none":
+        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
+    rule = LevelRule(
+        "none" if settings.known_errors == "validated" else settings.known_errors,
+        settings.half_life_days,
+    )
+    if settings.known_errors == "validated":
+        rule, earlier = _choose_rule(errors, earlier, weights_BA, halves)
+
+    # From here on with all windows: the choices are made.
+    known = errors.after(earlier)
+    level_ABH = known.level(rule, errors.rows, max(known.rows) + 1)
+    sealed_ABH = forecasts.blend(blend_AH) + level_ABH
+    guard, override_A, sealed = _guard(forecasts, sealed_ABH, weights_BA)
+    prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
+
+    if guard == "prior":
+        blend_AH, rule, earlier = np.zeros_like(blend_AH), NO_LEVEL, None
+        override_A = np.eye(agents)[prior_A.argmin()]
+
+    _store(model, blend_AH, override_A, int(prior_A.argmin()))
+    _remember(model, rule, known)
+    return CalibrationReport(
+        windows=len(val_examples),
+        prior_mae=float(prior_A.min()),
+        raw_mae=_aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
+        calibrated_mae=sealed,
+        blend=tuple(blend_AH.mean(1).tolist()),
+        known_errors=rule.form,
+        half_life_days=None if rule.form == "none" else rule.half_life_days,
+        history_windows=0 if earlier is None else len(earlier.examples),
+        guard=guard,
+    )
+
+
+def restart_levels(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    examples: Sequence[ForecastExample],
+) -> None:
+    """Estimate the levels of a fitted calibration anew; rule, blend and guard stay.
+
+    For a population that was trained once more on train and validation: the levels of the first one
+    are the errors of another model.
+
+    Args:
+        model: the population, with the calibration of the first training.
+        executor: forecasts with it.
+        logics: (A,) logics of all agents.
+        examples: windows with their truth and out-of-fold priors.
+    """
+    forecasts = _forecast(model, executor, logics, examples)
+    local_AH = model.calibration.blend_AH
+    blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
+    known = _collect_errors(model, forecasts, blend_AH, examples)
+    _remember(model, model.calibration.level_rule, known)
+
+
+def _choose_rule(
+    errors: _KnownErrors,
+    earlier: _KnownErrors | None,
+    weights_BA: FloatArray,
+    halves: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
+) -> tuple[LevelRule, _KnownErrors | None]:
+    """Return how errors are remembered, and which earlier ones: what does best as it will be used.
+
+    That use is imitated: the level at the middle of validation, frozen, on the second half. It is
+    the population's error that counts, as the population is what is sealed.
+    """
+    first, second = halves
+    judged = errors.take(second)
+    begun = [None] if earlier is None else [None, earlier]
+    options = [(rule, start) for rule in RULE_GRID for start in begun]
+    if not first.size and earlier is None:
+        return NO_LEVEL, None
+
+    found = []
+    for rule, start in options:
+        known = errors.take(first).after(start)
+        level_ABH = known.level(rule, judged.rows, max(errors.rows + known.rows) + 1)
+        # An error less its level is the error of the forecast with the level.
+        left_BH = np.einsum("abh,ba->bh", judged.error_ABH - level_ABH, weights_BA[second])
+        found.append(float(np.nanmean(np.abs(left_BH), axis=1).mean()))
+
+    rule, start = options[int(np.argmin(found))]
+    return rule, None if rule.form == "none" else start
+
+
+def _guard(
+    forecasts: AgentForecasts, sealed_ABH: FloatArray, weights_BA: FloatArray
+) -> tuple[Guard, FloatArray, float]:
+    """Return the first weighting that no prior beats, its override (A,), and its error."""
+    agents = len(sealed_ABH)
+    truth_BH = forecasts.truth_BH
+    prior = float(mean_errors(forecasts.base_ABH, truth_BH).min())
+
+    learnt = _aggregate_error(sealed_ABH, weights_BA, truth_BH)
+    if learnt <= prior:
+        return "none", np.zeros(agents), learnt
+
+    equal_A = np.full(agents, 1.0 / agents)
+    equal = _aggregate_error(sealed_ABH, np.broadcast_to(equal_A, weights_BA.shape), truth_BH)
+    if equal <= prior:
+        return "equal", equal_A, equal
+
+    error_A = mean_errors(sealed_ABH, truth_BH)
+    best = int(error_A.argmin())
+    if error_A[best] <= prior:
+        return "best", np.eye(agents)[best], float(error_A[best])
+    return "prior", np.zeros(agents), prior
+
+
+@torch.no_grad()
+def _forecast(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    examples: Sequence[ForecastExample],
+) -> AgentForecasts:
+    """Forecast the examples by all agents; every process has them all."""
+    local = model.shards.local(logics)
+    size = model.config.run.micro_batch_size
+    values, bases = [], []
+    for start in range(0, len(examples), size):
+        part = examples[start : start + size]
+        values_ABH = executor.forecast(local, part).values_ABH
+        values.append(model.shards.all_gather(values_ABH, "forecasts"))
+        bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
+
+    return AgentForecasts(
+        values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
+        base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
+        truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
+    )
+
+
+def _forecast_history(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    blend_AH: FloatArray,
+    val_examples: Sequence[ForecastExample],
+    history: Sequence[ForecastExample],
+) -> _KnownErrors | None:
+    """Return the errors of the windows that ended before validation began; None without any."""
+    begin_utc = min(example.view.origin_utc for example in val_examples)
+    earlier = [example for example in history if example.view.end_utc <= begin_utc]
+    if not earlier:
+        return None
+
+    forecasts = _forecast(model, executor, logics, earlier)
+    return _collect_errors(model, forecasts, blend_AH, earlier)
+
+
+def _collect_errors(
+    model: PopulationModel,
+    forecasts: AgentForecasts,
+    blend_AH: FloatArray,
+    examples: Sequence[ForecastExample],
+) -> _KnownErrors:
+    views = [example.view for example in examples]
+    return _KnownErrors(
+        examples,
+        model.calibration.find_rows([view.entity for view in views]),
+        count_minutes(views),
+        forecasts.truth_BH - forecasts.blend(blend_AH),
+    )
+
+
+@torch.no_grad()
+def _store(
+    model: PopulationModel, blend_AH: FloatArray, override_A: FloatArray, best_prior: int
+) -> None:
+    calibration = model.calibration
+    calibration.blend_AH.copy_(torch.from_numpy(model.shards.local(blend_AH)))
+    calibration.override_A.copy_(torch.from_numpy(override_A))
+    calibration.best_prior.fill_(best_prior)
+
+
+def _remember(model: PopulationModel, rule: LevelRule, known: _KnownErrors) -> None:
+    model.calibration.start_levels(rule)
+    local_ABH = model.shards.local(known.error_ABH)
+    model.calibration.observe(known.minutes, known.entities, local_ABH)
+
+
+@torch.no_grad()
+def _weigh(model: PopulationModel, examples: Sequence[ForecastExample]) -> FloatArray:
+    """Return the selection's weights (B, A)."""
+    weights_BA = model.selection.weights([example.view.entity for example in examples])
+    return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
+
+
+def _aggregate_error(values_ABH: FloatArray, weights_BA: FloatArray, truth_BH: FloatArray) -> float:
+    return mean_error(np.einsum("abh,ba->bh", values_ABH, weights_BA), truth_BH)

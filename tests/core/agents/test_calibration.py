@@ -1,0 +1,92 @@
+"""Applying the calibration, and moving its levels on."""
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.baselines.known_errors import LevelRule
+from compevo_core.errors import DataError
+
+SERIES = ("NSW1", "SA1")
+DAY = 1440
+
+
+def _forecasts(agents: int = 2) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    generator = torch.Generator().manual_seed(0)
+    values, base = torch.randn(2, agents, 3, 48, generator=generator)
+    return values, base, ["NSW1", "SA1", "NSW1"]
+
+
+def test_unfitted_it_returns_every_forecast_and_weight_to_the_last_bit() -> None:
+    calibration = ErrorCalibration(2, SERIES)
+    values, base, entities = _forecasts()
+    weights = torch.rand(3, 2)
+    assert torch.equal(calibration(values, base, entities), values)
+    assert calibration.weigh(weights) is weights
+
+
+def test_an_agent_without_blend_returns_its_base_to_the_last_bit() -> None:
+    calibration = ErrorCalibration(2, SERIES)
+    calibration.blend_AH[1] = 0.0
+    values, base, entities = _forecasts()
+    found = calibration(values, base, entities)
+    assert torch.equal(found[0], values[0])
+    assert torch.equal(found[1], base[1])
+
+
+def test_a_forecast_is_base_plus_the_blended_correction_plus_the_level_of_its_series() -> None:
+    calibration = ErrorCalibration(1, SERIES)
+    calibration.blend_AH.fill_(0.25)
+    calibration.level_AEH[0, 1] = 10.0
+    found = calibration(torch.full((1, 2, 48), 8.0), torch.full((1, 2, 48), 4.0), ["NSW1", "SA1"])
+    assert found[0, :, 0].tolist() == [5.0, 15.0]
+
+
+def test_levels_move_on_with_every_day_that_becomes_known() -> None:
+    calibration = ErrorCalibration(1, SERIES)
+    calibration.start_levels(LevelRule("mean", 1.0))
+    calibration.observe([0], ["NSW1"], np.full((1, 1, 48), 4.0))
+    assert calibration.level_AEH[0, 0, 0].item() == pytest.approx(4.0)
+    calibration.observe([DAY], ["NSW1"], np.full((1, 1, 48), 1.0))
+    assert calibration.level_AEH[0, 0, 0].item() == pytest.approx(2.0)
+    with pytest.raises(DataError, match="order of time"):
+        calibration.observe([0], ["NSW1"], np.zeros((1, 1, 48)))
+
+
+def test_without_a_rule_nothing_is_remembered() -> None:
+    calibration = ErrorCalibration(1, SERIES)
+    calibration.observe([0], ["NSW1"], np.ones((1, 1, 48)))
+    assert not calibration.level_AEH.any()
+    assert calibration.minute.item() == -1
+
+
+def test_a_loaded_state_goes_on_as_the_one_that_was_saved() -> None:
+    saved, loaded = (ErrorCalibration(2, SERIES) for _ in range(2))
+    saved.start_levels(LevelRule("kalman", 30.0))
+    error = np.random.default_rng(0).normal(size=(2, 2, 48))
+    saved.observe([0, 0], SERIES, error)
+    loaded.load_state_dict(saved.state_dict())
+    for calibration in (saved, loaded):
+        calibration.observe([DAY, DAY], SERIES, -error)
+    assert torch.equal(saved.level_AEH, loaded.level_AEH)
+
+
+def test_the_state_is_split_into_what_agents_own_and_what_they_share() -> None:
+    calibration = ErrorCalibration(5, SERIES, local_agents=2)
+    own, shared = calibration.agent_state(), calibration.shared_state()
+    assert {value.shape[0] for value in own.values()} == {2}
+    assert not own.keys() & shared.keys()
+    assert own.keys() | shared.keys() == calibration.state_dict().keys()
+
+
+def test_the_guards_weights_replace_those_of_the_selection() -> None:
+    calibration = ErrorCalibration(2, SERIES)
+    calibration.override_A.copy_(torch.tensor([0.0, 1.0]))
+    assert calibration.weigh(torch.tensor([[0.9, 0.1]] * 3)).tolist() == [[0.0, 1.0]] * 3
+
+
+def test_a_series_that_train_did_not_hold_is_refused() -> None:
+    values, base, _ = _forecasts()
+    with pytest.raises(DataError, match="TAS1"):
+        ErrorCalibration(2, SERIES)(values, base, ["NSW1", "SA1", "TAS1"])

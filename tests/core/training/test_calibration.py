@@ -1,0 +1,263 @@
+"""Calibration on validation: blend, known errors, guard."""
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.distributed import AgentShards
+from compevo_core.errors import DataError
+from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
+from tests.support.calibration import MadeUpPopulation, make_examples, mean_error, settings
+
+RNG = np.random.default_rng(0)
+
+
+def _nothing(day: int, residual_H: np.ndarray) -> np.ndarray:
+    return np.zeros(48)
+
+
+def _noise(day: int, residual_H: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(day).normal(size=48)
+
+
+def _half_too_much(day: int, residual_H: np.ndarray) -> np.ndarray:
+    return 2.0 * residual_H
+
+
+def _against(day: int, residual_H: np.ndarray) -> np.ndarray:
+    return -residual_H
+
+
+def _too_little(day: int, residual_H: np.ndarray) -> np.ndarray:
+    return 0.25 * residual_H
+
+
+def _calibrate(
+    population: MadeUpPopulation, examples: list[ForecastExample], **changes: object
+) -> CalibrationReport:
+    logics = [""] * len(population.corrections)
+    return calibrate(population, population, logics, examples, settings(**changes))
+
+
+def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one() -> None:
+    population = MadeUpPopulation([_half_too_much, _too_little, _against, _nothing])
+    _calibrate(population, make_examples(20), blend=True)
+    blend_AH = population.calibration.blend_AH
+    assert torch.allclose(blend_AH[0], torch.tensor(0.5))
+    assert torch.equal(blend_AH[1], torch.ones(48))  # least squares alone says 4
+    assert not blend_AH[2:].any()  # and -1 here
+
+
+def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly() -> None:
+    examples = make_examples(30)
+    # Noise fits some of the windows it is fitted on, in about half of all draws.
+    draws = [lambda day, _, k=k: np.random.default_rng([day, k]).normal(size=48) for k in range(12)]
+    population = MadeUpPopulation(draws)
+    report = _calibrate(population, examples, blend=True)
+    kept = [value for value in report.blend if value > 0]
+    assert len(kept) <= 3
+    assert max(kept, default=0.0) < 0.1
+    sealed_ABH = population.sealed(examples)
+    assert not sealed_ABH[np.array(report.blend) == 0].any()
+
+
+def test_a_correction_that_helps_at_some_hours_is_kept_at_those() -> None:
+    def morning(day: int, residual_H: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(48) < 24, residual_H, _noise(day, residual_H))
+
+    population = MadeUpPopulation([morning])
+    _calibrate(population, make_examples(120), blend=True)
+    blend_H = population.calibration.blend_AH[0]
+    assert blend_H[:16].min() > 0.8
+    assert blend_H[32:].max() < 0.4
+
+
+def test_masked_targets_do_not_change_a_blend() -> None:
+    examples = make_examples(20)
+    masked = [
+        ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
+        for one in examples
+    ]
+    population = MadeUpPopulation([_half_too_much])
+    _calibrate(population, masked, blend=True)
+    assert torch.allclose(population.calibration.blend_AH, torch.tensor(0.5))
+
+
+def test_forecasts_for_calibration_are_without_dropout() -> None:
+    population = MadeUpPopulation([_nothing])
+    _calibrate(population, make_examples(4), blend=True, known_errors="mean")
+    assert population.calls
+    assert not any(population.calls)
+
+
+def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not() -> None:
+    lasting = MadeUpPopulation([_nothing, _nothing])
+    examples = make_examples(60, drift=-2.0)
+    report = _calibrate(lasting, examples, known_errors="validated")
+    assert report.known_errors != "none"
+    level_AEH = lasting.calibration.level_AEH
+    assert torch.allclose(level_AEH.mean(), torch.tensor(-2.0), atol=0.1)
+    assert report.calibrated_mae < 0.6 * report.prior_mae
+
+    # Up in the first half, down in the second: the level of the middle is wrong afterwards.
+    turning = MadeUpPopulation([_nothing])
+    turned = make_examples(30, drift=3.0) + make_examples(30, drift=-3.0, first_day=30)
+    assert _calibrate(turning, turned, known_errors="validated").known_errors == "none"
+    assert not turning.calibration.level_AEH.any()
+
+
+def test_levels_are_those_at_the_end_of_validation_and_stay_frozen() -> None:
+    early = make_examples(30, drift=0.0, noise=0.0)
+    late = make_examples(30, drift=4.0, noise=0.0, first_day=30)
+    population = MadeUpPopulation([_nothing])
+    _calibrate(population, early + late, known_errors="mean", half_life_days=5.0)
+    before = {k: v.clone() for k, v in population.calibration.state_dict().items()}
+    assert population.calibration.level_AEH.min() > 3.9  # the middle alone would say 0
+
+    population.sealed(make_examples(5, drift=-9.0, first_day=60))
+    after = population.calibration.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_level_is_chosen_by_windows_that_it_does_not_hold() -> None:
+    # Every day has a level of its own: remembered errors fit the past and say nothing on the
+    # future. An estimate judged on its own windows would keep them.
+    rng = np.random.default_rng(3)
+    examples = [
+        one
+        for day in range(10)
+        for one in make_examples(1, drift=3.0 * rng.choice([-1, 1]), first_day=day)
+    ]
+    found = [
+        _calibrate(MadeUpPopulation([_nothing]), examples[start:], known_errors="validated")
+        for start in range(0, 8, 2)
+    ]
+    assert sum(report.known_errors == "none" for report in found) >= 2
+
+
+def test_no_choice_depends_on_the_truth_of_a_later_window() -> None:
+    examples = make_examples(20, drift=-1.0)
+    later = make_examples(20, drift=50.0, first_day=20)
+    populations = [MadeUpPopulation([_too_little, _noise]) for _ in range(2)]
+    for population in populations:
+        _calibrate(population, examples, blend=True, known_errors="validated")
+    first, second = (population.calibration.state_dict() for population in populations)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert np.array_equal(populations[0].sealed(later)[1], populations[1].sealed(later)[1])
+
+
+@pytest.mark.parametrize(
+    ("corrections", "fitness", "guard"),
+    [
+        ([_too_little, _too_little], [0.0, 0.0], "none"),
+        # Two agents whose errors cancel, but the weights are all on one of them.
+        ([lambda d, r: r + 3.0, lambda d, r: r - 3.0], [-90.0, 0.0], "equal"),
+        ([_too_little, lambda d, r: r + 9.0], [-90.0, 0.0], "best"),
+        ([_against, lambda d, r: -2.0 * r], [0.0, 0.0], "prior"),
+    ],
+)
+def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
+    corrections: list, fitness: list[float], guard: str
+) -> None:
+    examples = make_examples(20)
+    population = MadeUpPopulation(corrections)
+    population.selection.fitness_EA.copy_(torch.tensor([fitness]))
+    report = _calibrate(population, examples)
+    assert report.guard == guard
+    assert report.calibrated_mae <= report.prior_mae
+    assert mean_error(population.aggregate(examples), examples) == pytest.approx(
+        report.calibrated_mae, rel=1e-5, abs=1e-6
+    )
+    assert report.prior_mae == pytest.approx(mean_error(np.zeros((40, 48)), examples), rel=1e-6)
+    if guard == "prior":
+        assert not population.aggregate(examples).any()
+
+
+def test_raw_and_prior_errors_are_those_before_calibration() -> None:
+    examples = make_examples(20, drift=1.0)
+    report = _calibrate(MadeUpPopulation([_too_little]), examples, blend=True, known_errors="mean")
+    assert report.raw_mae == pytest.approx(0.75 * report.prior_mae, rel=1e-5)
+    assert report.calibrated_mae < report.raw_mae
+    assert report.windows == 40
+
+
+def test_errors_of_train_begin_the_level_where_that_validates_better() -> None:
+    history = make_examples(40, drift=-2.0, split="train")
+    examples = make_examples(4, drift=-2.0, first_day=40)
+    logics = [""]
+    population = MadeUpPopulation([_nothing])
+    report = calibrate(
+        population,
+        population,
+        logics,
+        examples,
+        settings(known_errors="validated"),
+        history=history,
+    )
+    assert report.history_windows == 80
+
+    other = make_examples(40, drift=2.0, split="train")
+    report = calibrate(
+        population, population, logics, examples, settings(known_errors="validated"), history=other
+    )
+    assert report.history_windows == 0
+
+
+def test_train_windows_that_reach_into_validation_are_no_history() -> None:
+    population = MadeUpPopulation([_nothing])
+    examples = make_examples(10, drift=-2.0, first_day=20)
+    history = make_examples(30, drift=-2.0, split="train")  # 10 of the days are in validation
+    report = calibrate(
+        population, population, [""], examples, settings(known_errors="mean"), history=history
+    )
+    assert report.history_windows == 2 * 20
+
+
+def test_levels_of_a_model_that_was_refitted_are_its_own_under_the_rule_that_was_chosen() -> None:
+    population = MadeUpPopulation([_half_too_much])
+    _calibrate(population, make_examples(20, drift=-2.0), blend=True, known_errors="mean")
+    blend = population.calibration.blend_AH.clone()
+    restart_levels(population, population, [""], make_examples(20, drift=1.0, noise=0.0))
+    # The blended forecast is exact, so that nothing is left to add.
+    assert torch.equal(population.calibration.blend_AH, blend)
+    assert population.calibration.level_AEH.abs().max() < 1e-6
+    assert population.calibration.level_rule.form == "mean"
+
+
+def test_each_process_stores_its_own_agents_and_all_report_the_same() -> None:
+    corrections = [_half_too_much, _too_little, _nothing]
+    whole = MadeUpPopulation(corrections)
+    examples = make_examples(12, drift=0.5)
+    expected = _calibrate(whole, examples, blend=True, known_errors="mean")
+
+    class Second(AgentShards):
+        """The second of two processes; the first one's rows come from the whole population."""
+
+        def all_gather(self, local: torch.Tensor, purpose: str) -> torch.Tensor:
+            part = next(parts)
+            assert torch.equal(part[2:], local)
+            return part
+
+    parts = iter(_list_gathered(whole, examples))
+    second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
+    report = _calibrate(second, examples, blend=True, known_errors="mean")
+    assert report == expected
+    assert torch.equal(second.calibration.blend_AH, whole.calibration.blend_AH[2:])
+    assert torch.equal(second.calibration.level_AEH, whole.calibration.level_AEH[2:])
+    shared = whole.calibration.shared_state()
+    assert all(torch.equal(v, shared[k]) for k, v in second.calibration.shared_state().items())
+
+
+def _list_gathered(whole: MadeUpPopulation, examples: list[ForecastExample]) -> list[torch.Tensor]:
+    parts = [examples[start : start + 3] for start in range(0, len(examples), 3)]
+    return [
+        values
+        for part in parts
+        for values in (whole.forecast([""] * 3, part).values_ABH, whole.base_forecasts(part))
+    ]
+
+
+def test_calibration_without_validation_is_refused() -> None:
+    with pytest.raises(DataError, match="no validation windows"):
+        _calibrate(MadeUpPopulation([_nothing]), [])
