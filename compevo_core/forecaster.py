@@ -1,11 +1,12 @@
 """A trained population as a forecaster: the public API for prediction.
 
-What belongs here: loading a run, and forecasting windows with what the forecast is made of
-(agents, weights, news). What does not: training; weights, logics and adapters stay as they are
-(decision 11).
+What belongs here: loading a run, forecasting windows with what the forecast is made of (agents,
+weights, news), taking note of errors that became known. What does not: training; weights, logics
+and adapters stay as they are (decision 11).
 
     forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
     demand_NH = forecaster.predict(windows.views())
+    forecaster.observe(windows)  # in daily use, once their truth is known
 
 Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
 """
@@ -13,17 +14,21 @@ Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
 import dataclasses
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from torch import Tensor
 
-from compevo_core.agents.selection import aggregate_forecasts
+from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.selection import aggregate_forecasts
+from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import HORIZON, WindowView
+from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.errors import DataError, LeakageError
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.artifact import (
@@ -44,10 +49,12 @@ class Prediction:
 
     Attributes:
         aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
-        agents: (A, N, H) each agent's own forecast.
-        weights: (N, A) weight of each agent for each window (Eq. 5); rows sum to 1.
+        agents: (A, N, H) each agent's own forecast, calibrated (decision 42).
+        weights: (N, A) weight of each agent for each window (Eq. 5), or what the guard of the
+            calibration put in its place; rows sum to 1.
         chosen_news: ids of the articles each agent read, by agent and window, best match first.
         bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
+        prior: (N, H) the base that validated best, as it is; None without any prior.
         n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
             in for each. 0 for the head.
     """
@@ -57,7 +64,13 @@ class Prediction:
     weights: FloatArray
     chosen_news: list[list[tuple[str, ...]]]
     bases: FloatArray
+    prior: FloatArray | None
     n_unparsed: int
+
+    @property
+    def equal(self) -> FloatArray:
+        """The plain mean of the agents' forecasts, (N, H)."""
+        return np.asarray(self.agents.mean(axis=0))
 
 
 class CompEvoForecaster:
@@ -87,6 +100,7 @@ class CompEvoForecaster:
         encoder = load_encoder(self.config.news.encoder)
         retriever = NewsRetriever(news, encoder, self.config.news.top_k)
         self._executor = self._model.executor(retriever)
+        self._known_until: datetime | None = None  # end of what `observe` has seen
 
     @classmethod
     def load(
@@ -132,6 +146,7 @@ class CompEvoForecaster:
 
         Raises:
             DataError: a view's entity was not in the train split, or an article is missing.
+            LeakageError: a window begins before the end of one that was observed.
         """
         return self.predict_by_agent(views).aggregate
 
@@ -143,9 +158,11 @@ class CompEvoForecaster:
         Args:
             views: N windows, as for :meth:`predict`.
         """
-        priors_NPH = self.priors.forecast(views)
-        examples = make_view_examples(views, priors_NPH, self._model.scaler)
-        weights_NA = self._model.selection.weights([view.entity for view in views]).detach()
+        self._refuse_observed(views)
+        calibration = self._model.calibration
+        examples = self._make_examples(views)
+        entities = [view.entity for view in views]
+        weights_NA = calibration.weigh(self._model.selection.weights(entities).detach())
 
         aggregate_NH = np.empty((len(views), HORIZON))
         agents_ANH = np.empty((self.config.population.agents, len(views), HORIZON))
@@ -155,20 +172,91 @@ class CompEvoForecaster:
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
             forecasts = self._executor.forecast(self.logics, examples[part])
-            mean_BH = aggregate_forecasts(forecasts.values_ABH, weights_NA[part])
+            base_ABH = self._executor.base_forecasts(examples[part])
+            values_ABH = calibration(forecasts.values_ABH, base_ABH, entities[part])
+            mean_BH = aggregate_forecasts(values_ABH, weights_NA[part])
 
             aggregate_NH[part] = self._unscale(mean_BH[None], views[part])[0]
-            agents_ANH[:, part] = self._unscale(forecasts.values_ABH, views[part])
+            agents_ANH[:, part] = self._unscale(values_ABH, views[part])
             n_unparsed += forecasts.n_unparsed
 
+        bases_ANH = self._unscale(self._executor.base_forecasts(examples), views)
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,
             weights=weights_NA.cpu().numpy().astype(np.float64),
             chosen_news=self._executor.retrieve_news(self.logics, views),
-            bases=self._unscale(self._executor.base_forecasts(examples), views),
+            bases=bases_ANH,
+            prior=bases_ANH[int(calibration.best_prior)] if self.priors.fitted else None,
             n_unparsed=n_unparsed,
         )
+
+    def observe(self, windows: WindowSet) -> int:
+        """Take note of the errors of windows whose truth is known: later forecasts start from them.
+
+        For daily use; experiments forecast with the levels as they were at the end of validation.
+        The levels of this object move on, the run folder on disk stays as it is. Give all series
+        of a day in one call, days in the order of time.
+
+        Args:
+            windows: their target lies in the past; steps that are not known yet are NaN.
+
+        Returns:
+            the number of windows whose errors were added: 0 for a model without known errors.
+
+        Raises:
+            DataError: a window begins before or with the last one that was seen, in validation or
+                by an earlier call.
+        """
+        calibration = self._model.calibration
+        known = [window for window in windows if np.isfinite(window.y).any()]
+        if calibration.level_rule.form == "none" or not known:
+            return 0
+
+        views = [window.view for window in known]
+        minutes = count_minutes(views)
+        if min(minutes) <= int(calibration.minute):
+            raise DataError(
+                f"{views[int(np.argmin(minutes))].window_id} does not lie after the last window "
+                "that was seen; give each window once, and all series of a day together"
+            )
+
+        # Before the levels move: an error is that of the blended forecast alone.
+        examples = self._make_examples(views)
+        truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in known])
+        blended_ANH = self._forecast_blended(examples)
+        entities = [view.entity for view in views]
+        calibration.observe(minutes, entities, truth_NH - blended_ANH)
+
+        end_utc = max(view.end_utc for view in views)
+        self._known_until = max(end_utc, self._known_until or end_utc)
+        return len(known)
+
+    def _forecast_blended(self, examples: Sequence[ForecastExample]) -> FloatArray:
+        """Return the agents' scaled forecasts (A, N, H) with their blend and without level."""
+        parts = []
+        size = self.config.run.micro_batch_size
+        for start in range(0, len(examples), size):
+            part = examples[start : start + size]
+            values_ABH = self._executor.forecast(self.logics, part).values_ABH
+            base_ABH = self._executor.base_forecasts(part)
+            blended_ABH = self._model.calibration.blend(values_ABH, base_ABH)
+            parts.append(blended_ABH.cpu().numpy().astype(np.float64))
+        return np.concatenate(parts, axis=1)
+
+    def _make_examples(self, views: Sequence[WindowView]) -> list[ForecastExample]:
+        return make_view_examples(views, self.priors.forecast(views), self._model.scaler)
+
+    def _refuse_observed(self, views: Sequence[WindowView]) -> None:
+        """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
+        early = [
+            view for view in views if self._known_until and view.origin_utc < self._known_until
+        ]
+        if early:
+            raise LeakageError(
+                f"{early[0].window_id} begins before {self._known_until}, up to which errors were "
+                "observed; load the model again to forecast the past"
+            )
 
     def _unscale(self, values_ABH: Tensor, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts in the views' unit; each entity has a scale of its own."""

@@ -39,9 +39,7 @@ def test_errors_enter_in_the_order_of_time_whatever_order_they_come_in() -> None
     assert sorted_level.item() == pytest.approx((1.0 + 0.5 * 4.0) / 1.5)
 
 
-def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own() -> (
-    None
-):
+def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own() -> None:
     # Two series with one error each, 0 and 6; the third has none.
     level = estimate_level(MEAN, 3, [0, 0], [0, 1], _errors(0.0, 6.0))[0, :, 0]
     own, pooled = 6.0, 3.0
