@@ -1,10 +1,10 @@
-"""From a model's answer to 48 numbers and back: one parser, one formatter, one numeric head.
+"""From a model's answer to 48 numbers and back: one parser, one formatter.
 
-What belongs here: the text form of a forecast (paper D.3, comma-separated values), its strict
-parser, the head that reads a hidden state (decision 1). What does not: generation
-(``lm.population``), what happens with an answer that cannot be parsed (``agents.decoders``).
+What belongs here: the text form of numbers (paper D.3, comma-separated values) and the strict
+parser of a forecast. What does not: generation (``lm.population``), what happens with an answer
+that cannot be parsed (``agents.text_decoder``).
 
-Shapes: A agents, R prompts of an agent, D hidden, H horizon.
+Shapes: H horizon.
 """
 
 import math
@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON
@@ -75,24 +73,3 @@ def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
             )
         values[position] = value
     return values
-
-
-class NumericHead(nn.Module):
-    """One linear read-out per agent, from the last hidden state to 48 scaled numbers.
-
-    It starts at zero, so that before training the forecast is the prior's (decision 2).
-    """
-
-    def __init__(self, agents: int, hidden: int, horizon: int = HORIZON) -> None:
-        super().__init__()
-        self.weight_AHD = nn.Parameter(torch.zeros(agents, horizon, hidden))
-        self.bias_AH = nn.Parameter(torch.zeros(agents, horizon))
-
-        # Hidden states grow to very different norms from backbone to backbone; without parameters
-        # of its own the norm only puts them on one scale.
-        self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
-
-    def forward(self, state_ARD: Tensor) -> Tensor:
-        """Map states (A, R, D) to forecasts (A, R, H), each agent by its own head."""
-        product_ARH = torch.einsum("ard,ahd->arh", self.norm(state_ARD), self.weight_AHD)
-        return product_ARH + self.bias_AH[:, None]

@@ -243,9 +243,8 @@ def render_logic_prompt(
 def describe_recent(views: Sequence[WindowView]) -> str:
     """Describe the history of a batch coarsely, in the unit of each series."""
     return "; ".join(
-        f"{clean_text(view.entity, _ENTITY_CHARACTERS)} before "
-        f"{view.calendar.target_date.isoformat()}: mean {view.x.mean():.4g} {view.unit}, "
-        f"low {view.x.min():.4g}, high {view.x.max():.4g}"
+        f"{clean_text(view.entity, _ENTITY_CHARACTERS)} {view.x.min():.4g} to {view.x.max():.4g} "
+        f"{view.unit}, mean {view.x.mean():.4g}"
         for view in views[:_DESCRIBED_WINDOWS]
     )
 
