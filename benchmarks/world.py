@@ -34,6 +34,7 @@ from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_state import RoundState
+from compevo_core.training.schedule import RunSchedule
 
 # Standard deviations of adapters and heads. At their own start both ways would forecast the prior.
 _ADAPTER_SPREAD = 0.02
@@ -188,7 +189,13 @@ class World:
             self.scaler,
         )
         writer = _FixedLengthWriter(self.config, self.model)
-        return RoundTrainer(self.model, executor, _SCHEDULE_ROUNDS, writer=writer)
+        schedule = RunSchedule(
+            supervised_rounds=0,
+            evolution_rounds=_SCHEDULE_ROUNDS,
+            every=1,
+            warmup_ratio=self.config.optim.warmup_ratio,
+        )
+        return RoundTrainer(self.model, executor, schedule, writer=writer)
 
     def start_state(self, trainer: RoundTrainer) -> RoundState:
         """Return the state before round 0."""
@@ -206,7 +213,9 @@ class World:
         agent_generators = seed_agent_generators(
             100 + day, self.model.shards.local_agents, self.model.backbone.device
         )
-        generators = RunGenerators(agent_generators, np.random.default_rng([day, 2]))
+        generators = RunGenerators(
+            agent_generators, np.random.default_rng([day, 2]), np.random.default_rng([day, 4])
+        )
         return trainer.step(state, self.days[day], generators).to_dict()
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Group relative policy optimisation of logic texts (paper 4.3 and D.2; DeepSeekMath, 2024).
 
 Credit rule: a logic is credited with how much better it forecast than its own agent's group, in
-standard deviations of that group. Every token of the logic carries that one advantage.
+standard deviations of that group. Every token of the logic carries that one advantage. A sample
+that holds no logic earns nothing and is no part of its group.
 
 What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities. What
 does not: sampling and scoring (``agents.logic_writer``, ``agents.strategy``), the backward pass and
@@ -15,7 +16,12 @@ import dataclasses
 import torch
 from torch import Tensor
 
-_STD_FLOOR = 1e-4  # as TRL adds it; keeps a group of nearly equal rewards from exploding
+_FLOOR_SHARE = 1e-4
+"""Added to a group's deviation, as a share of the size of its rewards: groups that differ by less
+are nearly equal, and must not explode. TRL adds the same number as it is, which drowns the rewards
+of this model: they differ by about 1e-4 themselves."""
+
+_SMALLEST_FLOOR = 1e-8  # scaled; squares of smaller differences are lost in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +39,8 @@ class PolicyLoss:
     clip_fraction: float
 
 
-def group_advantages(reward_AG: Tensor) -> tuple[Tensor, int]:
-    """Standardise rewards within each agent's group: (R - mean) / (std + 1e-4).
+def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tuple[Tensor, int]:
+    """Standardise rewards within each agent's group: (R - mean) / (std + 1e-4 mean |R|).
 
     The group is one agent's own samples on the same windows. Its mean is the baseline, so that an
     agent learns from its better logics even where all of them are worse than its peers'. Dividing
@@ -42,18 +48,33 @@ def group_advantages(reward_AG: Tensor) -> tuple[Tensor, int]:
 
     Args:
         reward_AG: rewards of the sampled logics.
+        is_empty_AG: samples without a logic. The agent's present logic is scored in their place,
+            so that their reward says nothing about the tokens that were sampled (decision 23).
 
     Returns:
-        advantages (A, G), and the number of groups without any difference in reward.
+        advantages (A, G), zero where empty, and the number of groups without any difference in
+        reward.
     """
-    centred_AG = reward_AG - reward_AG.mean(1, keepdim=True)
-    deviation_A1 = reward_AG.std(1, keepdim=True)  # of the sample (G - 1), as in TRL
-    advantage_AG = centred_AG / (deviation_A1 + _STD_FLOOR)
+    counts_AG = (
+        torch.ones_like(reward_AG, dtype=torch.bool) if is_empty_AG is None else ~is_empty_AG
+    )
+    n_A1 = counts_AG.sum(1, keepdim=True)
+
+    # Over the samples that count; of one sample the deviation is that of an equal group.
+    mean_A1 = _sum_where(counts_AG, reward_AG) / n_A1.clamp(min=1)
+    centred_AG = torch.where(counts_AG, reward_AG - mean_A1, 0.0)
+    variance_A1 = centred_AG.square().sum(1, keepdim=True) / (n_A1 - 1).clamp(min=1)
+    scale_A1 = _sum_where(counts_AG, reward_AG.abs()) / n_A1.clamp(min=1)
 
     # The mean of equal numbers may differ from them in the last bit, and the floor would turn that
     # into a gradient of noise: such a group says nothing and gets exactly zero.
-    is_equal_A = (reward_AG == reward_AG[:, :1]).all(1)
-    return torch.where(is_equal_A[:, None], 0.0, advantage_AG), int(is_equal_A.sum())
+    lowest_A1 = reward_AG.masked_fill(~counts_AG, torch.inf).amin(1, keepdim=True)
+    highest_A1 = reward_AG.masked_fill(~counts_AG, -torch.inf).amax(1, keepdim=True)
+    is_equal_A1 = lowest_A1 >= highest_A1
+
+    floor_A1 = (_FLOOR_SHARE * scale_A1).clamp(min=_SMALLEST_FLOOR)
+    advantage_AG = centred_AG / (variance_A1.sqrt() + floor_A1)  # of the sample (G - 1), as in TRL
+    return torch.where(is_equal_A1, 0.0, advantage_AG), int(is_equal_A1.sum())
 
 
 def policy_loss(
@@ -77,7 +98,7 @@ def policy_loss(
         old_AGT: under the policy that sampled; no gradient.
         reference_AGT: under the frozen reference; no gradient.
         advantage_AG: from :func:`group_advantages`.
-        mask_AGT: 1 where a token was sampled.
+        mask_AGT: 1 where a token was sampled and counts.
         clip_range: half-width of the range of the ratio around 1.
         kl_coefficient: weight of the KL term.
     """
@@ -104,3 +125,8 @@ def policy_loss(
         clip_fraction = float((is_clipped_AGT * mask_AGT).sum() / n_tokens)
 
     return PolicyLoss(sample_loss_AG.mean(), kl, clip_fraction)
+
+
+def _sum_where(counts_AG: Tensor, values_AG: Tensor) -> Tensor:
+    """Sum the values that count, (A, G) to (A, 1)."""
+    return torch.where(counts_AG, values_AG, 0.0).sum(1, keepdim=True)

@@ -1,19 +1,105 @@
 """The joint objective L = L_pred + l_PG L_pg + l_div L_div + l_prune L_prune (paper 4.4, Eq. 15).
 
-What belongs here: the regularising terms, the weighted sum, the check before an update. What does
-not: L_pred (``agents.selection``), L_pg (``agents.grpo``), the order of the backward passes
-(``training.update``).
+What belongs here: what L_pred minimises, the agents' own errors, the regularising terms, the
+weighted sum, the check before an update. What does not: the metric itself (``agents.selection``),
+L_pg (``agents.grpo``), the order of the backward passes (``training.forecast_step``,
+``training.update``).
 
-Shapes: A agents, D hidden.
+Shapes: A agents, B windows, H horizon, D hidden.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.config import ObjectiveConfig
+from compevo_core.agents.selection import forecast_error
+from compevo_core.config import MemberConfig, ObjectiveConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.files import hash_text
+from compevo_core.data.window import HORIZON, WindowView
 from compevo_core.errors import NonFiniteLoss
+
+_OUTSIDE_WEIGHT = 0.25
+"""Weight of series and steps that are not an agent's own: it stays a forecaster of everything, as
+the aggregate uses its whole forecast."""
+
+_HASH_DIGITS = 16  # of a window's name, enough to seed a draw of its own
+
+
+def prediction_loss(
+    forecast: Tensor,
+    truth_BH: Tensor,
+    config: ObjectiveConfig,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Return what L_pred minimises on each window: the metric, or Huber's loss.
+
+    Args:
+        forecast: scaled, (..., B, H).
+        truth_BH: scaled; NaN targets do not count.
+        config: metric, loss and delta.
+        weights: of every window and step, as long as ``forecast`` or (B, H); ones unless given.
+
+    Returns:
+        (..., B), mean over the known steps.
+    """
+    if config.loss == "metric" and weights is None:
+        return forecast_error(forecast, truth_BH, config.metric)
+
+    # NaN times a zero weight is NaN, also in the gradient: replace the missing targets first.
+    is_known_BH = torch.isfinite(truth_BH)
+    gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
+    cost = _cost(gap, config)
+    if weights is not None:
+        cost = cost * weights
+
+    # By the number of known steps, not by the sum of weights: a window outside an agent's own
+    # series shall count less, and would count fully if its equal weights were divided out.
+    return cost.sum(-1) / is_known_BH.sum(-1)
+
+
+def _cost(gap: Tensor, config: ObjectiveConfig) -> Tensor:
+    if config.loss == "huber":
+        zero = torch.zeros_like(gap)
+        return torch.nn.functional.huber_loss(gap, zero, reduction="none", delta=config.huber_delta)
+    return gap.square() if config.metric == "mse" else gap.abs()
+
+
+def own_error_weights(
+    member: MemberConfig, views: Sequence[WindowView], *, seed: int, agent: int
+) -> FloatArray:
+    """Return how much every window and step counts in an agent's own error.
+
+    Args:
+        member: what sets the agent apart.
+        views: B windows.
+        seed: of the run.
+        agent: number of the agent.
+
+    Returns:
+        (B, H): 1 in its own series and steps, a quarter outside, 0 in a window that is not of its
+        share.
+    """
+    step_H = np.full(HORIZON, _OUTSIDE_WEIGHT)
+    step_H[member.first_step : member.last_step + 1] = 1.0
+
+    weight_B = np.array([_weigh_window(member, view, seed, agent) for view in views])
+    # Outside in both ways is still a quarter: the smaller of the two, not their product.
+    return np.asarray(np.minimum(weight_B[:, None], step_H))
+
+
+def _weigh_window(member: MemberConfig, view: WindowView, seed: int, agent: int) -> float:
+    # Drawn by the window's name: a property of agent and window, whatever round asks for it.
+    if member.window_share < 1.0:
+        name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
+        if np.random.default_rng([seed, member.seed, agent, name]).random() >= member.window_share:
+            return 0.0
+
+    is_own = not member.entities or view.entity in member.entities
+    return 1.0 if is_own else _OUTSIDE_WEIGHT
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
@@ -37,16 +123,18 @@ def pruning_loss(gates_A: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """The four terms of one round, unweighted.
+    """The terms of one round, unweighted.
 
     Attributes:
         pred: L_pred (Eq. 7).
+        own: sum of the agents' own errors.
         pg: L_pg (Eq. 14).
         div: L_div (Eq. 16).
         prune: L_prune (Eq. 17).
     """
 
     pred: float
+    own: float
     pg: float
     div: float
     prune: float
@@ -55,6 +143,7 @@ class LossTerms:
         """Return the weighted sum that the round minimised (Eq. 15)."""
         return (
             self.pred
+            + config.lambda_own * self.own
             + config.lambda_pg * self.pg
             + config.lambda_div * self.div
             + config.lambda_prune * self.prune

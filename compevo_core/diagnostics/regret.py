@@ -14,20 +14,23 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.logic_grammar import list_seed_logics
 from compevo_core.diagnostics.theory import regret_of_sums
 
 
-def assign_fixed_logics(agents: int, count: int) -> list[list[str]]:
+def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[list[str]]:
     """Return K fixed logics for each agent, (A, K).
 
     They are the agent's own seed logic, what it would play without any evolution, then the seed
     logics after it, cyclically.
+
+    Args:
+        agents: number of agents A.
+        count: number of fixed logics K.
+        form: that of the logics, as ``evolution.form`` names it.
     """
-    return [
-        [SEED_LOGICS[(agent + k) % len(SEED_LOGICS)] for k in range(count)]
-        for agent in range(agents)
-    ]
+    seeds = list_seed_logics(form)
+    return [[seeds[(agent + k) % len(seeds)] for k in range(count)] for agent in range(agents)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,8 @@ class RoundRegret:
         group_regret: (A,) against the best sampled logic of every round. This comparator may switch
             each round, so its regret can grow linearly where the other does not.
 
-    The first three are None if no fixed logic is scored.
+    The first three are None if no fixed logic is scored. A round that rewrites no logic scores
+    none: rewards are None then, and the regrets stand where they stood.
     """
 
     regret: list[float] | None
@@ -52,7 +56,7 @@ class RoundRegret:
 
 @dataclasses.dataclass
 class RegretTracker:
-    """Running sums of rewards since round 0.
+    """Running sums of rewards over the rounds that rewrote logics.
 
     The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
 
@@ -79,6 +83,12 @@ class RegretTracker:
     def to_dict(self) -> dict[str, Any]:
         """Return the sums as plain values for a checkpoint."""
         return dataclasses.asdict(self)
+
+    def without_round(self) -> RoundRegret:
+        """Return the sums as they stand, for a round that scored no logics."""
+        has_fixed = any(map(len, self.fixed))
+        regret = regret_of_sums(self.played, self.fixed).tolist() if has_fixed else None
+        return RoundRegret(regret, None, None, list(self.group))
 
     def add_round(
         self,

@@ -64,6 +64,8 @@ def save_checkpoint(
     shared: Mapping[str, Tensor],
     state: Mapping[str, Any],
     shards: AgentShards,
+    *,
+    start: int = 0,
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
@@ -77,12 +79,14 @@ def save_checkpoint(
         shared: tensors that all agents share, equal on every process.
         state: plain values, equal on every process.
         shards: the processes.
+        start: which start of the run it belongs to (``RunFolder.begin_again``).
 
     Raises:
         CheckpointMismatch: the processes' copies of ``shared`` differ.
     """
     target = root / f"round_{round_number:06d}"
-    with write_sealed_folder(root, target, {"round": round_number}, shards) as part:
+    facts = {"round": round_number, "start": start}
+    with write_sealed_folder(root, target, facts, shards) as part:
         for agent, tensors in agents.items():
             _write_tensors(tensors, part / _agent_file(agent))
 
@@ -101,25 +105,21 @@ def save_checkpoint(
     return target
 
 
-def load_newest_checkpoint(root: Path, shards: AgentShards) -> Checkpoint | None:
+def load_newest_checkpoint(root: Path, shards: AgentShards, start: int = 0) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
+
+    So are those of an earlier start than ``start``: the run was started over, and an interruption
+    has left them behind.
 
     The first process checks the files and all open the one that it chose: two processes that
     resumed from different rounds would train one population apart.
     """
-    name = shards.broadcast(_find_newest_intact(root) if shards.is_first else None)
+    name = shards.broadcast(_find_newest_intact(root, start) if shards.is_first else None)
     if name is None:
         return None
 
     state = json.loads((root / name / _STATE_FILE).read_text(encoding="utf-8"))
     return Checkpoint(root / name, state)
-
-
-def remove_checkpoints(root: Path, shards: AgentShards) -> None:
-    """Remove all checkpoints below ``root``, for a run that starts over there."""
-    if shards.is_first and root.is_dir():
-        shutil.rmtree(root)
-    shards.barrier()  # nobody looks for a checkpoint before they are gone
 
 
 @contextlib.contextmanager
@@ -156,12 +156,16 @@ def write_sealed_folder(
     shards.barrier()  # nobody reads the target before it is there
 
 
-def _find_newest_intact(root: Path) -> str | None:
+def _find_newest_intact(root: Path, start: int) -> str | None:
     for folder in _list_newest_first(root):
         try:
-            verify_manifest(folder)
+            manifest = verify_manifest(folder)
         except (CheckpointMismatch, json.JSONDecodeError, KeyError) as error:
             log.warning("checkpoint %s refused: %s", folder.name, error)
+            continue
+
+        if manifest.get("start", 0) < start:
+            log.info("checkpoint %s is of a run that was started over since", folder.name)
             continue
 
         log.info("resuming from checkpoint %s", folder.name)

@@ -1,8 +1,8 @@
 """Norms over the gradients of all agents, those of other processes included.
 
 What belongs here: sums over gradients that need every agent, for clipping and for the conflict of
-appendix B.2. What does not: what is differentiated (``training.round``, ``training.update``), the
-condition itself (``diagnostics.theory``).
+appendix B.2. What does not: what is differentiated (``training.forecast_step``,
+``training.update``), the condition itself (``diagnostics.theory``).
 
 Processes exchange one sum of squares an agent, never a gradient.
 
@@ -70,7 +70,8 @@ class Gradients:
 
         Args:
             parameters: with the whole gradient in ``.grad``.
-            regulariser_grads: the part of it that comes from L_div and L_prune, None for none.
+            regulariser_grads: the part of it that comes from L_div and L_prune, None for none: of
+                such a parameter nothing is copied.
         """
         products = _multiply_gradients(parameters, regulariser_grads)
         sums_AK, shared_K = self._sum_by_agent(products, 3)
@@ -102,7 +103,11 @@ def _multiply_gradients(
 ) -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
     """Yield squares and product of the two parts of each gradient: what norms and cosine need."""
     for parameter, part in zip(parameters, regulariser_grads, strict=True):
-        if parameter.grad is not None:
-            regulariser = torch.zeros_like(parameter.grad) if part is None else part
-            main = parameter.grad - regulariser
-            yield parameter, [main.square(), regulariser.square(), main * regulariser]
+        if parameter.grad is None:
+            continue
+
+        if part is None:
+            yield parameter, [parameter.grad.square()]  # the other two sums get zero from it
+        else:
+            main = parameter.grad - part
+            yield parameter, [main.square(), part.square(), main * part]

@@ -99,9 +99,7 @@ class RoundTrainer:
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
-        played = self.forecast_step.run(
-            state.logics, examples, generators.news_rng, state.round
-        )
+        played = self.forecast_step.run(state.logics, examples, generators.news_rng, state.round)
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
@@ -184,16 +182,14 @@ class RoundTrainer:
         examples: Sequence[ForecastExample],
         picked: Sequence[int],
     ) -> GroupScores:
-        """Forecast the reward windows under the played and every sampled logic, without gradient."""
+        """Forecast the reward windows under the played and the sampled logics, without gradient."""
         # All agents and logics are scored on the same windows: rewards of a group are compared with
         # each other, and a hard window would look like a bad logic. The played logic goes with its
         # group: scored in another batch, it could win or lose by the last bit.
         scored = [examples[i] for i in picked]
         candidates = [
             [logic, *samples]
-            for logic, samples in zip(
-                self.shards.local(logics), proposal.group_logics, strict=True
-            )
+            for logic, samples in zip(self.shards.local(logics), proposal.group_logics, strict=True)
         ]
         local = self.executor.forecast_groups(candidates, scored)
         values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")

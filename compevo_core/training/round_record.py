@@ -12,9 +12,17 @@ Shapes: A agents, G sampled logics of an agent, K fixed logics of an agent.
 """
 
 import json
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
+
+REWRITING_KEYS = frozenset(
+    (
+        *("kl", "clip_fraction", "loss_pg", "loss_div", "gradient_conflict", "gradient_margin"),
+        *("group_rewards", "group_logics", "candidates", "best_response_gap"),
+    )
+)
+"""Keys that say something in rounds that rewrite logics alone; in others they are empty or 0."""
 
 
 class RoundResult(BaseModel):
@@ -29,6 +37,10 @@ class RoundResult(BaseModel):
 
     round: int
     """number of the round, from 0"""
+    stage: Literal["supervised", "evolution"] = "evolution"
+    """stage of the run: supervised before any logic is rewritten, then evolution (D.2)"""
+    evolved: bool = True
+    """whether the agents wrote new logics; if not, what belongs to samples is empty or 0"""
     weight_entropy: float
     """entropy of ``weights`` in nats: 0 is one agent alone, log A is the plain mean (Eq. 5)"""
     rewards: list[float]
@@ -39,6 +51,13 @@ class RoundResult(BaseModel):
     """(A,) weight of each agent in the aggregated forecast, w_i (Eq. 5); they sum to 1"""
     gates: list[float]
     """(A,) learned gate of each agent, g_i (Eq. 5); 1 at the start"""
+    error_correlation: float | None = None
+    """mean correlation of the errors of two agents in this batch; 1 for agents that forecast
+    alike"""
+    gain_over_best: float | None = None
+    """by how much the error of the agents' plain mean lies below the best agent's, in percent"""
+    effective_agents: float | None = None
+    """number of agents with unrelated errors whose mean would be as good as this population's"""
     logics: list[str]
     """(A,) text that each agent forecast with, l_i"""
     group_rewards: list[list[float]]
@@ -48,19 +67,23 @@ class RoundResult(BaseModel):
     candidates: list[str]
     """(A,) text drafted by each agent before it saw the fused soft prompt (Eq. 8)"""
     group_logics: list[list[str]]
-    """(A, G) logics sampled behind the soft prompt, one of which is played next (Eq. 13)"""
+    """(A, G) logics sampled behind the soft prompt (Eq. 13); the best of them is played next if it
+    earned more than the one that was played"""
     unique_news: list[int]
     """(A,) number of different articles that each agent read in this batch"""
     empty_logics: int
     """number of generated texts without content; the agent's old logic stood in for each"""
     unread_answers: int
     """number of text answers that could not be parsed; each was scored by the fallback"""
+    cut_prompts: int = 0
+    """number of prompts that were too long and lost news, history or peers"""
     gradient_conflict: float
-    """cosine between the gradients of L_pred + L_pg and of the two regularisers (Eq. 23)"""
+    """cosine between the gradients of L_pred + L_pg and of the two regularisers (Eq. 23), over all
+    trained parameters"""
     gradient_margin: float
     """left side of Eq. 23: positive where a small step lowers the main loss (B.2)"""
     equal_groups: int
-    """number of agents whose G samples earned one and the same reward: they teach nothing"""
+    """number of agents whose samples earned one and the same reward: they teach nothing"""
     grad_norm: float
     """Euclidean norm of the whole gradient before clipping"""
     kl: float
@@ -68,18 +91,21 @@ class RoundResult(BaseModel):
     clip_fraction: float
     """share of sampled tokens whose probability ratio was clipped, in the last update (D.2)"""
     regret: list[float] | None = None
-    """(A,) total reward missed by not having played the best of the K fixed logics in every round
-    so far (B.3); null where no fixed logic is scored"""
+    """(A,) total reward missed by not having played the best of the K fixed logics in every
+    rewriting round so far (B.3); null where no fixed logic is scored"""
     fixed_rewards: list[list[float]] | None = None
     """(A, K) reward of each fixed logic on the reward windows; null where none is scored"""
     played_rewards: list[float] | None = None
     """(A,) reward of the played logic, scored together with the fixed ones; null without them"""
     group_regret: list[float] | None = None
-    """(A,) total reward missed by not having played the best sampled logic of every round so far"""
+    """(A,) total reward missed by not having played the best sampled logic of every rewriting round
+    so far"""
     loss: float
     """weighted sum L of all terms (Eq. 15), with the token loss"""
     loss_pred: float
-    """L_pred, scaled error of the aggregated forecast (Eq. 7)"""
+    """L_pred, scaled error of the aggregated forecast (Eq. 7), or Huber's loss of it"""
+    loss_own: float = 0.0
+    """sum of the agents' own errors before weighting; 0 where their weight is 0"""
     loss_tokens: float
     """cross-entropy of the target's digits for the text decoder, sum over agents; 0 for the head"""
     loss_pg: float
@@ -89,7 +115,8 @@ class RoundResult(BaseModel):
     loss_prune: float
     """L_prune before weighting: sum of the absolute gates (Eq. 17)"""
     best_response_gap: list[float]
-    """(A,) how far L_pred would fall if this agent alone played its best sampled logic (B.1)"""
+    """(A,) how far the aggregate's error would fall if this agent alone played its best sampled
+    logic (B.1)"""
     fixed_unread_answers: int = 0
     """as ``unread_answers``, for the fixed logics, which are not counted there"""
     answers: int

@@ -10,6 +10,7 @@ than one part of the project uses. What does not: tensors (``training.checkpoint
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,12 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training has ended and the model is sealed."""
-        return self.model_manifest_file.is_file()
+        """Whether training has ended and the model is sealed, since the run last started."""
+        try:
+            manifest = json.loads(self.model_manifest_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
+        return int(manifest.get("start", 0)) >= self.read_start()
 
     # ---- written by training ----
 
@@ -50,6 +55,11 @@ class RunFolder:
     def config_file(self) -> Path:
         """Resolved settings, as the pipeline asked for them."""
         return self.path / "config.json"
+
+    @property
+    def start_file(self) -> Path:
+        """How often the run was started over; there is none if it never was."""
+        return self.path / "start.json"
 
     @property
     def rounds_file(self) -> Path:
@@ -70,6 +80,11 @@ class RunFolder:
     def best(self) -> Path:
         """Folder of the checkpoints with the lowest validation error."""
         return self.path / "best"
+
+    @property
+    def refit(self) -> Path:
+        """Run folder of the second training, on train and validation, where there is one."""
+        return self.path / "refit"
 
     @property
     def model(self) -> Path:
@@ -124,6 +139,44 @@ class RunFolder:
     def verdicts_file(self) -> Path:
         """Judges' verdicts by the hash of what they were asked, so that nothing is asked twice."""
         return self.path / "verdicts.jsonl"
+
+    # ---- starting over ----
+
+    def read_start(self) -> int:
+        """Return how often the run was started over."""
+        if not self.start_file.is_file():
+            return 0
+        return int(json.loads(self.start_file.read_text(encoding="utf-8"))["start"])
+
+    def begin_again(self) -> None:
+        """Start the run over: nothing of what was trained before counts any longer.
+
+        The number of the start is written first. Checkpoints and model carry the number of theirs,
+        so that what a kill leaves behind at any moment is known to be old.
+        """
+        write_json(self.start_file, {"start": self.read_start() + 1})
+        self.remove_training()
+
+    def remove_training(self) -> None:
+        """Remove everything that a training writes but the number of its start."""
+        for folder in (self.model, self.refit, self.best, self.checkpoints):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        for file in (self.metrics_file, self.rounds_file):
+            file.unlink(missing_ok=True)
+
+    def require_identity(self, saved: Mapping[str, Any], expected: Mapping[str, str]) -> None:
+        """Check that what lies here is of the run that is asked for.
+
+        Raises:
+            CheckpointMismatch: settings or data are others.
+        """
+        differing = sorted(name for name in expected if saved.get(name) != expected[name])
+        if differing:
+            raise CheckpointMismatch(
+                f"{self.path} holds a run with another {' and '.join(differing)}; choose another "
+                "run folder, or start over with resume=False"
+            )
 
     # ---- reading and writing ----
 

@@ -20,15 +20,17 @@ from torch import Tensor
 from compevo_core.diagnostics.regret import RegretTracker
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.training.checkpoint import Checkpoint
-from compevo_core.training.generators import RunGenerators, seed_dropout
+from compevo_core.training.generators import DropoutState, RunGenerators, seed_dropout
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_state import RoundState
 
-STATE_VERSION = 1
-"""Version of the stored names; a checkpoint without one is of version 1."""
+STATE_VERSION = 2
+"""Version of the stored names; a checkpoint without one is of version 1. Version 2 added the news
+dropout's generator, and groups of heads and of fusion to the optimiser."""
 
 # Stored names. A change here needs a new version, and a way to read the old one.
 _DROPOUT_GENERATOR = "run.global"
+_CUDA_GENERATORS = "run.cuda"
 _AGENT_GENERATOR = "run.sampling"
 _PREVIOUS_STATES = "run.previous_AD"
 _OPTIMIZER_PREFIX = "optimizer."
@@ -89,9 +91,12 @@ def capture_state(
         agent: {name: value[row] for name, value in by_agent.items()}
         for row, agent in enumerate(local_agents)
     }
-    # torch's global generator draws dropout. There is one a process, so it is stored with the first
-    # agent of the process.
-    agents[local_agents.start][_DROPOUT_GENERATOR] = torch.get_rng_state()
+    # torch's global generators draw dropout. A process has one, and one a GPU: they are stored with
+    # its first agent.
+    dropout = DropoutState.read()
+    agents[local_agents.start][_DROPOUT_GENERATOR] = dropout.cpu
+    if dropout.cuda is not None:
+        agents[local_agents.start][_CUDA_GENERATORS] = dropout.cuda
 
     values = {
         "version": STATE_VERSION,
@@ -100,6 +105,7 @@ def capture_state(
         "rewards": state.rewards,
         "regret": state.regret.to_dict(),
         "drawing": generators.numpy_rng.bit_generator.state,
+        "news_drawing": generators.news_rng.bit_generator.state,
         "best": progress.best_error,
         "seconds": progress.train_seconds,
     }
@@ -118,10 +124,10 @@ def restore_state(
     # Refused, not guessed: names that this version does not know would be dropped in silence, and
     # the run would go on from a state that it never had.
     version = values.get("version", 1)
-    if version > STATE_VERSION:
+    if version != STATE_VERSION:
         raise CheckpointMismatch(
-            f"{saved.folder} was written by a later version of CompEvo (state version {version}, "
-            f"this one reads up to {STATE_VERSION}); update CompEvo, or start over with "
+            f"{saved.folder} was written by another version of CompEvo (state version {version}, "
+            f"this one reads {STATE_VERSION}); resume with that version, or start over with "
             "resume=False"
         )
 
@@ -168,13 +174,16 @@ def _restore_generators(
     for generator, tensors in zip(generators.agents, agents, strict=True):
         generator.set_state(tensors[_AGENT_GENERATOR].cpu().clone())
     generators.numpy_rng.bit_generator.state = values["drawing"]
+    generators.news_rng.bit_generator.state = values["news_drawing"]
 
+    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
+    # generator to resume: on other processes the dropout masks are others (decision 29).
+    seed_dropout(trainer.config.run.seed, trainer.shards.rank, values["round"])
     if _DROPOUT_GENERATOR in agents[0]:
-        torch.set_rng_state(agents[0][_DROPOUT_GENERATOR].cpu())
-    else:
-        # No process of the earlier run began at this agent, so there is no generator to resume:
-        # with another number of processes the dropout masks are others (decision 29).
-        seed_dropout(trainer.config.run.seed, trainer.shards.rank, values["round"])
+        cuda = agents[0].get(_CUDA_GENERATORS)
+        DropoutState(
+            agents[0][_DROPOUT_GENERATOR].cpu(), None if cuda is None else cuda.cpu()
+        ).restore()
 
 
 def _list_parameters(trainer: RoundTrainer) -> list[torch.nn.Parameter]:

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from torch import Tensor
 
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.data.arrays import FloatArray
 from compevo_core.training.model import PopulationModel
 
 
@@ -42,7 +42,7 @@ def measure_validation(
     There is no dropout and no gradient, and nothing is drawn: validating changes no later round.
     """
     aggregate_errors: list[float] = []
-    base_errors: list[list[list[float]]] = []
+    prior_errors: list[list[float]] = [[] for _ in logics]
     size = model.config.run.micro_batch_size
 
     # The mean is over windows, not over micro-batches: the last one may be smaller.
@@ -50,23 +50,21 @@ def measure_validation(
         part = examples[start : start + size]
         local = executor.forecast(model.shards.local(logics), part)
         values_ABH = model.shards.all_gather(local.values_ABH, "forecasts")
-        weights_BA = model.selection.weights([example.view.entity for example in part]).detach()
-        mean_BH = aggregate_forecasts(values_ABH, weights_BA).cpu().numpy()
+        base_ABH = model.shards.all_gather(executor.base_forecasts(part), "forecasts")
+        weights_BA = model.selection.weights([example.view.entity for example in part])
+        mean_BH = aggregate_forecasts(values_ABH, weights_BA)
 
         aggregate_errors += _mean_absolute_errors(mean_BH, part)
-        base_ABH = model.shards.all_gather(executor.base_forecasts(part), "forecasts")
-        base_errors.append([_mean_absolute_errors(b.cpu().numpy(), part) for b in base_ABH])
+        for errors, base_BH in zip(prior_errors, base_ABH, strict=True):
+            errors += _mean_absolute_errors(base_BH, part)
 
-    # The best prior: a population that any of them beats has learnt nothing.
-    prior_A = np.concatenate(base_errors, 1).mean(1)
-    return ValidationErrors(float(np.mean(aggregate_errors)), float(prior_A.min()))
+    prior = min(float(np.mean(errors)) for errors in prior_errors)
+    return ValidationErrors(float(np.mean(aggregate_errors)), prior)
 
 
-def _mean_absolute_errors(
-    forecast_BH: FloatArray, examples: Sequence[ForecastExample]
-) -> list[float]:
+def _mean_absolute_errors(forecast_BH: Tensor, examples: Sequence[ForecastExample]) -> list[float]:
     # Missing targets are NaN and do not count.
     return [
         float(np.nanmean(np.abs(forecast_H - example.truth_H)))
-        for forecast_H, example in zip(forecast_BH, examples, strict=True)
+        for forecast_H, example in zip(forecast_BH.detach().cpu().numpy(), examples, strict=True)
     ]

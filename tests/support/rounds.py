@@ -10,18 +10,25 @@ from compevo_core.training.generators import RunGenerators
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.round_state import RoundState
+from compevo_core.training.schedule import RunSchedule
 from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
 from tests.support.population import tiny
 
 
 def build_round_trainer(
-    rounds: int = 100, **overrides: object
+    rounds: int = 100, supervised: int = 0, **overrides: object
 ) -> tuple[RoundTrainer, RoundState, list[ForecastExample]]:
     """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
     config = tiny(**overrides)
     model = build_model(config)
     fill_with_noise(model)
-    trainer = RoundTrainer(model, build_executor(model), rounds)
+    schedule = RunSchedule(
+        supervised_rounds=supervised,
+        evolution_rounds=rounds,
+        every=config.evolution.every,
+        warmup_ratio=config.optim.warmup_ratio,
+    )
+    trainer = RoundTrainer(model, build_executor(model), schedule)
 
     logics = list(SEED_LOGICS[: config.population.agents])
     state = RoundState(
@@ -39,4 +46,5 @@ def run_step(
 ) -> RoundResult:
     """One round with fresh seeded generators."""
     agents = [torch.Generator().manual_seed(5 + agent) for agent in range(len(state.logics))]
-    return trainer.step(state, examples, RunGenerators(agents, np.random.default_rng(6)))
+    generators = RunGenerators(agents, np.random.default_rng(6), np.random.default_rng(7))
+    return trainer.step(state, examples, generators)

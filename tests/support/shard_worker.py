@@ -56,14 +56,14 @@ class Poisoned(PopulationModel):
 
 def run(job):
     """Train one job; return the error as text, empty if there was none."""
-    import compevo_core.training.trainer as trainer
+    import compevo_core.training.loop as loop
 
     def on_round(record):
         if record.round + 1 == job.get("stop"):
             raise StoppedError
 
     Poisoned.agent = job.get("poison")
-    trainer.PopulationModel = PopulationModel if Poisoned.agent is None else Poisoned
+    loop.PopulationModel = PopulationModel if Poisoned.agent is None else Poisoned
     answers._TOKENS_PER_NUMBER = (
         1  # a random backbone writes no numbers; it need not write many tokens either
     )
@@ -80,7 +80,7 @@ def run(job):
     except CompEvoError as error:
         return f"{type(error).__name__}: {error}"
     finally:
-        trainer.PopulationModel = PopulationModel
+        loop.PopulationModel = PopulationModel
     return ""
 
 

@@ -11,7 +11,7 @@ from compevo_core.lm.frozen_linear import token_logp
 
 def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
     advantage, equal = group_advantages(torch.tensor([[1.0, 2.0, 3.0], [10.0, 10.0, 10.0]]))
-    assert advantage[0].tolist() == pytest.approx([-1 / 1.0001, 0.0, 1 / 1.0001])
+    assert advantage[0].tolist() == pytest.approx([-1 / 1.0002, 0.0, 1 / 1.0002])
     assert advantage[1].tolist() == [0.0, 0.0, 0.0]
     assert equal == 1
 
@@ -125,12 +125,44 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return trainer
 
 
-def test_advantages_equal_trls_rule_with_trls_own_deviation() -> None:
+def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_rewards_scale() -> (
+    None
+):
     from trl.trainer.utils import nanstd
 
     rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
-    theirs = (rewards - rewards.mean(1, keepdim=True)) / (nanstd(rewards, dim=1)[:, None] + 1e-4)
+    floor = 1e-4 * rewards.abs().mean(1, keepdim=True)
+    theirs = (rewards - rewards.mean(1, keepdim=True)) / (nanstd(rewards, dim=1)[:, None] + floor)
     assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
+
+
+def test_advantages_do_not_depend_on_the_unit_of_the_rewards() -> None:
+    rewards = torch.tensor([[-0.2, -0.201, -0.2005]])
+    small, _ = group_advantages(1e-3 * rewards)
+    assert torch.allclose(small, group_advantages(rewards)[0], atol=1e-3)
+    assert float(small.abs().max()) > 0.9
+
+
+def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group() -> None:
+    rewards = torch.tensor([[9.0, -1.0, -2.0, -3.0], [9.0, -1.0, -1.0, 9.0], [1.0, 2.0, 3.0, 4.0]])
+    is_empty = torch.tensor(
+        [[True, False, False, False], [True, False, False, True], [True, True, True, False]]
+    )
+    advantage, equal = group_advantages(rewards, is_empty)
+    alone, _ = group_advantages(rewards[:1, 1:])
+    assert advantage[0, 0] == 0.0
+    assert torch.allclose(advantage[0, 1:], alone[0])
+    # Two equal samples, or one alone, have nothing to be compared with.
+    assert not advantage[1:].any()
+    assert equal == 2
+
+
+def test_a_group_of_empty_samples_alone_is_counted_as_equal() -> None:
+    advantage, equal = group_advantages(
+        torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
+    )
+    assert not advantage.any()
+    assert equal == 1
 
 
 def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
