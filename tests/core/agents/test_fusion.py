@@ -1,5 +1,6 @@
 """Opponent context, the two gates at their limits, and the soft prompt."""
 
+import pytest
 import torch
 
 from compevo_core.agents.fusion import StrategyFusion
@@ -98,12 +99,25 @@ def test_the_previous_round_carries_no_gradient() -> None:
     assert fusion.scores_AA.grad is not None
 
 
-def test_a_fresh_soft_prompt_is_near_the_neutral_embedding_but_depends_on_the_state() -> None:
-    fusion = StrategyFusion(3, torch.linspace(-1, 1, 64), torch.Generator().manual_seed(0))
-    states = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
-    prompts = fusion.soft_prompt(states).detach()
+@pytest.mark.parametrize("hidden", [32, 128, 576, 2048])
+def test_a_fresh_soft_prompt_is_a_tenth_of_the_norm_off_neutral_at_any_width(hidden: int) -> None:
+    departure, _, _ = _depart(hidden)
+    assert departure.mean().item() == pytest.approx(0.1, rel=0.1)
+    assert departure.min() > 0.07
+    assert departure.max() < 0.13
 
-    departure = (prompts - fusion.neutral_D).norm(dim=1) / fusion.neutral_D.norm()
-    assert departure.max() < 0.1
-    assert departure.min() > 0
-    assert not torch.equal(prompts[0], prompts[1])
+
+def test_fresh_soft_prompts_differ_from_neutral_and_from_each_other_in_bfloat16() -> None:
+    _, prompts, neutral_D = _depart(2048)
+    rounded, rounded_neutral = prompts.bfloat16(), neutral_D.bfloat16()
+    assert (rounded == rounded_neutral).float().mean() < 0.1
+    assert (rounded[0] == rounded[1]).float().mean() < 0.1
+
+
+def _depart(hidden: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Departures as shares of the neutral norm, soft prompts, and the neutral embedding."""
+    generator = torch.Generator().manual_seed(1)
+    neutral_D = 0.02 * torch.randn(hidden, generator=generator)
+    fusion = StrategyFusion(3, neutral_D, torch.Generator().manual_seed(0))
+    prompts = fusion.soft_prompt(torch.randn(8, hidden, generator=generator)).detach()
+    return (prompts - neutral_D).norm(dim=1) / neutral_D.norm(), prompts, neutral_D

@@ -1,6 +1,5 @@
 """Prompts: the paper's wording is there, and news is data, never an instruction."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +8,12 @@ from jinja2 import TemplateError
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
     PeerReport,
-    clean_logic,
     clean_text,
-    format_history,
+    describe_recent,
     render_forecast_prompt,
+    render_logic_and_news,
     render_logic_prompt,
+    render_task,
 )
 from compevo_core.config import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
@@ -47,10 +47,11 @@ VIEW = windows("train", 1).views()[0]
 def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(
     attack: str,
 ) -> None:
-    shared, rest = render_forecast_prompt(
-        VIEW, ["1"], "logic", [("01 Jan", attack)], title_characters=80, tokenizer=_Chat()
+    text = _render("logic", [("01 Jan", attack)])
+    observed = render_logic_prompt(
+        1, attack, -0.1, [], headlines=[attack], paraphrased=False, tokenizer=_Chat()
     )
-    text = shared + rest
+    assert observed.count("<|im_start|>") == 3
     assert text.count("<|im_start|>") == 3
     assert text.count("<|im_end|>") == 2
     assert not any(
@@ -69,45 +70,69 @@ def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(
     assert cleaned.isprintable()
 
 
+def _render(logic: str | None, news: list[tuple[str, str]], base: tuple[str, ...] = ()) -> str:
+    """A forecast prompt as one text."""
+    text = render_logic_and_news(logic, news, title_characters=40)
+    return "".join(
+        render_forecast_prompt(VIEW, ["7990.5", "8010.0"], base, text, tokenizer=_Chat())
+    )
+
+
 def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
     for tokenizer in (
         _Chat(),
         load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer,
     ):
-        parts = {
-            render_forecast_prompt(
-                VIEW, ["990"], logic, news, title_characters=40, tokenizer=tokenizer
-            )[0]
-            for logic in SEED_LOGICS[:3]
-            for news in ([], [("01 Jan", "Heatwave")])
-        }
+        parts = set()
+        for logic in SEED_LOGICS[:3]:
+            for news in ([], [("01 Jan", "Heatwave")]):
+                text = render_logic_and_news(logic, news, title_characters=40)
+                shared, rest = render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
+                parts.add(shared)
+                assert text in rest
+
         assert len(parts) == 1
         assert "Predict next-day electricity load for NSW1" in parts.pop()
 
 
-def test_the_forecast_prompt_shows_history_calendar_logic_and_news() -> None:
-    text = "".join(
-        render_forecast_prompt(
-            VIEW,
-            ["990", "1010"],
-            "Watch storms closely.",
-            [("30 Dec", "Storm hits")],
-            title_characters=40,
-            tokenizer=_Chat(),
-        )
-    )
-
+def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> None:
+    text = _render("Watch storms closely.", [("30 Dec", "Storm hits")])
     for piece in (
-        "990 1010",
+        "Historical data in MW: 7990.5, 8010.0",
         "Wednesday",
+        "Answer with 48 values in MW.",
         "Logic: Watch storms closely.",
         "News 30 Dec: Storm hits",
         "Forecast:",
     ):
         assert piece in text
-    assert "News: none." in "".join(
-        render_forecast_prompt(VIEW, ["1"], None, [], title_characters=9, tokenizer=_Chat())
+    assert "correction" not in text
+    assert "News: none." in _render(None, [])
+    assert "Logic" not in _render(None, [])
+
+
+def test_with_a_prior_the_prompt_shows_it_and_asks_for_the_correction() -> None:
+    text = _render("Watch storms closely.", [], base=("8000.0", "7900.0"))
+    assert "Statistical forecast in MW: 8000.0, 7900.0" in text
+    assert "Answer with 48 corrections to add to it, in MW." in text
+    assert "48 values" not in text.replace("next 48 values", "")
+
+
+def test_task_logic_and_news_in_words_hold_no_number_of_the_series() -> None:
+    assert render_task(VIEW) == "Predict next-day electricity load for NSW1"
+    assert (
+        render_logic_and_news("Watch storms.", None, title_characters=9) == "Logic: Watch storms."
     )
+    assert render_logic_and_news(None, None, title_characters=9) == ""
+
+
+def test_recent_history_is_told_by_series_in_its_unit_for_five_windows_at_most() -> None:
+    views = windows("train", 4).views()
+    text = describe_recent(views)
+    assert text.count(";") == 4
+
+    x = views[0].x
+    assert text.startswith(f"NSW1 {x.min():.4g} to {x.max():.4g} MW, mean {x.mean():.4g}; SA1 ")
 
 
 def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins() -> None:
@@ -135,24 +160,25 @@ def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begin
     assert "synthesize a new one." not in other
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("  Watch the weather in Victoria.\nAnd more", ("Watch the weather in Victoria.", False)),
-        ("[Your logic here]", ("old logic", True)),
-        ("", ("old logic", True)),
-        ('"Follow outages of large plants."', ("Follow outages of large plants.", False)),
-    ],
-)
-def test_a_generated_logic_is_its_first_line_or_the_fallback(
-    text: str, expected: tuple[str, bool]
-) -> None:
-    assert clean_logic(text, "old logic") == expected
+def test_the_logic_prompt_shows_what_the_agent_saw_between_its_reward_and_its_peers() -> None:
+    def render(**evidence: object) -> str:
+        return render_logic_prompt(
+            3, "Prioritize heatwaves.", -0.045, [], paraphrased=False, tokenizer=_Chat(), **evidence
+        )
 
-
-def test_history_is_an_index_of_the_usual_level_averaged_down() -> None:
-    assert format_history(np.array([100.0, 300.0, 200.0, 200.0]), 200.0, 2) == ["1000", "1000"]
-    assert format_history(np.arange(48.0), 10.0, 48)[:3] == ["0", "100", "200"]
+    text = render(recent="NSW1 6351 to 9804 MW, mean 8011", headlines=["Storm hits", "Rates held"])
+    places = [
+        text.index(piece)
+        for piece in (
+            "Recent Performance: -0.0450",
+            "Recent Data: NSW1 6351 to 9804 MW, mean 8011\n",
+            'News Read Most: "Storm hits"; "Rates held"\n',
+            "Peer Information:",
+        )
+    ]
+    assert places == sorted(places)
+    assert "News Read" not in render()
+    assert "Recent Data" not in render()
 
 
 def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -> None:
