@@ -19,7 +19,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
-from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
 # The columns by which a file of checks or of paired tests is known; it may have more.
@@ -64,9 +64,25 @@ class TrainingRun:
         """Number of agents, from the first round."""
         return len(self.rounds[0].rewards) if self.rounds else 0
 
+    @property
+    def first_evolving_round(self) -> int | None:
+        """Number of the first round after a supervised stage; None where there was none."""
+        if not self.rounds or self.rounds[0].stage == "evolution":
+            return None
+        return next((record.round for record in self.rounds if record.stage == "evolution"), None)
+
+    @property
+    def rewriting_rounds(self) -> list[RoundRecord]:
+        """Records of the rounds that rewrote the logics."""
+        return [record for record in self.rounds if record.evolved]
+
     def values_of(self, key: str) -> list[Any]:
         """Return the values of one key of the rounds; None where a round has none."""
-        return [getattr(record, key) for record in self.rounds]
+        # A zero of a round that sampled nothing is no measurement.
+        return [
+            None if key in REWRITING_KEYS and not record.evolved else _none_if_empty(record, key)
+            for record in self.rounds
+        ]
 
     def has_values(self, key: str) -> bool:
         """Whether any round has a value of the key."""
@@ -115,6 +131,11 @@ class ReportInputs:
         """Return the prior of a configuration; empty where the configuration is not known."""
         config = self.configs.get(config_hash or "", {})
         return str(config.get("forecast", {}).get("prior", ""))
+
+
+def _none_if_empty(record: RoundRecord, key: str) -> Any:  # noqa: ANN401 - a value of any key
+    value = getattr(record, key)
+    return None if value == [] else value
 
 
 def read_inputs(

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
 
 #: Value of ``experiment`` in rows of ablation variants, which are trained under a smaller budget.
 ABLATION = "ablation"
@@ -72,21 +72,24 @@ def read_result_file(path: Path) -> pl.DataFrame:
         DataError: a column is missing, or a value is of the wrong type.
     """
     header = read_header(path)
-    missing = [name for name in RESULT_SCHEMA if name not in header]
-    if missing:
+    absent = [name for name in RESULT_SCHEMA if name not in header]
+    if missing := [name for name in absent if name not in ADDED_COLUMNS]:
         raise DataError(
             f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
         )
 
     # The schema is forced, so that text in a column of numbers is an error and not a string column.
+    present = [name for name in RESULT_SCHEMA if name not in absent]
     try:
-        return pl.read_csv(
-            path, schema_overrides=RESULT_SCHEMA, columns=list(RESULT_SCHEMA), null_values=[""]
-        )
+        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, columns=present, null_values=[""])
     except pl.exceptions.ComputeError as error:
         raise DataError(
             f"{path}: a value does not fit its column ({error}); evaluate again"
         ) from error
+
+    # Older versions did not measure what was added later: unknown, not false.
+    nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
+    return rows.with_columns(nulls).select(RESULT_SCHEMA)
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

@@ -1,26 +1,30 @@
-"""The parts of one training run: settings, curves by round, logics, theory, logic updates.
+"""The parts of one training run: settings, curves by round, health, logics, theory, updates.
 
-What belongs here: which parts a run has, its settings at a glance, its curves and its logics. What
-does not: drawing (``report.training_plots``), the tables of theory (``report.theory_tables``) and
-of logic updates (``report.lud_tables``), markup (``templates``).
+What belongs here: which parts a run has, its settings at a glance and its curves. What does not:
+drawing (``report.training_plots``), the tables of logics (``report.logic_tables``), of theory
+(``report.theory_tables``) and of logic updates (``report.lud_tables``), markup (``templates``).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compevo_core.data.arrays import evenly_spaced
 from compevo_core.durations import describe_duration
 from compevo_core.report.figures import make_picture
 from compevo_core.report.inputs import TrainingRun
+from compevo_core.report.logic_tables import logics_view
 from compevo_core.report.lud_tables import lud_view
-from compevo_core.report.tables import Table
 from compevo_core.report.theory_tables import theory_view
-from compevo_core.report.training_plots import plot_losses, plot_policy, plot_selection
+from compevo_core.report.training_plots import (
+    HEALTH,
+    plot_health,
+    plot_losses,
+    plot_policy,
+    plot_selection,
+)
 from compevo_core.report.wording import MISSING, format_number
-from compevo_core.training.round_record import RoundRecord
 
-# Of thousands of rounds, a reader needs the course: the first, the last and some between.
-SHOWN_ROUNDS = 6
+# The last rounds, over which health is averaged: single batches of windows say little.
+LAST_ROUNDS = 10
 #: Section and name of each setting shown at a glance, and its label.
 SETTINGS = (
     ("backbone", "name_or_path", "backbone"),
@@ -51,6 +55,7 @@ def build_run_parts(run: TrainingRun) -> list[RunPart]:
         RunPart(
             anchor="training", title="Training", template="training.html", view=training_view(run)
         ),
+        *_health_parts(run),
         RunPart(
             anchor="logics", title="Logics by round", template="logics.html", view=logics_view(run)
         ),
@@ -76,12 +81,23 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
     seconds = sum(record.seconds for record in run.rounds)
     length = [
         ("agents", str(run.agents)),
-        ("rounds", str(len(run.rounds))),
+        ("rounds", _describe_rounds(run)),
         ("training time", describe_duration(seconds, missing=MISSING)),
     ]
     # A run of an older version lacks settings that were added since.
     settings = [(label, run.setting(section, name)) for section, name, label in SETTINGS]
     return length + [(label, value) for label, value in settings if value]
+
+
+def _describe_rounds(run: TrainingRun) -> str:
+    """Return the number of rounds, with those of the supervised stage and those that rewrote."""
+    parts = [str(len(run.rounds))]
+    if run.rounds[0].stage == "supervised":
+        boundary = run.first_evolving_round
+        parts.append(f"{len(run.rounds) if boundary is None else boundary} supervised")
+    if len(run.rewriting_rounds) < len(run.rounds):
+        parts.append(f"{len(run.rewriting_rounds)} rewriting logics")
+    return ", ".join(parts)
 
 
 def training_view(run: TrainingRun) -> Mapping[str, object]:
@@ -111,38 +127,46 @@ def training_view(run: TrainingRun) -> Mapping[str, object]:
     return {
         "facts": list_facts(run),
         "pictures": pictures,
-        # Advantages within a group of equal rewards are zero: many such groups mean no learning.
-        "equal_groups": sum(record.equal_groups for record in run.rounds),
-        "groups": run.agents * len(run.rounds),
+        "has_stages": run.first_evolving_round is not None,
+        "cut_prompts": sum(record.cut_prompts for record in run.rounds),
     }
 
 
-def logics_view(run: TrainingRun) -> Mapping[str, object]:
-    """Return the logics of evenly spaced rounds, the first and the last opened."""
-    positions = evenly_spaced(len(run.rounds), SHOWN_ROUNDS)
-    shown = [run.rounds[position] for position in positions]
-
-    # The ends are open, because their comparison is what most readers look for.
-    return {
-        "rounds": [
-            {
-                "number": record.round,
-                "is_open": index in (0, len(shown) - 1),
-                "table": _logic_table(record),
-            }
-            for index, record in enumerate(shown)
-        ],
-        "total": len(run.rounds),
-    }
-
-
-def _logic_table(record: RoundRecord) -> Table:
-    rows = [
-        [f"agent {agent}", logic, format_number(reward), format_number(weight)]
-        for agent, (logic, reward, weight) in enumerate(
-            zip(record.logics, record.rewards, record.weights, strict=True)
+def _health_parts(run: TrainingRun) -> list[RunPart]:
+    # Older versions did not measure it.
+    if not run.has_values("effective_agents"):
+        return []
+    return [
+        RunPart(
+            anchor="health",
+            title="Health of the population",
+            template="health.html",
+            view=health_view(run),
         )
     ]
-    return Table(
-        header=["Agent", "Logic", "Reward", "Weight"], rows=rows, text_columns=frozenset({0, 1})
-    )
+
+
+def health_view(run: TrainingRun) -> Mapping[str, object]:
+    """Return whether the population is more than one agent repeated, by round and at the end."""
+    last = [record for record in run.rounds if record.effective_agents is not None][-LAST_ROUNDS:]
+    means = {
+        key: format_number(sum(getattr(record, key) for record in last) / len(last))
+        for key, _ in HEALTH
+    }
+
+    return {
+        "picture": make_picture(
+            plot_health(run),
+            caption="Correlation of errors, gain of the plain mean over the best agent, and "
+            "effective number of agents, in the batch of each round.",
+            columns=3,
+        ),
+        "means": means,
+        "n_rounds": len(last),
+        "agents": run.agents,
+        "weights": [
+            (f"agent {agent}", format_number(weight))
+            for agent, weight in enumerate(run.rounds[-1].weights)
+        ],
+        "equal_weight": format_number(1.0 / run.agents),
+    }

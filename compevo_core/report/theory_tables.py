@@ -44,9 +44,10 @@ def _growth_table(run: TrainingRun) -> Table | None:
     if not has_fixed_regret(run) or not isinstance(fits, Mapping):
         return None
 
-    # Regret is a running total, so the last round holds the whole of it.
-    total = len(run.rounds)
-    regrets = run.rounds[-1].regret or []
+    # Regret is a running total, so the last round that has one holds the whole of it.
+    measured = [regret for regret in run.values_of("regret") if regret is not None]
+    total = len(run.rewriting_rounds)
+    regrets = measured[-1]
     rows = [
         _growth_row(f"agent {agent}", regret, fits["agents"][agent], total)
         for agent, regret in enumerate(regrets)

@@ -1,9 +1,10 @@
-"""Plots of one training run by round: losses, selection, policy step, theory, logic updates.
+"""Plots of one training run by round: losses, selection, health, policy step, theory, updates.
 
 What belongs here: lines by round, and the text that says what each plot shows. What does not:
 smoothing, fitting, or any number that is not in ``rounds.jsonl`` or ``lud.csv``.
 
-Every plot has one axis; the page arranges them.
+Every plot has one axis; the page arranges them. A dashed line marks where the supervised stage ends
+and the rewriting of logics begins.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ LOSSES = (
     ("loss_pg", "policy", "#c8501e"),
     ("loss_div", "diversity", "#1a7f5a"),
     ("loss_prune", "pruning", "#9a4bb0"),
+    ("loss_own", "own errors of agents", "#b8860b"),
 )
 SELECTION = (
     ("rewards", "Reward (minus scaled error)"),
@@ -36,19 +38,27 @@ SELECTION = (
     ("weights", "Weight in the aggregate"),
     ("gates", "Gate"),
 )
+HEALTH = (
+    ("error_correlation", "Correlation of the agents' errors"),
+    ("gain_over_best", "Gain of the mean over the best agent (%)"),
+    ("effective_agents", "Effective number of agents"),
+)
 POLICY = (
     ("kl", "KL to the reference"),
     ("clip_fraction", "Share clipped"),
     ("gradient_conflict", "Gradient cosine"),
 )
 # Values whose sign carries the meaning: a line is drawn at zero.
-SIGNED = frozenset({"gradient_conflict", "gradient_margin", "regret"})
+SIGNED = frozenset({"gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
 
 
 def plot_losses(run: TrainingRun) -> list[Plot]:
     """Draw the joint objective with its four terms, unweighted, and the forecast errors."""
     terms, axis = make_axis(width=HALF[0], height=HALF[1])
     for key, label, colour in LOSSES:
+        # Of weight zero, the agents' own errors are no term of this run.
+        if key == "loss_own" and not any(run.values_of(key)):
+            continue
         width = 2.2 if key == "loss" else 1.4
         _draw_values(axis, run, key, label=label, color=colour, linewidth=width)
     first = _finish(terms, axis, run, "Loss terms")
@@ -81,6 +91,11 @@ def plot_losses(run: TrainingRun) -> list[Plot]:
 def plot_selection(run: TrainingRun) -> list[Plot]:
     """Draw reward, fitness, weight and gate of each agent."""
     return [_plot_agents(run, key, title, HALF) for key, title in SELECTION]
+
+
+def plot_health(run: TrainingRun) -> list[Plot]:
+    """Draw whether agents differ, whether their mean helps, and how many they are worth."""
+    return [_plot_values(run, key, title) for key, title in HEALTH]
 
 
 def plot_policy(run: TrainingRun) -> list[Plot]:
@@ -208,10 +223,15 @@ def _finish(
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     add_legend(axis, columns=legend_columns)
 
-    if len(run.rounds) == 1:
+    for line in axis.get_lines():
         # A line of one point is invisible without a marker.
-        for line in axis.get_lines():
+        if len(line.get_xydata()) == 1:  # type: ignore[arg-type]
             line.set_marker("o")
 
     length = f"{run.agents} agents over {len(run.rounds)} rounds"
+    boundary = run.first_evolving_round
+    if boundary is not None:
+        # Between the last supervised round and the first one after it.
+        axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        length += f", the first {boundary} of them supervised"
     return Plot(figure, f"Line plot by round: {title}, {who}{length}.")

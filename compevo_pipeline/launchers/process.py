@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from compevo_core.errors import CompEvoError
-from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_pipeline.launchers.progress import RoundTail
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.settings import child_environment
@@ -27,8 +27,9 @@ POLL_SECONDS = 0.5
 TERMINATION_SECONDS = 30.0
 
 OBSERVED_KEYS = (
-    *("loss", "loss_pred", "loss_pg", "loss_div", "loss_prune"),
+    *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
     *("kl", "grad_norm", "weight_entropy", "val_mae_scaled"),
+    *("error_correlation", "gain_over_best", "effective_agents"),
 )
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
 
@@ -155,7 +156,9 @@ def build_observation(
     }
     for key in OBSERVED_KEYS:
         value = getattr(record, key)
-        if value is not None:
+        # A zero of a round that sampled no logic would pull the plot down as if it were measured.
+        is_measured = record.evolved or key not in REWRITING_KEYS
+        if value is not None and is_measured:
             metadata[key] = float(value)
     for agent, reward in enumerate(record.rewards):
         metadata[f"reward_agent_{agent:02d}"] = reward

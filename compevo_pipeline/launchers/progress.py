@@ -46,9 +46,10 @@ class RoundTail:
 
 
 def describe_round(record: RoundRecord) -> str:
-    """Return a round as one line: its number, losses, best reward, validation error, time left."""
+    """Return a round as one line: number, stage, losses, best reward, validation, time left."""
+    stage = " (supervised)" if record.stage == "supervised" else ""
     parts = [
-        f"round {record.round + 1}/{record.rounds}",
+        f"round {record.round + 1}/{record.rounds}{stage}",
         f"loss {record.loss:.4f}",
         f"loss_pred {record.loss_pred:.4f}",
         f"best reward {max(record.rewards):.4f}",

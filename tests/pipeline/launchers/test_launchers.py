@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -27,6 +28,7 @@ from compevo_pipeline.launchers.process import (
 )
 from compevo_pipeline.launchers.worker import TrainJob, main, select_scalars
 from compevo_pipeline.resources import Launchers
+from tests.support.round_records import round_record
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -266,3 +268,15 @@ def test_a_job_survives_its_file_and_only_plain_numbers_reach_pipes(tmp_path):
         "a": 1,
         "d": "x",
     }
+
+
+def test_a_round_that_sampled_nothing_reports_no_figures_of_samples():
+    changes = {"kl": 0.0, "effective_agents": 1.5, "val_mae_scaled": None}
+    context = SimpleNamespace(asset_key=dg.AssetKey("a"), has_partition_key=False)
+    quiet = launch.build_observation(
+        context, round_record(0, evolved=False, **changes), "run"
+    ).metadata
+    spoken = launch.build_observation(context, round_record(0, **changes), "run").metadata
+    assert "kl" not in quiet and "loss_pg" not in quiet and "loss_pred" in quiet
+    assert {"kl", "loss_pg", "effective_agents"} <= set(spoken)
+    assert "val_mae_scaled" not in spoken

@@ -49,3 +49,10 @@ def test_a_round_is_one_line_with_its_losses_and_the_time_left():
 
 def test_a_round_without_validation_says_nothing_of_it():
     assert "validation" not in describe_round(round_record(0, val_mae_scaled=None))
+
+
+def test_a_supervised_round_says_so_and_others_do_not():
+    assert describe_round(round_record(0, stage="supervised")).startswith(
+        "round 1/10 (supervised), loss"
+    )
+    assert "(supervised)" not in describe_round(round_record(0))
