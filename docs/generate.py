@@ -229,6 +229,8 @@ RESULT_COLUMNS = {
     "wape_pct": "sum of absolute errors over sum of absolute truths, in percent",
     "mase": "MAE over the naive error on the train split",
     "unit": "unit of the series",
+    "news_choice_share": "share of windows with more candidate articles than an agent reads",
+    "refit": "whether the model was trained once more on train and validation",
 }
 
 

@@ -1,9 +1,10 @@
 """What a population forecasts for one scope, with progress lines.
 
-What belongs here: forecasting the windows of a scope in batches, and counting what could not be
-parsed. What does not: how a population forecasts (``forecaster``), scores (``evaluation.scoring``).
+What belongs here: forecasting the windows of a scope in batches, counting what could not be
+parsed, the names of a population's parts. What does not: how a population forecasts
+(``forecaster``), scores (``evaluation.scoring``).
 
-Shapes: N windows of a scope, H horizon (48).
+Shapes: A agents, N windows of a scope, H horizon (48).
 """
 
 import logging
@@ -30,6 +31,8 @@ class PopulationForecast:
 
     Attributes:
         values_NH: the population's forecast in physical units.
+        agents_ANH: each agent's own forecast.
+        prior_NH: the prior that validated best, alone; None for a population without priors.
         chosen: for each window, the ids of the articles that any agent read, without repetition.
         n_answers: forecasts that were asked for: one an agent and window.
         n_parse_failures: answers that could not be parsed; each was scored by the fallback.
@@ -37,10 +40,28 @@ class PopulationForecast:
     """
 
     values_NH: FloatArray
+    agents_ANH: FloatArray
+    prior_NH: FloatArray | None
     chosen: list[tuple[str, ...]]
     n_answers: int
     n_parse_failures: int
     seconds: float
+
+    def name_parts(self, method: str) -> dict[str, FloatArray]:
+        """Return what the population is made of, (N, H) by method name.
+
+        They say whether the whole is worth more than its parts: the plain mean of the agents, each
+        agent alone, the prior alone. Without a second inference: an agent's forecast is the same
+        whoever else is asked.
+        """
+        parts: dict[str, FloatArray] = {}
+        # The mean of one agent, and that agent, are the population.
+        if len(self.agents_ANH) > 1:
+            parts[f"{method}-equal"] = np.asarray(self.agents_ANH.mean(axis=0))
+            parts |= {f"{method}-agent-{i}": own for i, own in enumerate(self.agents_ANH)}
+        if self.prior_NH is not None:
+            parts[f"{method}-prior"] = self.prior_NH
+        return parts
 
     @property
     def parse_failure_rate(self) -> float:
@@ -54,6 +75,8 @@ def forecast_scope(
     """Forecast every window of a scope; each progress line says how long the rest will take."""
     views = scope.windows.views()
     values: list[FloatArray] = []
+    agents: list[FloatArray] = []
+    priors: list[FloatArray] = []
     chosen: list[tuple[str, ...]] = []
     n_parse_failures = 0
 
@@ -62,6 +85,9 @@ def forecast_scope(
     for start in range(0, len(views), BATCH_SIZE):
         prediction = forecaster.predict_by_agent(views[start : start + BATCH_SIZE])
         values.append(prediction.aggregate)
+        agents.append(prediction.agents)
+        if prediction.prior is not None:
+            priors.append(prediction.prior)
         n_parse_failures += prediction.n_unparsed
         chosen += [
             _merge_choices(prediction.chosen_news, n) for n in range(len(prediction.aggregate))
@@ -75,6 +101,8 @@ def forecast_scope(
 
     return PopulationForecast(
         values_NH=np.concatenate(values),
+        agents_ANH=np.concatenate(agents, axis=1),
+        prior_NH=np.concatenate(priors) if priors else None,
         chosen=chosen,
         n_answers=forecaster.config.population.agents * len(views),
         n_parse_failures=n_parse_failures,

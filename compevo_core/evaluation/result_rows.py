@@ -13,7 +13,7 @@ Shapes: N windows, H horizon (48).
 import calendar as month_calendar
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from compevo_core.baselines.base import Forecaster
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.files import write_atomically
-from compevo_core.data.window import HORIZON, WindowSet
+from compevo_core.data.window import HORIZON, WindowSet, WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_naive_error, score
 
@@ -56,8 +56,12 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "mape_skipped": pl.Int64(),
     **dict.fromkeys(_METRIC_COLUMNS, pl.Float64()),
     "unit": pl.String(),
+    "news_choice_share": pl.Float64(),
+    "refit": pl.Boolean(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
+ADDED_COLUMNS = ("news_choice_share", "refit")
+"""Columns that files of older versions lack; read as null there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,10 @@ class Identity:
             ``YYYY-MM-DD``; "none ..." for random weights, "" for methods without a backbone; any
             other text counts as unknown.
         parse_failure_rate: share of answers that could not be parsed; None where none is parsed.
+        refit: whether the model was trained once more on train and validation; None for methods
+            without a configuration.
+        news_top_k: articles that an agent reads of a window's candidates; None for methods that
+            read none. Where a window has no more candidates than that, no logic had a choice.
     """
 
     experiment: str
@@ -93,6 +101,8 @@ class Identity:
     backbone: str = ""
     knowledge_cutoff: str = ""
     parse_failure_rate: float | None = None
+    refit: bool | None = None
+    news_top_k: int | None = None
 
 
 def forecast_windows(
@@ -223,7 +233,15 @@ def _score_entity(
     row["entity"] = entity
     row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
     row["leaky"] = any(view.leaky for view in views)
+    row["news_choice_share"] = _measure_news_choice(views, shared["news_top_k"])
     return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
+
+
+def _measure_news_choice(views: Sequence[WindowView], top_k: int | None) -> float | None:
+    """Return the share of windows in which a logic had a real choice of articles."""
+    if not top_k:
+        return None
+    return sum(len(view.candidate_ids) > top_k for view in views) / len(views)
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:

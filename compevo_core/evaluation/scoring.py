@@ -19,36 +19,31 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
+from compevo_core.evaluation.recalibration import RECALIBRATED_BASELINES, KnownErrorLevel
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.significance import paired_test
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
+RECALIBRATED = "-recalibrated"
+"""Ends the name of a baseline with its known errors added."""
+
 SEEDED_BASELINES = ("gbm", "blend")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
 
 BASELINE_SEEDS = 5
 PANELS_PER_SCOPE = 4
-PAIRED_TEST_SCHEMA = {
-    "dataset": pl.String(),
-    "subset": pl.String(),
-    "method_a": pl.String(),
-    "method_b": pl.String(),
-    "n": pl.Int64(),
-    "n_equal": pl.Int64(),
-    "mean_difference": pl.Float64(),
-    "p_value": pl.Float64(),
-}
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
 """A scope, and forecasts (N, H) of its windows by method."""
@@ -73,7 +68,7 @@ class PopulationScores:
 
     Attributes:
         rows: result rows of every scope, by entity and pooled.
-        paired_tests: one row a scope and baseline, in the columns of ``PAIRED_TEST_SCHEMA``.
+        paired_tests: one row a scope and opponent, in the columns of ``PAIRED_TEST_SCHEMA``.
         panels: a few windows of every scope as the report draws them.
         predictions: the forecasts of every scope.
     """
@@ -105,6 +100,7 @@ def score_with_baselines(
     experiment: str,
     commit: str,
     log: logging.Logger,
+    val: WindowSet | None = None,
     seeds: int = BASELINE_SEEDS,
     panels_per_scope: int = PANELS_PER_SCOPE,
 ) -> PopulationScores:
@@ -113,7 +109,9 @@ def score_with_baselines(
     Arguments and errors are those of :func:`score_population` and :func:`score_baselines`.
     """
     # Baselines first: they take seconds, and their forecasts are what the population meets.
-    baselines = score_baselines(train, scopes, experiment=experiment, seeds=seeds, commit=commit)
+    baselines = score_baselines(
+        train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
+    )
     population = score_population(
         forecaster,
         scopes,
@@ -141,6 +139,7 @@ def score_population(
     baseline_forecasts: Sequence[Mapping[str, FloatArray]] = (),
     news: NewsPool | None = None,
     panels_per_scope: int = PANELS_PER_SCOPE,
+    parts: bool = True,
 ) -> PopulationScores:
     """Score a trained population on every scope.
 
@@ -156,6 +155,8 @@ def score_population(
             population is compared with nothing.
         news: the articles whose titles the panels show; None: no panels are made.
         panels_per_scope: number of windows of each scope that become panels.
+        parts: whether the plain mean of the agents, each agent and the prior get rows of their own;
+            the population is also compared with that mean and with the prior.
 
     Raises:
         DataError: ``baseline_forecasts`` is not one mapping a scope.
@@ -183,12 +184,23 @@ def score_population(
             commit=commit,
         )
         # The values, not the forecaster: panels and tests below must show what was scored.
-        rows.append(evaluate(forecast.values_NH, scope.windows, identity, train=train))
-        predictions.append((scope, {method: forecast.values_NH}))
+        by_method = {method: forecast.values_NH}
+        if parts:
+            by_method |= forecast.name_parts(method)
+        rows += [
+            evaluate(values_NH, scope.windows, _identify_part(identity, name), train=train)
+            for name, values_NH in by_method.items()
+        ]
+        predictions.append((scope, by_method))
 
-        paired_tests += compare_with_baselines(scope, forecast.values_NH, baselines)
+        opponents = {name: by_method[name] for name in _compared_parts(method) if name in by_method}
+        paired_tests += compare_with_opponents(
+            scope, method, forecast.values_NH, {**opponents, **baselines}
+        )
         if news is not None:
-            forecasts = {method: forecast.values_NH, **baselines}
+            # A baseline and its recalibrated twin are nearly the same line.
+            shown = {k: v for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
+            forecasts = {method: forecast.values_NH, **shown}
             panels += build_panels(scope, forecasts, forecast.chosen, news, panels_per_scope)
 
     return PopulationScores(
@@ -200,14 +212,32 @@ def score_population(
 
 
 def score_baselines(
-    train: WindowSet, scopes: Sequence[Scope], *, experiment: str, seeds: int, commit: str
+    train: WindowSet,
+    scopes: Sequence[Scope],
+    *,
+    experiment: str,
+    seeds: int,
+    commit: str,
+    val: WindowSet | None = None,
+    fit: FitBaseline = fit_baseline,
 ) -> BaselineScores:
     """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
 
     A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
+
+    Args:
+        train: what the baselines are fitted on.
+        scopes: the windows to forecast, by subset.
+        experiment: name of the experiment in the rows.
+        seeds: number of seeds.
+        commit: commit of the code, for the rows.
+        val: validation windows, whose known errors are added to some baselines in rows of their
+            own, ``<name>-recalibrated``; None or empty: there are no such rows.
+        fit: fits a baseline by name; ``SharedFits`` finds what others have fitted.
     """
     rows: list[pl.DataFrame] = []
     forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
+    scaler = Scaler.fit(train)
 
     for name in BASELINES:
         # All windows or none: a method that leaves out its hard days is in no table.
@@ -217,7 +247,11 @@ def score_baselines(
 
         for seed in range(seeds if name in SEEDED_BASELINES else 1):
             # Fitted once for all scopes: they share the train split.
-            fitted = fit_baseline(name, train, seed=seed)
+            fitted = fit(name, train, seed=seed)
+            level = None
+            if val is not None and len(val) and name in RECALIBRATED_BASELINES:
+                level = KnownErrorLevel.fit(val, forecast_windows(fitted, val), scaler)
+
             for i in answerable:
                 # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
                 started = time.monotonic()
@@ -230,9 +264,16 @@ def score_baselines(
                     commit=commit,
                     seconds=time.monotonic() - started,
                 )
-                rows.append(evaluate(values_NH, scopes[i].windows, identity, train=train))
-                # Paired tests and panels show one forecast a method: that of the first seed.
-                forecasts[i].setdefault(name, values_NH)
+                by_method = {name: values_NH}
+                if level is not None:
+                    views = scopes[i].windows.views()
+                    by_method[f"{name}{RECALIBRATED}"] = level.apply(views, values_NH)
+
+                for method, forecast_NH in by_method.items():
+                    named = replace(identity, method=method)
+                    rows.append(evaluate(forecast_NH, scopes[i].windows, named, train=train))
+                    # Paired tests and panels show one forecast a method: that of the first seed.
+                    forecasts[i].setdefault(method, forecast_NH)
 
     return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
 
@@ -263,34 +304,21 @@ def identify_population(
         backbone=config.backbone.name_or_path,
         knowledge_cutoff=forecaster.knowledge_cutoff,
         parse_failure_rate=forecast.parse_failure_rate,
+        refit=config.run.refit,
+        news_top_k=config.news.top_k,
     )
 
 
-def compare_with_baselines(
-    scope: Scope, population_NH: FloatArray, baselines: Mapping[str, FloatArray]
-) -> list[dict[str, Any]]:
-    """Test, window by window, whether the population's errors are smaller than each baseline's.
+def _identify_part(identity: Identity, name: str) -> Identity:
+    named = replace(identity, method=name)
+    if name != f"{identity.method}-prior":
+        return named
+    # A prior is a part of the model that no language model had a hand in.
+    return replace(
+        named, backbone="", knowledge_cutoff="", parse_failure_rate=None, news_top_k=None
+    )
 
-    Returns:
-        One record a baseline, with the keys of ``PAIRED_TEST_SCHEMA``.
-    """
-    truth_NH = scope.windows.truth()
-    # One error a window: the 48 steps of a day are far from independent.
-    population_N = measure_window_errors(truth_NH, population_NH)
 
-    records = []
-    for name, baseline_NH in baselines.items():
-        test = paired_test(population_N, measure_window_errors(truth_NH, baseline_NH))
-        records.append(
-            {
-                "dataset": scope.windows.dataset,
-                "subset": scope.subset,
-                "method_a": COMPEVO,
-                "method_b": name,
-                "n": test.n,
-                "n_equal": test.n_equal,
-                "mean_difference": test.mean_difference,
-                "p_value": test.p_value,
-            }
-        )
-    return records
+def _compared_parts(method: str) -> tuple[str, str]:
+    """Return the parts of a population that it is tested against; each agent would be too many."""
+    return f"{method}-equal", f"{method}-prior"

@@ -1,4 +1,4 @@
-"""Whether one method's errors are smaller than another's: a paired test and a bootstrap interval.
+"""Whether one method's errors differ from another's: a paired test and a bootstrap interval.
 
 What belongs here: statistics on window errors (paper 5.1, Wilcoxon signed-rank test). What does
 not: errors (``evaluation.metrics``), which methods are compared (``evaluation.scoring``).
@@ -20,7 +20,7 @@ RESAMPLES = 2000  # the ends of a 95 % interval rest on 50 resamples each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedTest:
-    """One-sided Wilcoxon signed-rank test that errors a are smaller than errors b.
+    """Wilcoxon signed-rank test of errors a against errors b.
 
     Attributes:
         n: pairs that were compared.
@@ -28,7 +28,11 @@ class PairedTest:
         n_left_out: pairs with a masked error, which were not compared.
         mean_difference: mean of a minus b; negative where a is better.
         statistic: sum of the ranks of the positive differences.
-        p_value: probability of such ranks or smaller ones where the methods do not differ.
+        p_value: one-sided, that errors a are smaller: probability of such ranks or smaller ones
+            where the methods do not differ.
+        p_two_sided: probability of ranks as uneven as these, in either direction.
+        rank_sign: direction of the ranks: -1 where a has the smaller errors, 1 where b has, 0 where
+            neither.
     """
 
     n: int
@@ -37,6 +41,8 @@ class PairedTest:
     mean_difference: float
     statistic: float
     p_value: float
+    p_two_sided: float
+    rank_sign: int
 
 
 def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
@@ -60,13 +66,18 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     n_equal = int((difference == 0).sum())
     if n_equal == difference.size:
         # scipy has no answer without a rank; equal methods do not differ.
-        statistic = 0.0
-        p_value = 1.0
+        statistic, p_value, p_two_sided, rank_sign = 0.0, 1.0, 1.0, 0
     else:
         # "less": the paper asks whether the first method is better, not whether they differ.
         result = wilcoxon(difference, alternative="less", zero_method="wilcox")
         statistic = float(result.statistic)
         p_value = float(result.pvalue)
+
+        # A one-sided test calls a worse method and an equal one by the same name.
+        two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox")
+        p_two_sided = float(two_sided.pvalue)
+        n_ranked = difference.size - n_equal
+        rank_sign = int(np.sign(statistic - n_ranked * (n_ranked + 1) / 4))
 
     return PairedTest(
         n=difference.size,
@@ -75,6 +86,8 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
         mean_difference=float(difference.mean()),
         statistic=statistic,
         p_value=p_value,
+        p_two_sided=p_two_sided,
+        rank_sign=rank_sign,
     )
 
 

@@ -89,7 +89,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
 
     # Older versions did not measure what was added later: unknown, not false.
     nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
-    return rows.with_columns(nulls).select(RESULT_SCHEMA)
+    return rows.with_columns(nulls).select(list(RESULT_SCHEMA))
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

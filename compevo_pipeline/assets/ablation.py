@@ -191,6 +191,7 @@ def _score_trial(
         commit=read_commit(),
         log=context.log,
         method=trial.name,
+        parts=False,
     )
 
     del forecaster

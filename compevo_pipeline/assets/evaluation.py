@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import write_rows
@@ -19,7 +20,7 @@ from compevo_core.evaluation.scoring import load_population, score_baselines, sc
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit
@@ -93,9 +94,12 @@ def baselines(
             # Seeds 0, 1, ...: only baselines that draw random numbers are fitted more than once.
             train,
             scopes,
+            val=windows.split("val"),
             experiment=EXPERIMENT,
             seeds=config.seeds,
             commit=read_commit(),
+            # Kept for the leakage check and for training, which ask for the same fits.
+            fit=SharedFits(fits_folder(layout)),
         )
 
         # Stored by window: the population is compared with these very forecasts, not refitted ones.

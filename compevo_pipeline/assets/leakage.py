@@ -13,6 +13,7 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -29,7 +30,7 @@ from compevo_core.evaluation.scoring import load_population, score_baselines, sc
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import INFERENCE_2026, MODEL, NEWS_EMBEDDINGS, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.partitions import electricity_only
@@ -166,7 +167,14 @@ def _score_scope(
         log=context.log,
     )
     baselines = score_baselines(
-        train, [scope], experiment=EXPERIMENT, seeds=config.seeds, commit=read_commit()
+        train,
+        [scope],
+        val=windows.split("val"),
+        experiment=EXPERIMENT,
+        seeds=config.seeds,
+        commit=read_commit(),
+        # What evaluation/baselines has fitted on these windows is read back.
+        fit=SharedFits(fits_folder(layout)),
     )
 
     write_config(layout.results, forecaster.config)

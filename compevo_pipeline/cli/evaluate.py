@@ -50,6 +50,7 @@ def evaluate(
         population,
         select_scopes(window_set, split=split, subset=subset, every=every),
         train=window_set.split("train"),
+        val=window_set.split("val"),
         news=pool,
         experiment=experiment,
         commit=read_commit(),

@@ -1,5 +1,7 @@
 """Result rows: all windows, the right columns, and what identifies a run."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -138,3 +140,15 @@ def test_rows_are_written_as_csv_and_read_back_with_nulls(tmp_path):
     assert not list((tmp_path / "results").glob("*.part"))
     with pytest.raises(DataError, match="make them with evaluate"):
         write_rows(tmp_path / "b.csv", rows.drop("mae"))
+
+
+def test_a_row_says_in_what_share_of_its_windows_a_logic_had_a_choice_of_news():
+    some = [
+        make_window(i, split="test", candidate_ids=tuple(f"a{k}" for k in range(i)))
+        for i in range(4)
+    ]
+    windows = WindowSet(some, dataset="electricity", manifest={"synthetic": False})
+    # 0, 1, 2 and 3 candidates: with two articles to read, one window leaves a choice.
+    read_two = replace(IDENTITY, news_top_k=2)
+    assert evaluate(PERSISTENCE, windows, read_two)["news_choice_share"].to_list() == [0.25, 0.25]
+    assert evaluate(PERSISTENCE, windows, IDENTITY)["news_choice_share"].to_list() == [None, None]

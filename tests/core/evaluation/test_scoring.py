@@ -13,6 +13,7 @@ import pytest
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.population_forecast import forecast_scope
@@ -20,11 +21,11 @@ from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
 from compevo_core.evaluation.scoring import (
-    PAIRED_TEST_SCHEMA,
     score_baselines,
     score_population,
     score_with_baselines,
 )
+from compevo_core.evaluation.significance import bootstrap_interval
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 
@@ -36,6 +37,7 @@ SCOPES = [
 ]
 SHARED = {"train": TRAIN, "experiment": "main", "commit": "abc", "log": LOG}
 IDS = small.article_ids()
+PARTS = ["compevo", "compevo-equal", "compevo-agent-0", "compevo-agent-1", "compevo-prior"]
 
 
 class FakePopulation:
@@ -52,9 +54,12 @@ class FakePopulation:
 
     def predict_by_agent(self, views):
         self.batches.append(len(views))
+        persistence_NH = np.stack([view.x for view in views])
         chosen = [[(IDS[0], IDS[1])] * len(views), [(IDS[1], IDS[2])] * len(views)]
         return SimpleNamespace(
-            aggregate=np.stack([view.x + 1 for view in views]),
+            aggregate=persistence_NH + 1,
+            agents=np.stack([persistence_NH, persistence_NH + 4]),
+            prior=persistence_NH,
             chosen_news=chosen,
             n_unparsed=len(views),
         )
@@ -77,8 +82,7 @@ def test_the_rows_of_a_population_name_its_run_and_every_scope():
     rows = score_population(FakePopulation(), SCOPES, **SHARED).rows
     pooled = rows.filter(pl.col("entity") == POOLED)
     assert pooled.select("method", "subset", "n_windows").rows() == [
-        ("compevo", "first", 12),
-        ("compevo", "second", 4),
+        (method, subset, n) for subset, n in (("first", 12), ("second", 4)) for method in PARTS
     ]
 
     row = pooled.row(0, named=True)
@@ -88,10 +92,43 @@ def test_the_rows_of_a_population_name_its_run_and_every_scope():
     assert (row["backbone"], row["seed"]) == (config.backbone.name_or_path, config.run.seed)
     assert row["parse_failure_rate"] == 0.5
     assert row["mase"] > 0
+    assert (row["news_choice_share"], row["refit"]) == (1.0, False)
+
+
+def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
+    population = FakePopulation()
+    scores = score_population(population, SCOPES[:1], **SHARED)
+    assert population.batches == [10, 2]  # each window is forecast once
+
+    by_method = scores.predictions[0][1]
+    base_NH = by_method["compevo-prior"]
+    for name, added in zip(PARTS, (1, 2, 0, 4, 0), strict=True):
+        assert np.allclose(by_method[name], base_NH + added)
+
+    rows = {row["method"]: row for row in scores.rows.to_dicts() if row["entity"] == POOLED}
+    assert {row["artifact_hash"] for row in rows.values()} == {"f" * 64}
+    assert rows["compevo-equal"]["backbone"] == rows["compevo"]["backbone"]
+    # No language model, no answer and no article has a part in the prior.
+    prior = rows["compevo-prior"]
+    assert (prior["backbone"], prior["possibly_memorised"]) == ("", False)
+    assert (prior["parse_failure_rate"], prior["news_choice_share"]) == (None, None)
+
+    tests = scores.paired_tests
+    assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
+
+
+def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score():
+    class Lone(FakePopulation):
+        def predict_by_agent(self, views):
+            found = super().predict_by_agent(views)
+            return SimpleNamespace(**vars(found) | {"agents": found.agents[:1], "prior": None})
+
+    scores = score_population(Lone(), SCOPES[:1], **SHARED)
+    assert set(scores.rows["method"]) == {"compevo"}
 
 
 def test_a_variant_has_its_own_name_and_is_compared_with_nothing():
-    scores = score_population(FakePopulation(), SCOPES, **SHARED, method="no-grpo")
+    scores = score_population(FakePopulation(), SCOPES, **SHARED, method="no-grpo", parts=False)
     assert set(scores.rows["method"]) == {"no-grpo"}
     assert list(scores.predictions[0][1]) == ["no-grpo"]
     assert scores.panels == []
@@ -113,12 +150,42 @@ def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_fir
         assert np.array_equal(by_method["gbm"], by_method_once["gbm"])
 
 
+def test_baselines_meet_the_population_with_their_known_errors_of_validation_too():
+    val = small.windows("val", 10, first_day=30)
+    drifted = val.with_truth(val.truth() - 100.0)
+    scores = score_baselines(TRAIN, SCOPES, val=drifted, experiment="main", seeds=2, commit="abc")
+    pooled = scores.rows.filter(pl.col("entity") == POOLED, pl.col("subset") == "first")
+    assert pooled.select("method", "seed").rows() == [
+        ("persistence", 0),
+        ("calendar-ridge", 0),
+        ("calendar-ridge-recalibrated", 0),
+        *(
+            (f"{name}{end}", seed)
+            for name in ("gbm", "blend")
+            for seed in (0, 1)
+            for end in ("", "-recalibrated")
+        ),
+    ]
+    for by_method in scores.forecasts:
+        lowered = by_method["gbm-recalibrated"] - by_method["gbm"]
+        assert lowered.mean() < -20.0
+
+    # The level comes from validation: other truths of the test windows change no forecast.
+    noise = [
+        Scope(subset=s.subset, windows=s.windows.with_truth(s.windows.truth() * 3)) for s in SCOPES
+    ]
+    again = score_baselines(TRAIN, noise, val=drifted, experiment="main", seeds=1, commit="abc")
+    assert np.array_equal(
+        again.forecasts[0]["gbm-recalibrated"], scores.forecasts[0]["gbm-recalibrated"]
+    )
+
+
 def test_a_population_meets_every_baseline_on_every_scope():
     scores = score_with_baselines(
         FakePopulation(), SCOPES, **SHARED, news=small.news_pool(), seeds=1, panels_per_scope=2
     )
     assert scores.rows["method"].unique(maintain_order=True).to_list() == [
-        "compevo",
+        *PARTS,
         "persistence",
         "calendar-ridge",
         "gbm",
@@ -127,7 +194,14 @@ def test_a_population_meets_every_baseline_on_every_scope():
     assert scores.paired_tests.select("subset", "method_b", "n").rows() == [
         (subset, method, n)
         for subset, n in (("first", 12), ("second", 4))
-        for method in ("persistence", "calendar-ridge", "gbm", "blend")
+        for method in (
+            "compevo-equal",
+            "compevo-prior",
+            "persistence",
+            "calendar-ridge",
+            "gbm",
+            "blend",
+        )
     ]
 
     assert [panel.subset for panel in scores.panels] == ["first", "first", "second", "second"]
@@ -144,11 +218,29 @@ def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
     truth_NH = SCOPES[0].windows.truth()
     forecasts = [{"oracle": truth_NH, "far off": truth_NH + 1e6}]
     tests = score_population(
-        FakePopulation(), SCOPES[:1], **SHARED, baseline_forecasts=forecasts
+        FakePopulation(), SCOPES[:1], **SHARED, baseline_forecasts=forecasts, parts=False
     ).paired_tests
     assert tests["method_a"].to_list() == ["compevo", "compevo"]
     assert tests["p_value"][0] > 0.99 and tests["mean_difference"][0] > 0
     assert tests["p_value"][1] < 0.01 and tests["mean_difference"][1] < 0
+
+    # Worse is not the same as no different: the two-sided test says which.
+    assert tests["p_two_sided"].max() < 0.01
+    assert tests["rank_sign"].to_list() == [1, -1]
+    for test in tests.to_dicts():
+        assert test["interval_low"] < test["mean_difference"] < test["interval_high"]
+
+
+def test_the_interval_of_a_difference_draws_whole_days():
+    # Both series of a day err alike: by window the interval would be narrower.
+    scope = SCOPES[0]
+    days = [view.origin_utc.toordinal() % 3 for view in scope.windows.views()]
+    truth_NH = scope.windows.truth()
+    worse_NH = truth_NH + np.array(days)[:, None]
+    (test,) = compare_with_opponents(scope, "compevo", truth_NH, {"other": worse_NH})
+    by_window = bootstrap_interval(-np.array(days, float), np.random.default_rng(0))
+    width = test["interval_high"] - test["interval_low"]
+    assert width > 1.2 * (by_window[1] - by_window[0])
 
 
 def test_forecasts_for_some_scopes_only_are_refused():

@@ -19,15 +19,32 @@ def test_smaller_errors_pair_by_pair_are_significant_in_one_direction_only():
     assert paired_test(better, worse).mean_difference == pytest.approx(-0.1)
 
 
+def test_the_two_sided_test_names_the_direction():
+    worse = make_rng().uniform(1, 2, 40)
+    better = worse - 0.1
+    found = [paired_test(a, b) for a, b in ((better, worse), (worse, better))]
+    assert [test.rank_sign for test in found] == [-1, 1]
+    assert found[0].p_two_sided == found[1].p_two_sided < 1e-6
+
+    # By ranks and not by the mean: one large difference does not turn them around.
+    outlier = better.copy()
+    outlier[0] += 100.0
+    test = paired_test(outlier, worse)
+    assert test.mean_difference > 0
+    assert test.rank_sign == -1
+
+
 def test_a_known_small_case_has_its_exact_probability():
     a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 4.0, 6.0, 8.0, 10.0])
     assert paired_test(a, b).p_value == pytest.approx(1 / 32)
+    assert paired_test(a, b).p_two_sided == pytest.approx(2 / 32)
 
 
 def test_equal_methods_do_not_differ_and_masked_pairs_are_counted():
     errors = np.array([1.0, 2.0, np.nan])
     test = paired_test(errors, errors)
     assert (test.p_value, test.n, test.n_equal, test.n_left_out) == (1.0, 2, 2, 1)
+    assert (test.p_two_sided, test.rank_sign) == (1.0, 0)
 
 
 def test_pairs_must_match_and_exist():
