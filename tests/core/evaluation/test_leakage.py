@@ -22,6 +22,11 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_published,
     hash_folder,
 )
+from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scoring import score_baselines
+from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.training.trainer import train
+from tests.support import population as small
 from tests.support.leakage_probes import find_lookahead, find_training_on_test
 from tests.support.window_samples import (
     DAY,
@@ -199,6 +204,60 @@ def test_a_trainer_that_reads_the_test_split_is_found_by_the_poison():
     assert [v.kind for v in violations] == ["poison"]
     with pytest.raises(LeakageError, match="no test or inference window"):
         find_training_on_test(lambda windows: "", make_window_set(), np.random.default_rng(0))
+
+
+def test_levels_and_blends_come_from_validation_alone(tmp_path):
+    folders = iter("abc")
+    config = small.tiny(
+        run__rounds=2,
+        calibration__blend=True,
+        calibration__known_errors="mean",
+        forecast__prior_folds=2,
+    )
+    val = small.windows("val", 6, first_day=20)
+    test = small.windows("test", 3, first_day=40)
+
+    def train_and_hash(windows: WindowSet) -> str:
+        run = tmp_path / next(folders)
+        train(config, windows.split("train"), windows.split("val"), small.news_pool(), run)
+        forecaster = CompEvoForecaster.load(run, small.news_pool())
+        # With the forecasts of the test windows, which carry the levels.
+        forecast_NH = forecaster.predict(windows.split("test").views())
+        return forecaster.artifact_hash + hashlib.sha256(forecast_NH.tobytes()).hexdigest()
+
+    whole = WindowSet([*small.windows("train", 8), *val, *test], dataset="electricity")
+    assert find_training_on_test(train_and_hash, whole, np.random.default_rng(0)) == []
+
+    # That the probe would see it: validation does reach levels and forecasts.
+    moved = WindowSet(
+        [*small.windows("train", 8), *val.with_truth(val.truth() * 1.5), *test],
+        dataset="electricity",
+    )
+    before = CompEvoForecaster.load(tmp_path / "a", small.news_pool()).predict(test.views())
+    train_and_hash(moved)
+    after = CompEvoForecaster.load(tmp_path / "c", small.news_pool()).predict(test.views())
+    assert (after - before).mean() > 0.05 * before.mean()
+
+
+def test_levels_of_recalibrated_baselines_come_from_validation_alone():
+    val = small.windows("val", 20, first_day=20)
+    test = small.windows("test", 3, first_day=60)
+    whole = WindowSet([*small.windows("train", 8), *val, *test], dataset="electricity")
+
+    def score_and_hash(windows: WindowSet) -> str:
+        scores = score_baselines(
+            windows.split("train"),
+            [Scope(subset="test", windows=windows.split("test"))],
+            val=windows.split("val"),
+            experiment="main",
+            seeds=1,
+            commit="abc",
+        )
+        forecasts = scores.forecasts[0]
+        assert "gbm-recalibrated" in forecasts
+        return repr({name: values.tobytes() for name, values in forecasts.items()})
+
+    assert find_training_on_test(score_and_hash, whole, np.random.default_rng(0)) == []
 
 
 def test_the_whole_sample_of_splits_has_no_leak():
