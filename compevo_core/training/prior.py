@@ -23,6 +23,7 @@ import numpy as np
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.blend import BLEND_WEIGHTS
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
@@ -91,10 +92,10 @@ class PriorSet:
     mix_AP: FloatArray
 
     @classmethod
-    def fit(cls, config: RunConfig, train: WindowSet) -> Self:
-        """Fit every prior of the run on the train split."""
+    def fit(cls, config: RunConfig, train: WindowSet, fit: FitBaseline = fit_baseline) -> Self:
+        """Fit every prior of the run on the train split; ``fit`` may share fits with others."""
         keys, mix_AP = mix_priors(config)
-        return cls({key: _fit(key, train, None) for key in keys}, mix_AP)
+        return cls({key: _fit(key, train, None, fit) for key in keys}, mix_AP)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every prior's forecast of every view, (N, P, H) in the views' units."""
@@ -115,13 +116,16 @@ class PriorSet:
         return cls({key: load_baseline(folder / _FOLDER / key.folder) for key in keys}, mix_AP)
 
 
-def forecast_out_of_fold(key: PriorKey, train: WindowSet, folds: int) -> FloatArray:
+def forecast_out_of_fold(
+    key: PriorKey, train: WindowSet, folds: int, fit: FitBaseline = fit_baseline
+) -> FloatArray:
     """Forecast the train windows, each by a prior that did not see its block.
 
     Args:
         key: the prior.
         train: windows of the train split.
         folds: blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
+        fit: fits a baseline by name.
 
     Returns:
         forecasts (N, H) in the windows' unit.
@@ -130,7 +134,7 @@ def forecast_out_of_fold(key: PriorKey, train: WindowSet, folds: int) -> FloatAr
         DataError: there are fewer windows than folds.
     """
     if folds == 1:
-        return _fit(key, train, None).predict(train.views())
+        return _fit(key, train, None, fit).predict(train.views())
 
     by_time = sorted(range(len(train)), key=lambda i: train[i].view.origin_utc)
     forecast_NH = np.full((len(train), HORIZON), np.nan)
@@ -145,17 +149,19 @@ def forecast_out_of_fold(key: PriorKey, train: WindowSet, folds: int) -> FloatAr
         # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
-        prior = _fit(key, _drop_neighbours(train, *ends), ends)
+        prior = _fit(key, _drop_neighbours(train, *ends), ends, fit)
         forecast_NH[block] = prior.predict(views)
     return forecast_NH
 
 
-def forecast_train(config: RunConfig, train: WindowSet) -> FloatArray:
+def forecast_train(
+    config: RunConfig, train: WindowSet, fit: FitBaseline = fit_baseline
+) -> FloatArray:
     """Return out-of-fold forecasts of every prior of a run, (N, P, H) in the windows' units."""
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
-    forecasts = [forecast_out_of_fold(key, train, folds) for key in keys]
+    forecasts = [forecast_out_of_fold(key, train, folds, fit) for key in keys]
     return np.stack(forecasts, axis=1) if forecasts else np.empty((len(train), 0, HORIZON))
 
 
@@ -191,13 +197,18 @@ def make_view_examples(
     ]
 
 
-def _fit(key: PriorKey, train: WindowSet, block: tuple[WindowView, WindowView] | None) -> Baseline:
+def _fit(
+    key: PriorKey,
+    train: WindowSet,
+    block: tuple[WindowView, WindowView] | None,
+    fit: FitBaseline,
+) -> Baseline:
     """Fit a prior for a block of train, or for what comes after train."""
     if not key.calibration_days:
-        return fit_baseline(key.name, train)
+        return fit(key.name, train)
 
     first, last = (view.origin_utc for view in block) if block else (None, None)
-    return fit_baseline(key.name, nearest_windows(train, first, last, key.calibration_days))
+    return fit(key.name, nearest_windows(train, first, last, key.calibration_days))
 
 
 def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:

@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -49,6 +51,7 @@ def train(
     resume: bool = True,
     on_round: OnRound | None = None,
     backbone: Backbone | None = None,
+    fit: FitBaseline = fit_baseline,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Train a population and write its run folder: records, summary, sealed model.
@@ -67,6 +70,7 @@ def train(
         on_round: called with the record of each round, on the first process alone.
         backbone: an already loaded frozen model without adapters; loaded from the configuration
             unless given.
+        fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
         clock: seconds, for durations.
 
     Returns:
@@ -93,9 +97,10 @@ def train(
         folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
         return folder.read_metrics()
 
-    data = TrainingData.prepare(config, train_windows, val_windows, news.embeddings.shape[1])
+    size = news.embeddings.shape[1]
+    data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
     schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
-    parts = _RunParts(config, news, identity, shards, start, schedule, clock)
+    parts = _RunParts(config, news, identity, shards, start, schedule, fit, clock)
     loop = parts.build_loop(folder, data, backbone=backbone)
     state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
     outcome = RunOutcome(
@@ -128,6 +133,7 @@ class _RunParts:
     shards: AgentShards
     start: int
     schedule: RunSchedule
+    fit: FitBaseline
     clock: Callable[[], float]
 
     def build_loop(
@@ -156,7 +162,8 @@ class _RunParts:
     def build_refit(self, folder: RunFolder, joined: WindowSet, rounds: int) -> TrainingLoop:
         """Return the training on train and validation, of so many rounds at the same rates."""
         nothing = WindowSet([], dataset=joined.dataset)
-        data = TrainingData.prepare(self.config, joined, nothing, self.news.embeddings.shape[1])
+        size = self.news.embeddings.shape[1]
+        data = TrainingData.prepare(self.config, joined, nothing, size, self.fit)
         return self.build_loop(RunFolder(folder.refit), data, rounds=rounds)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.data.files import hash_text
@@ -59,6 +61,7 @@ class TrainingData:
         train_windows: WindowSet,
         val_windows: WindowSet,
         article_size: int,
+        fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Fit scales and priors on the train split and make all examples.
 
@@ -67,11 +70,12 @@ class TrainingData:
             train_windows: of the train split.
             val_windows: of the validation split.
             article_size: width of article embeddings.
+            fit: fits a prior by name.
         """
         # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
-        priors = PriorSet.fit(config, known)
-        held_out_NPH = forecast_train(config, known)
+        priors = PriorSet.fit(config, known, fit)
+        held_out_NPH = forecast_train(config, known, fit)
         inputs = NumericInputs.fit(known, held_out_NPH, article_size)
 
         # Validation windows lie after the train split, so the priors of the whole split predict

@@ -136,6 +136,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         Path(job.out),
         resume=job.resume,
         on_round=on_round,
+        fit=inputs.fits(job.fits),
     )
     return summary
 
