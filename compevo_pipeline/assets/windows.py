@@ -5,6 +5,7 @@ writing what it returns. What does not: how windows are cut (``compevo_core.data
 splits lie (``compevo_core.data.splits``).
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -12,6 +13,7 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.data.build import build_windows
+from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.datasets import DATASETS as DATASET_SPECS
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.window import WINDOWS_FILE, WindowSet
@@ -31,6 +33,7 @@ CODE = ("compevo_core/data",)
 
 _PREVIEW_WINDOWS = 5
 _MAX_CALENDAR_CHARACTERS = 80
+_MAX_COVERAGE_ROWS = 40  # traffic has hundreds of sensors
 
 
 class WindowConfig(dg.Config):
@@ -116,6 +119,9 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
         "synthetic": bool(manifest.get("synthetic", False)),
         "hash": windows.hash,
         "by_split": metadata.render_counts(manifest["n_by_split"]),
+        "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
+        "missing_years": find_missing_years(manifest.get("coverage", {})),
+        "news_choice": metadata.render_table(_tabulate_news_choice(manifest)),
         "by_subset": metadata.render_counts(manifest["n_by_subset"]),
         "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
         "masked_targets": manifest["n_masked_targets"],
@@ -125,6 +131,25 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
         "preview": metadata.render_table(_preview_windows(windows)),
         "plot": _plot_window(windows),
     }
+
+
+def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the number of windows by split, entity and year; 0 where there is none."""
+    coverage = manifest.get("coverage", {})
+    years = sorted({year for split in coverage.values() for own in split.values() for year in own})
+
+    rows = [
+        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
+        for split, by_entity in coverage.items()
+        for entity, by_year in by_entity.items()
+    ]
+    return pl.DataFrame(rows)
+
+
+def _tabulate_news_choice(manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return, by split, the mean number of candidates and the shares of windows with a choice."""
+    choice = manifest.get("news_choice", {})
+    return pl.DataFrame([{"split": split, **numbers} for split, numbers in choice.items()])
 
 
 def _preview_windows(windows: WindowSet) -> pl.DataFrame:

@@ -158,6 +158,16 @@ def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
     assert len(find_unavailable_articles([relaxed], frame)) == 2
 
 
+def test_electricity_reads_english_news_of_australia_and_looks_back_where_there_is_little():
+    origin = from_nem(2019, 1, 2)
+    frame = make_articles([origin - timedelta(days=d) for d in (1, 2, 3, 20, 30)]).with_columns(
+        language=pl.Series(["English", "Greek", "English", "English", "English"]),
+        country=pl.Series(["Australia", "Australia", "Greece", "Australia", "Australia"]),
+    )
+    view = build_windows(ELECTRICITY, make_train_series(3), None, frame)[0].view
+    assert (view.origin_utc, view.candidate_ids) == (origin, ("a0", "a3"))
+
+
 def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origin():
     windows = build_windows(
         ELECTRICITY, make_train_series(3), benchmark=make_benchmark(date(2021, 3, 4))
