@@ -63,13 +63,6 @@ class PackedPrompts:
     segments: list[list[Segment]]
     prompt_segments: list[list[int]]
 
-    def segment_lengths(self, agent: int) -> list[int]:
-        """Return the tokens of each segment of an agent, then the padding if there is any."""
-        lengths = [segment.end - segment.begin for segment in self.segments[agent]]
-        # torch.split wants the whole row to be covered.
-        padding = self.ids_AL.shape[1] - sum(lengths)
-        return [*lengths, padding] if padding else lengths
-
     def last_token_indices(self, count: int = 1) -> Tensor:
         """Return the packed indices of the last tokens of every prompt in their order, (A, R, C).
 

@@ -4,15 +4,16 @@ What belongs here: attention over a packed batch (with gradient), and its keys a
 prompt by prompt. What does not: the layout (``lm.packing``), decoding against the cache
 (``lm.decode``).
 
-A suffix attends to its prefix where it lies: nothing is repeated for the members of a group, in
-memory or in time (shared-prefix attention: Juravsky et al., Hydragen, 2024).
+A prefix is read once for all members of a group, and a suffix attends to its keys and values
+(shared-prefix attention: Juravsky et al., Hydragen, 2024).
 
 Shapes: A agents, R prompts of an agent, N = A R, L packed length, P tokens of the longest prompt,
-K key/value heads, g query heads of each, d width of a head, D hidden; within one segment
-t query tokens and s key tokens.
+K key/value heads, g query heads of each, d width of a head, D hidden; within a batch of segments
+B segments of t query tokens and s key tokens each.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from compevo_core.lm.attention import apply_softcap
 from compevo_core.lm.packing import PackedPrompts
+from compevo_core.lm.segment_batches import SegmentBatch, SegmentLayout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,7 @@ class PrefillAttention:
         self.keeps_cache = keeps_cache
         self.max_distance = int(packed.positions_AL.max()) + 1
         self._packed = packed
+        self._layout = SegmentLayout(packed)
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._masks: dict[tuple[int, int], Tensor] = {}
@@ -70,11 +73,20 @@ class PrefillAttention:
             self._keys[layer] = key
             self._values[layer] = value
 
-        rows = [
-            self._attend_row(agent, q, k, v, scale, softcap)
-            for agent, (q, k, v) in enumerate(zip(query, key, value, strict=True))
-        ]
-        return torch.stack(rows).transpose(1, 2)
+        # Token by token, one agent behind the other, (A L, heads, d), in segments.
+        q_parts, k_parts, v_parts = (
+            torch.split(tensor.transpose(1, 2).flatten(0, 1), self._layout.lengths)
+            for tensor in (query, key, value)
+        )
+
+        # The padding behind a shorter row belongs to no segment; its states are never read.
+        out = {number: torch.zeros_like(q_parts[number]) for number in self._layout.padding}
+        for batch in self._layout.batches:
+            states_BtKd = self._attend_batch(batch, q_parts, k_parts, v_parts, scale, softcap)
+            out.update(zip(batch.numbers, states_BtKd.unbind(), strict=True))
+
+        in_order = [out[number] for number in range(len(q_parts))]
+        return torch.cat(in_order).reshape(query.transpose(1, 2).shape)
 
     def build_cache(self, last_states_ARD: Tensor) -> PrefillCache:
         """Gather the kept keys and values prompt by prompt."""
@@ -99,30 +111,32 @@ class PrefillAttention:
             last_states_ARD,
         )
 
-    def _attend_row(
-        self, agent: int, q: Tensor, k: Tensor, v: Tensor, scale: float, softcap: float | None
+    def _attend_batch(
+        self,
+        batch: SegmentBatch,
+        q_parts: Sequence[Tensor],
+        k_parts: Sequence[Tensor],
+        v_parts: Sequence[Tensor],
+        scale: float,
+        softcap: float | None,
     ) -> Tensor:
-        """Attend within one agent's row: q (K g, L, d), k and v (K, L, d) to (K g, L, d)."""
-        # One small attention a segment, in place of a mask over the whole row: tokens of different
-        # groups never meet, so most of that mask would be empty.
-        lengths = self._packed.segment_lengths(agent)
-        q_parts, k_parts, v_parts = (torch.split(part, lengths, dim=1) for part in (q, k, v))
+        """Attend from segments of one shape: parts (t, heads, d) to (B, t, K g, d)."""
+        q = torch.stack([q_parts[number] for number in batch.numbers])
+        k, v = (
+            torch.cat([parts[number] for number in batch.key_numbers]).reshape(
+                len(q), -1, *parts[0].shape[1:]
+            )
+            for parts in (k_parts, v_parts)
+        )
 
-        out = []
-        for number, segment in enumerate(self._packed.segments[agent]):
-            keys = k_parts[number]
-            values = v_parts[number]
-            mask = None  # causal: a prefix looks at itself alone
+        mask = None  # causal: a prefix looks at itself alone
+        if batch.parent_length:
+            mask = self._suffix_mask(batch.parent_length, q.shape[1], q)
 
-            if segment.parent is not None:
-                keys = torch.cat([k_parts[segment.parent], keys], 1)
-                values = torch.cat([v_parts[segment.parent], values], 1)
-                mask = self._suffix_mask(lengths[segment.parent], lengths[number], q)
-            out.append(_attend_segment(q_parts[number], keys, values, mask, scale, softcap))
-
-        # The padding behind a shorter row has no segment; its states are never read.
-        out += [torch.zeros_like(part) for part in q_parts[len(out) :]]
-        return torch.cat(out, 1)
+        out = _attend_heads(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale, softcap
+        )
+        return out.transpose(1, 2)
 
     def _suffix_mask(self, prefix: int, suffix: int, like: Tensor) -> Tensor:
         """Return the additive mask of a suffix after its prefix, (suffix, prefix + suffix)."""
@@ -135,34 +149,29 @@ class PrefillAttention:
         return self._masks[prefix, suffix]
 
 
-def _attend_segment(
+def _attend_heads(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None
 ) -> Tensor:
-    """Attend from one segment: q (K g, t, d), k and v (K, s, d) to (K g, t, d).
+    """Attend from equal segments: q (B, K g, t, d), k and v (B, K, s, d) to (B, K g, t, d).
 
     Causal if there is no mask, in which case t equals s.
     """
     if softcap is None:
         out: Tensor = nn.functional.scaled_dot_product_attention(
-            q[None],
-            k[None],
-            v[None],
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=scale,
-            enable_gqa=True,
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
         )
-        return out[0]
+        return out
 
     # torch's fused attention knows no softcap: the same by hand.
-    heads, length = k.shape[0], q.shape[1]
+    segments, _, length, width = q.shape
     if mask is None:
         mask = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
 
-    scores = q.reshape(heads, -1, length, q.shape[-1]) @ k[:, None].transpose(-1, -2) * scale
+    q_BKgtd = q.reshape(segments, k.shape[1], -1, length, width)
+    scores = q_BKgtd @ k[:, :, None].transpose(-1, -2) * scale
     scores = apply_softcap(scores, softcap) + mask
     weights = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
-    return (weights @ v[:, None]).reshape(q.shape)
+    return (weights @ v[:, :, None]).flatten(1, 2)
 
 
 def _gather_prompts(stored: Tensor, index_ARP: Tensor) -> Tensor:
