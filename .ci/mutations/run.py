@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ REPO = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.02
 FEWEST_FOR_PRELOAD = 4  # below, importing everything takes longer than it saves
 
-# Of a mutation's tests: they may be slower than without it, but not for ever.
-SHORTEST_LIMIT = 60.0
+# Tests may be slower with a mutation than without, but not for ever.
+LIMIT_SECONDS = 120.0
 LIMIT_FACTOR = 5.0
 BASELINE_LIMIT = 1800.0
 
@@ -88,12 +88,17 @@ def judge(mutation: Mutation, outcome: Outcome, seconds: float) -> Result:
 class Workplace:
     """Copies of the tree, one for each job, and the children that work in them."""
 
-    def __init__(self, folder: Path, jobs: int) -> None:
+    def __init__(self, folder: Path, jobs: int, limit_s: float) -> None:
         self._folder = folder
+        self._limit_s = limit_s
         self._copies = [folder / f"copy-{job}" for job in range(jobs)]
         self._children = 0
         for copy in self._copies:
             copy_tree(REPO, copy)
+
+    def find_misfits(self, mutations: Sequence[Mutation]) -> dict[str, str]:
+        """Return what is wrong with the mutations that do not fit the code, by id."""
+        return {m.id: problem for m in mutations if (problem := m.check(self._copies[0]))}
 
     def run_unchanged(self, tests: Sequence[str]) -> dict[str, Outcome]:
         """Run every test once without a mutation; return the outcome of each test of the list."""
@@ -122,14 +127,15 @@ class Workplace:
         started = time.monotonic()
 
         with ExitStack() as at_exit:
+            at_exit.callback(_stop_all, running)
             while waiting or running:
                 for copy in (copy for copy in self._copies if copy not in running):
                     if waiting:
                         mutation = waiting.pop(0)
-                        applied = at_exit.enter_context(ExitStack())
+                        applied = ExitStack()
                         applied.enter_context(apply(mutation, copy))
                         child = self._start(copy, mutation.tests, stop_at_first=True)
-                        running[copy] = (mutation, child, _limit(mutation, unchanged), applied)
+                        running[copy] = (mutation, child, self._limit(mutation, unchanged), applied)
 
                 for copy, (mutation, child, limit, applied) in list(running.items()):
                     outcome = child.poll(limit)
@@ -143,11 +149,20 @@ class Workplace:
         order = {mutation.id: number for number, mutation in enumerate(mutations)}
         return sorted(results, key=lambda result: order[result.mutation.id])
 
+    def _limit(self, mutation: Mutation, unchanged: dict[str, Outcome]) -> float:
+        usual = sum(sum(unchanged[test].seconds.values()) for test in mutation.tests)
+        return max(self._limit_s, LIMIT_FACTOR * usual)
+
     def _start(self, copy: Path, tests: Sequence[str], *, stop_at_first: bool) -> Child:
         self._children += 1
         folder = self._folder / f"child-{self._children}"
         folder.mkdir()
         return Child(copy, folder, tests, stop_at_first=stop_at_first)
+
+
+def _stop_all(running: Mapping[Path, tuple[Mutation, Child, float, ExitStack]]) -> None:
+    for _, child, _, _ in running.values():
+        child.stop()
 
 
 def _wait(child: Child) -> Outcome:
@@ -164,11 +179,6 @@ def _outcome_of(test: str, whole: Outcome) -> Outcome:
     if not seconds and not failed:
         failed = [f"{test} (pytest ended with {whole.exit_code} and did not run it)"]
     return Outcome(exit_code=whole.exit_code, failed=failed, seconds=seconds, output=whole.output)
-
-
-def _limit(mutation: Mutation, unchanged: dict[str, Outcome]) -> float:
-    usual = sum(sum(unchanged[test].seconds.values()) for test in mutation.tests)
-    return max(SHORTEST_LIMIT, LIMIT_FACTOR * usual)
 
 
 def _report(result: Result, outcome: Outcome, done: int, total: int, started: float) -> None:
@@ -239,42 +249,47 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=0, help="this many, chosen by the commit")
     parser.add_argument("--seed", default="", help="choose the sample by this text instead")
     parser.add_argument("--jobs", type=int, default=1, help="copies that work at a time")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_SECONDS, help="seconds for one mutation's tests"
+    )
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent, help="of the list")
     parser.add_argument("--list", action="store_true", help="only say what there is")
     return parser.parse_args(arguments)
 
 
-def run(mutations: Sequence[Mutation], jobs: int) -> list[Result]:
+def run(mutations: Sequence[Mutation], jobs: int, limit_s: float) -> list[Result]:
     """Run all mutations in a temporary folder."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutations-") as name:
         work = Path(name)
         set_environment(REPO, work)
-        if len(mutations) >= FEWEST_FOR_PRELOAD:
+        workplace = Workplace(work, jobs, limit_s)
+        unsound = workplace.find_misfits(mutations)
+
+        fitting = [mutation for mutation in mutations if mutation.id not in unsound]
+        if len(fitting) >= FEWEST_FOR_PRELOAD:
             preload(REPO)
             say(f"third-party modules imported after {time.monotonic() - started:.0f} s")
 
-        workplace = Workplace(work, jobs)
-        tests = sorted({test for mutation in mutations for test in mutation.tests})
+        tests = sorted({test for mutation in fitting for test in mutation.tests})
         unchanged = workplace.run_unchanged(tests)
+        _report_broken(unchanged)
         say(f"{len(tests)} tests run without mutation after {time.monotonic() - started:.0f} s")
 
         # Tests that fail anyway would "kill" everything.
-        broken = {
-            mutation.id: f"{outcome.failed[0]} fails without the mutation"
-            for mutation in mutations
+        unsound |= {
+            mutation.id: f"without the mutation fails {outcome.failed[0]}"
+            for mutation in fitting
             for test in mutation.tests
             if (outcome := unchanged[test]).failed
         }
-        _report_broken(unchanged)
-
-        sound = [mutation for mutation in mutations if mutation.id not in broken]
+        sound = [mutation for mutation in mutations if mutation.id not in unsound]
         results = workplace.run_mutations(sound, unchanged)
 
     by_id = {result.mutation.id: result for result in results}
     return [
         by_id.get(mutation.id)
-        or Result(mutation=mutation, status=ERROR, detail=broken[mutation.id])
+        or Result(mutation=mutation, status=ERROR, detail=unsound[mutation.id])
         for mutation in mutations
     ]
 
@@ -289,15 +304,14 @@ def main(arguments: Sequence[str]) -> int:
         say(str(error))
         return 1
 
-    problems = [problem for mutation in chosen if (problem := mutation.check(REPO))]
     if options.list:
+        problems = [problem for mutation in chosen if (problem := mutation.check(REPO))]
         for mutation in chosen:
             say(f"{mutation.id}: {mutation.file}: {mutation.reason}")
-    if options.list or problems:
         say("\n".join([f"{len(chosen)} mutations, {len(problems)} do not fit", *problems]))
         return 1 if problems else 0
 
-    results = run(chosen, options.jobs)
+    results = run(chosen, options.jobs, options.limit)
     _print_table(results, time.monotonic() - started)
     return 0 if all(result.status in (KILLED, ALLOWED) for result in results) else 1
 

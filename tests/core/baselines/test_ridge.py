@@ -56,8 +56,8 @@ def test_of_equally_good_penalties_the_strongest_is_taken(tmp_path):
 def test_windows_that_share_steps_do_not_make_a_weak_penalty_look_good(tmp_path):
     # A random walk, cut at every step: neighbours share nearly all of their steps, and
     # nothing can be learnt from them that holds two horizons away.
-    steps = 420
-    walk = 1000 + np.cumsum(np.random.default_rng(4).normal(0, 1, steps))
+    steps = 300
+    walk = 1000 + np.cumsum(np.random.default_rng(3).normal(0, 1, steps))
     windows = [
         make_window(
             i,
@@ -70,7 +70,7 @@ def test_windows_that_share_steps_do_not_make_a_weak_penalty_look_good(tmp_path)
         )
         for i in range(steps - 96)
     ]
-    assert fit_penalty(WindowSet(windows, dataset="exchange"), tmp_path) >= 1e4
+    assert fit_penalty(WindowSet(windows, dataset="exchange"), tmp_path) == 1e6
 
 
 def test_a_missing_covariate_counts_as_its_train_mean_and_a_known_one_by_its_distance_from_it():
