@@ -4,15 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.config import RunConfig
+from compevo_core.baselines.known_errors import NO_LEVEL, LevelRule
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_changed_files, hash_folder
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.training.artifact import write_model
-from compevo_core.training.calibration import calibrate
+from compevo_core.training.calibration import restart_levels
 from compevo_core.training.prior import PriorSet, make_examples
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_executor, build_model, fill_with_noise
@@ -22,8 +23,8 @@ VAL = windows("val", 6, first_day=60)
 TEST = windows("test", 3, first_day=80)
 
 
-def _seal(folder: Path, **overrides: object) -> tuple[CompEvoForecaster, RunConfig]:
-    """Write and load a population that was fitted on made-up days, with its calibration."""
+def _seal(folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object) -> CompEvoForecaster:
+    """Write and load a population of noisy agents that keep a part of their corrections."""
     config = tiny(**overrides)
     model = build_model(config)
     fill_with_noise(model)
@@ -31,9 +32,14 @@ def _seal(folder: Path, **overrides: object) -> tuple[CompEvoForecaster, RunConf
 
     logics = list(SEED_LOGICS[: config.population.agents])
     examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)
-    calibrate(model, build_executor(model), logics, examples, config)
+    # Not fitted: noise would be shut out, and every forecast would be the prior.
+    model.calibration.blend_AH.copy_(torch.tensor([[0.0], [0.5], [1.0]]))
+    model.calibration.best_prior.fill_(1)
+    model.calibration.start_levels(rule)
+    restart_levels(model, build_executor(model), logics, examples)
+
     write_model(RunFolder(folder), model, logics, priors, {})
-    return CompEvoForecaster.load(folder, news_pool()), config
+    return CompEvoForecaster.load(folder, news_pool())
 
 
 def _drifted(days: WindowSet, factor: float) -> WindowSet:
@@ -43,7 +49,7 @@ def _drifted(days: WindowSet, factor: float) -> WindowSet:
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    _seal(folder, calibration__known_errors="mean", calibration__half_life_days=2.0)
+    _seal(folder, LevelRule("mean", 2.0))
     return folder
 
 
@@ -65,19 +71,42 @@ def test_a_forecast_does_not_depend_on_which_others_are_asked_for_with_it(sealed
 
 def test_dropout_of_training_is_off_when_forecasting(tmp_path: Path) -> None:
     # Adapters that drop inputs would forecast differently every time.
-    forecaster, _ = _seal(tmp_path, population__dropout=0.5)
+    forecaster = _seal(tmp_path, population__dropout=0.5)
     first, second = (forecaster.predict(TEST.views()) for _ in range(2))
     assert np.array_equal(first, second)
 
 
-def test_an_agent_whose_blend_is_zero_forecasts_its_prior(tmp_path: Path) -> None:
-    # Untrained agents are noise: calibration shuts them out, and the guard has nothing to do.
-    forecaster, _ = _seal(tmp_path, calibration__blend=True)
+def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(
+    tmp_path: Path,
+) -> None:
+    forecaster = _seal(tmp_path)
+    found = forecaster.predict_by_agent(TEST.views())
+    forecaster._model.calibration.blend_AH.fill_(1.0)
+    raw = forecaster.predict_by_agent(TEST.views())
+    assert np.array_equal(found.agents[0], found.bases[0])
+    assert np.allclose(found.agents[1], (raw.agents[1] + raw.bases[1]) / 2, rtol=1e-5)
+    assert np.array_equal(found.agents[2], raw.agents[2])
+    assert np.array_equal(found.prior, found.bases[1])
+
+
+def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
+    forecaster = _seal(tmp_path)
+    forecaster._model.calibration.override_A.copy_(torch.tensor([0.0, 0.0, 1.0]))
     prediction = forecaster.predict_by_agent(TEST.views())
-    model = forecaster._model
-    is_shut = ~model.calibration.blend_AH.any(1).numpy()
-    assert is_shut.any()
-    assert np.array_equal(prediction.agents[is_shut], prediction.bases[is_shut])
+    assert np.allclose(prediction.aggregate, prediction.agents[2], rtol=1e-6)
+    assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_levels_are_those_of_each_windows_own_series(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    calibration = forecaster._model.calibration
+    views = TEST.views()
+    before = forecaster.predict_by_agent(views).agents
+    calibration.level_AEH[:, calibration.entities.index("SA1")] += 1.0
+    added = forecaster.predict_by_agent(views).agents - before
+    is_sa1 = np.array([view.entity == "SA1" for view in views])
+    assert np.allclose(added[:, is_sa1], forecaster._model.scaler.std["SA1"], rtol=1e-3)
+    assert not added[:, ~is_sa1].any()
 
 
 def test_predicting_leaves_the_levels_frozen_at_the_end_of_validation(sealed: Path) -> None:
@@ -127,12 +156,12 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) ->
 
 
 def test_a_model_without_known_errors_observes_nothing(tmp_path: Path) -> None:
-    forecaster, _ = _seal(tmp_path)
+    forecaster = _seal(tmp_path)
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 0
     assert np.array_equal(forecaster.predict(TEST.views()), before)
 
 
 def test_without_any_prior_there_is_none_to_show(tmp_path: Path) -> None:
-    forecaster, _ = _seal(tmp_path, forecast__prior="none")
+    forecaster = _seal(tmp_path, forecast__prior="none")
     assert forecaster.predict_by_agent(TEST.views()).prior is None
