@@ -174,6 +174,22 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     return pairs
 
 
+def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
+    """Return the train and validation windows of a training.
+
+    Args:
+        windows: the windows of a data set.
+        last_fold: validate on the latest fold of train, train on what is before it, and leave the
+            validation split unused; False takes the splits as they are.
+
+    Raises:
+        DataError: there is no fold.
+    """
+    if last_fold:
+        return build_folds(windows)[-1]
+    return windows.split("train"), windows.split("val")
+
+
 def assign_split(windows: WindowSet, split: str) -> WindowSet:
     """Return train and validation windows as windows of another of these two splits.
 

@@ -1,12 +1,20 @@
 """``compevo train``."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from compevo_pipeline.cli.arguments import NewsFolder, WindowsFolder, parse_changes
+
+
+class Validation(StrEnum):
+    """Which windows choose the round."""
+
+    SPLIT = "split"
+    LAST_FOLD = "last-fold"
 
 
 def train(
@@ -33,6 +41,10 @@ def train(
             "example no-grpo or no-news."
         ),
     ] = "",
+    validation: Annotated[
+        Validation,
+        typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
+    ] = Validation.SPLIT,
     restart: Annotated[
         bool, typer.Option("--restart", help="Start over instead of resuming.")
     ] = False,
@@ -43,6 +55,7 @@ def train(
     """
     from compevo_core.config import RunConfig
     from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
     from compevo_core.distributed import process_group
     from compevo_core.experiments.ablation import FULL_METHOD
@@ -56,13 +69,16 @@ def train(
     name = variant or FULL_METHOD
     config = configure_experiment(base, name)
     window_set = prepare_windows(WindowSet.read(windows), name, config.run.seed)
+    train_windows, val_windows = choose_validation(
+        window_set, last_fold=validation is Validation.LAST_FOLD
+    )
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):
         summary = train_population(
             config,
-            window_set.split("train"),
-            window_set.split("val"),
+            train_windows,
+            val_windows,
             NewsPool.read(news),
             out,
             resume=not restart,

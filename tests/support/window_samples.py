@@ -20,6 +20,7 @@ from compevo_core.data.schemas import (
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
 )
+from compevo_core.data.splits import assign_folds
 from compevo_core.data.window import Window, WindowSet, WindowView
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -214,6 +215,18 @@ def make_window(
 def make_window_set(n: int = 6, **changes: object) -> WindowSet:
     """Return ``n`` windows a day apart."""
     return WindowSet([make_window(i, **changes) for i in range(n)], dataset="electricity")
+
+
+def place_in_folds(windows: WindowSet) -> WindowSet:
+    """Return the windows with the train ones placed in folds, as the builder does."""
+    folds = assign_folds([view.origin_utc for view in windows.split("train").views()])
+    placed = [
+        replace(w, view=replace(w.view, fold=folds[w.view.origin_utc]))
+        if w.view.split == "train"
+        else w
+        for w in windows
+    ]
+    return WindowSet(placed, dataset=windows.dataset)
 
 
 def make_spec(**changes: object) -> DatasetSpec:

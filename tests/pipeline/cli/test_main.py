@@ -19,7 +19,7 @@ RUNNER = CliRunner()
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "predict", "evaluate", "lud", "table", "report", "params", "demo"]
+    "command", ["train", "folds", "predict", "evaluate", "lud", "table", "report", "params", "demo"]
 )
 def test_every_command_explains_itself(command):
     result = RUNNER.invoke(app, [command, "--help"])
