@@ -1,11 +1,19 @@
 """Candidates, the soft prompt's place and log-probabilities, each against one plain forward."""
 
+import itertools
+
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
+from compevo_core.agents.logic_grammar import build_slots
+from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
+from compevo_core.agents.observation import Observation
+from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+from tests.support.answers import pad_rows
 from tests.support.rounds import build_round_trainer
 
 
@@ -15,7 +23,7 @@ def _generators() -> list[torch.Generator]:
 
 @pytest.fixture(scope="module")
 def written() -> tuple[LogicWriter, Proposal]:
-    trainer, state, _ = build_round_trainer(backbone__context_length=1024)
+    trainer, state, _ = build_round_trainer()
     # Soft prompts far from the neutral one and from each other, so that a mix-up shows.
     generator = torch.Generator().manual_seed(4)
     trainer.model.fusion.projection.weight.data.normal_(0, 0.3, generator=generator)
@@ -112,13 +120,147 @@ def test_the_simplified_update_has_neither_soft_prompt_nor_fusion() -> None:
     assert proposal.soft_prompt_AD is None
 
 
-def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only() -> None:
-    trainer, state, _ = build_round_trainer(backbone__context_length=4096)
-    observation = Observation(state.logics, [-0.1234, -0.2345, -0.3456], [[1], [2], [0]])
-    prompt_ids = trainer.writer._write_prompts(observation)[0]
-    text = trainer.writer.population.backbone.tokenizer.decode(prompt_ids)
+def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(written) -> None:
+    writer, proposal = written
+    text = writer.population.backbone.tokenizer.decode(proposal.prompt_ids[0])
+    assert "Recent Performance: -0.1000" in text
+    assert f'Agent_1 (Reward: -0.2000): "{SEED_LOGICS[1]}"' in text
+    assert "-0.3000" not in text
+    assert SEED_LOGICS[2] not in text
+    assert proposal.n_cut == 0
 
-    assert "-0.1234" in text
-    assert f'Agent_1 (Reward: -0.2345): "{state.logics[1]}"' in text
-    assert "-0.3456" not in text
-    assert state.logics[2] not in text
+
+def test_the_neutral_soft_prompt_is_the_embedding_of_the_end_of_sequence_token(written) -> None:
+    writer, _ = written
+    embeddings = writer.population.backbone.model.get_input_embeddings().weight
+    eos_D = embeddings[writer.population.backbone.tokenizer.convert_tokens_to_ids("<eos>")]
+    assert torch.equal(writer.fusion.neutral_D, eos_D)
+
+
+def test_agents_with_equal_prompts_sample_with_noise_of_their_own() -> None:
+    first, second, third = seed_agent_generators(0, range(3), torch.device("cpu"))
+    draws = [torch.rand(8, generator=one).tolist() for one in (first, second, third)]
+    assert len({tuple(draw) for draw in draws}) == 3
+
+    # Whichever agents share a process: the noise of an agent is that of its number.
+    (alone,) = seed_agent_generators(0, [1], torch.device("cpu"))
+    assert torch.rand(8, generator=alone).tolist() == draws[1]
+    (other_seed,) = seed_agent_generators(1, [1], torch.device("cpu"))
+    assert torch.rand(8, generator=other_seed).tolist() != draws[1]
+
+
+def _write(
+    texts: list[list[str]], monkeypatch: pytest.MonkeyPatch, **overrides: object
+) -> tuple[LogicWriter, Proposal]:
+    """What a writer makes of these samples, the first of each agent being its draft as well."""
+    trainer, state, _ = build_round_trainer(**overrides)
+    tokenizer = trainer.writer.population.backbone.tokenizer
+    rows = [
+        [tokenizer(text, add_special_tokens=False)["input_ids"] for text in group]
+        for group in texts
+    ]
+
+    def sample(*_: object, samples: int, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+        return pad_rows([ids for group in rows for ids in group[:samples]], agents=3)
+
+    monkeypatch.setattr(Population, "sample", sample)
+    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
+    return trainer.writer, trainer.writer.propose(observation, state.previous_AD, _generators())
+
+
+SAMPLES = [
+    ["Follow storms in Victoria.\n", "[Your logic here]\n", "Watch the large plants.\n"],
+    ["Watch fuel prices closely.\nAnd so on and on.\n", "Follow the banks.\n", "\n"],
+    ["[describe it]\n", "Task: write a logic\n", "short\n"],
+]
+
+
+def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, proposal = _write(SAMPLES, monkeypatch)
+    is_empty = [[False, True, False], [False, False, True], [True, True, True]]
+    assert proposal.is_empty_AG.tolist() == is_empty
+    assert proposal.n_empty == 5 + 1  # samples, and the draft of the last agent
+    assert proposal.candidates[2] == SEED_LOGICS[2]
+
+    for agent, group in enumerate(proposal.group_logics):
+        for sample, logic in enumerate(group):
+            if is_empty[agent][sample]:
+                assert logic == SEED_LOGICS[agent]
+                assert proposal.mask_AGT[agent, sample].sum() == 0
+            else:
+                assert logic == SAMPLES[agent][sample].split("\n")[0]
+
+    logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
+    assert (logp_AGT[proposal.is_empty_AG] == 0).all()
+    assert (logp_AGT[~proposal.is_empty_AG].sum(-1) < 0).all()
+
+
+def test_tokens_after_the_first_line_do_not_count_and_change_no_other_tokens_probability(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, proposal = _write(SAMPLES, monkeypatch)
+    ended = len("Watch fuel prices closely.\n")
+    mask_T = proposal.mask_AGT[1, 0]
+    assert mask_T[:ended].all()
+    assert not mask_T[ended:].any()
+
+    one_line = [[*group] for group in SAMPLES]
+    one_line[1][0] = "Watch fuel prices closely.\n"
+    _, short = _write(one_line, monkeypatch)
+    logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 0]
+    expected_T = writer.logp(short, slice(0, 3), proposal.soft_prompt_AD)[1, 0]
+    assert torch.allclose(logp_T[:ended], expected_T[:ended], atol=1e-5)
+
+
+def test_a_sample_that_was_cut_ends_at_its_last_clause(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [["Follow storms in Victoria, the large plants, and the"] * 3 for _ in range(3)]
+    _, proposal = _write(texts, monkeypatch)
+    assert proposal.group_logics[0][0] == "Follow storms in Victoria, the large plants."
+    assert proposal.mask_AGT[0, 0].all()  # the tokens were sampled, and the logic is theirs
+
+
+def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, proposal = _write([["\n"] * 3 for _ in range(3)], monkeypatch)
+    assert proposal.is_empty_AG.all()
+    logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
+    assert logp_AGT.abs().sum() == 0
+    logp_AGT.sum().backward()
+    assert writer.reference_logp(proposal).abs().sum() == 0
+
+
+def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
+    trainer, state, _ = build_round_trainer(evolution__form="slots", grpo__group_size=2)
+    writer = trainer.writer
+    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
+    proposal = writer.propose(observation, state.previous_AD, _generators())
+
+    slots = build_slots(["NSW1", "SA1"])
+    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
+    assert set(proposal.candidates) <= sentences
+    assert {logic for group in proposal.group_logics for logic in group} <= sentences
+    assert not proposal.is_empty_AG.any()
+    assert len({logic for group in proposal.group_logics for logic in group}) > 3
+
+    # By hand: the softmax over what the grammar allows, at T_gen.
+    grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, writer._stop_ids)
+    logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 1]
+    ids = _sampled_ids(proposal, 3)[0].tolist()
+    embed = writer.population.embed
+    embeds = torch.cat(
+        [
+            proposal.soft_prompt_AD[1][None, None],
+            embed(torch.tensor([proposal.prompt_ids[1]])),
+            embed(torch.tensor([ids])),
+        ],
+        1,
+    )
+    states = _states_alone(writer, LOGIC, 1, embeds)[-len(ids) - 1 : -1]
+    logits_TV = writer.population.logits(states) / writer.config.evolution.temperature
+    for place, token in enumerate(ids):
+        allowed = list(grammar.allowed(tuple(ids[:place])))
+        expected = torch.log_softmax(logits_TV[place, allowed], 0)[allowed.index(token)]
+        assert torch.allclose(logp_T[place], expected, atol=1e-4)

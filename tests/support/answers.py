@@ -1,0 +1,51 @@
+"""Answers in numbers from a backbone that writes none, for tests of the text decoder.
+
+What belongs here: stand-ins for ``Population.sample``. What does not: tests.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from compevo_core.lm.population import Population
+from compevo_core.lm.prefill import PrefillCache
+
+Sample = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+
+def answer_in_numbers(original: Sample) -> Sample:
+    """Let the tiny backbone answer in numbers: each prompt's own last state, written as text.
+
+    Every third answer is one number short. Logics are sampled as ever.
+    """
+
+    def sample(
+        self: Population,
+        cache: PrefillCache,
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        **options: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if temperature > 0:
+            return original(
+                self, cache, max_new_tokens=max_new_tokens, temperature=temperature, **options
+            )
+
+        rows = []
+        for number, state in enumerate(cache.last_states_ARD.detach().flatten(0, 1)):
+            values = (100.0 * state).repeat(2)[: 47 if number % 3 == 2 else 48]
+            text = ", ".join(f"{value:.2f}" for value in values.tolist())
+            ids = self.backbone.tokenizer(text, add_special_tokens=False)["input_ids"]
+            rows.append(ids[:max_new_tokens])
+        return pad_rows(rows, agents=len(cache.last_states_ARD))
+
+    return sample
+
+
+def pad_rows(rows: list[list[int]], agents: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return token rows as ``Population.sample`` returns them, ids and mask (A, R, T)."""
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    return ids.reshape(agents, -1, width), mask.reshape(agents, -1, width)
