@@ -25,6 +25,11 @@ from compevo_core.training.run_folder import RunFolder
 # The columns by which a file of checks or of paired tests is known; it may have more.
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
+# What files of older versions lack is shown as missing.
+ADDED_PAIRED_COLUMNS = (
+    *("mean_difference", "p_two_sided", "rank_sign"),
+    *("interval_low", "interval_high"),
+)
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -103,7 +108,8 @@ class ReportInputs:
         rows: result rows, one for each identity.
         runs: training runs to show.
         checks: leakage checks; may be empty.
-        paired: paired tests, one mapping of ``PAIRED_COLUMNS`` each; may be empty.
+        paired: paired tests, one mapping of ``PAIRED_COLUMNS`` and ``ADDED_PAIRED_COLUMNS`` each;
+            may be empty.
         unread: names of CSV files in the results folder that are of no known kind.
         configs: settings that rows were made with, by the rows' ``config_hash``.
     """
@@ -164,7 +170,7 @@ def read_inputs(
         if set(CHECK_COLUMNS) <= set(header):
             checks += _read_checks(path)
         elif set(PAIRED_COLUMNS) <= set(header):
-            paired += pl.read_csv(path).select(PAIRED_COLUMNS).to_dicts()
+            paired += _read_paired(path)
         else:
             unread.append(path.name)
 
@@ -215,6 +221,13 @@ def _read_checks(path: Path) -> list[LeakageCheck]:
         LeakageCheck(str(name), bool(passed), detail or "")
         for name, passed, detail in frame.select(CHECK_COLUMNS).iter_rows()
     ]
+
+
+def _read_paired(path: Path) -> list[dict[str, Any]]:
+    frame = pl.read_csv(path)
+    absent = [name for name in ADDED_PAIRED_COLUMNS if name not in frame.columns]
+    nulls = [pl.lit(None).alias(name) for name in absent]
+    return frame.with_columns(nulls).select(*PAIRED_COLUMNS, *ADDED_PAIRED_COLUMNS).to_dicts()
 
 
 def _read_lud_rows(path: Path) -> list[dict[str, Any]]:

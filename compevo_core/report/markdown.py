@@ -17,10 +17,17 @@ import typer
 from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
-from compevo_core.report.result_tables import ablation_table, headline_table, short_table
+from compevo_core.report.result_tables import (
+    ablation_table,
+    agent_table,
+    control_table,
+    headline_table,
+    short_table,
+)
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
+from compevo_core.report.wording import join_items
 
 #: What the short table shows: electricity, the test set published with the paper's baseline.
 SHORT_SCOPE = ("electricity", "n2f-test-100")
@@ -37,7 +44,7 @@ class Block(NamedTuple):
 
 
 def format_results(inputs: ReportInputs) -> str:
-    """Return the tables of all scopes with their summaries, then the ablations."""
+    """Return the tables of all scopes with their summaries, then ablations and controls."""
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
 
@@ -45,12 +52,14 @@ def format_results(inputs: ReportInputs) -> str:
     parts: list[str] = []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts += _format_table(headline_table(inputs.rows, dataset, subset))
+        parts += _format_agents(inputs, dataset, subset)
         parts += _format_summaries(inputs, dataset, subset)
 
     # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
-        parts += _format_table(ablation_table(inputs.rows, dataset))
+        for table in (ablation_table(inputs.rows, dataset), control_table(inputs.rows, dataset)):
+            parts += _format_table(table) if table else ()
     return "\n\n".join(parts)
 
 
@@ -172,6 +181,15 @@ def main(
 def _format_table(table: Table) -> Iterator[str]:
     yield f"**{table.caption}**"
     yield table.to_markdown()
+
+
+def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
+    """Return the errors of single agents in one line: a table would bury that of the methods."""
+    table = agent_table(inputs.rows, dataset, subset)
+    if table is None:
+        return []
+    errors = [f"{cells[0].removesuffix(' alone')} {cells[1]}" for cells in table.rows]
+    return [f"Agents alone, {table.header[1]}: {join_items(errors)}."]
 
 
 def _format_summaries(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:

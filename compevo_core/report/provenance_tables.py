@@ -13,10 +13,12 @@ import polars as pl
 from compevo_core.durations import describe_duration
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.report.inputs import LeakageCheck
+from compevo_core.report.rows import drop_parts
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
     MISSING,
     format_number,
+    format_percent,
     method_name,
     scope_name,
     shorten_hash,
@@ -38,14 +40,17 @@ _IDENTITY_COLUMNS: dict[str, Callable[[Row], str]] = {
     "Time": lambda row: describe_duration(row["seconds"], missing=MISSING),
     "Backbone": lambda row: row["backbone"] or "",
     "Knowledge until": lambda row: row["knowledge_cutoff"] or "",
+    "News to choose": lambda row: format_percent(row["news_choice_share"]),
+    "Trained on": lambda row: "train and validation" if row["refit"] else "train",
     "Data kind": lambda row: "synthetic" if row["synthetic"] else "real",
 }
 
 
 def identity_table(rows: pl.DataFrame) -> Table:
     """Return what each pooled row was made from: hashes, commit, device, time, backbone."""
-    # Rows by region come from the same run as the pooled row and would repeat its hashes.
-    records = rows.filter(pl.col("entity") == POOLED).to_dicts()
+    # Rows by region and of a population's parts come from the same run as its pooled row and would
+    # repeat its hashes.
+    records = drop_parts(rows.filter(pl.col("entity") == POOLED)).to_dicts()
     return Table(
         header=list(_IDENTITY_COLUMNS),
         rows=[[cell(row) for cell in _IDENTITY_COLUMNS.values()] for row in records],
@@ -76,15 +81,46 @@ def paired_table(tests: Sequence[Row]) -> Table:
             method_name(test["method_b"]),
             scope_name(test["dataset"], test["subset"]),
             format_number(test["n"]),
+            format_number(test["mean_difference"]),
+            _format_interval(test),
+            _format_two_sided(test),
             format_number(test["p_value"]),
         ]
         for test in tests
     ]
 
-    # The paper's one-sided test is the one shown; its direction is in the caption.
     return Table(
-        header=["Method", "Against", "Data", "Pairs", "p"],
+        header=[
+            "Method",
+            "Against",
+            "Data",
+            "Pairs",
+            "Mean difference",
+            "95 % interval",
+            "p, two-sided",
+            "p, one-sided",
+        ],
         rows=rows,
-        caption="One-sided Wilcoxon signed-rank tests: is the first method's error smaller?",
+        caption="Paired comparisons by window",
         text_columns=frozenset({0, 1, 2}),
+        wrap_columns=frozenset({5, 6}),
+        notes=(
+            "Differences are the first method's error less the other's, in the unit of the series: "
+            "below zero the first is better. The interval is that of the mean difference, with "
+            "whole days drawn again.",
+            "p is of Wilcoxon's signed-rank test: two-sided with the side that the ranks are on, "
+            "and the paper's one-sided test that the first method's error is smaller.",
+        ),
     )
+
+
+def _format_interval(test: Row) -> str:
+    low, high = test["interval_low"], test["interval_high"]
+    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
+
+
+def _format_two_sided(test: Row) -> str:
+    if test["p_two_sided"] is None:
+        return MISSING
+    side = {-1: " (better)", 1: " (worse)"}.get(test["rank_sign"], "")
+    return format_number(test["p_two_sided"]) + side

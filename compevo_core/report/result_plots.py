@@ -12,7 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from compevo_core.report.figures import make_axis
-from compevo_core.report.rows import average_over_seeds, select_pooled, select_scope
+from compevo_core.report.rows import (
+    average_over_seeds,
+    drop_agents,
+    select_pooled,
+    select_scope,
+)
 from compevo_core.report.theme import ACCENT, INK, OTHER_BARS
 from compevo_core.report.wording import format_number, method_name
 
@@ -21,7 +26,7 @@ Row = Mapping[str, Any]
 
 def plot_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Figure:
     """Draw the pooled MAE of every method in one scope, best on top."""
-    return _plot_mae(select_scope(select_pooled(rows), dataset, subset))
+    return _plot_mae(drop_agents(select_scope(select_pooled(rows), dataset, subset)))
 
 
 def plot_ablation(rows: pl.DataFrame, dataset: str) -> Figure:

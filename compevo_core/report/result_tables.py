@@ -11,15 +11,21 @@ from typing import Any
 import polars as pl
 
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.experiments.ablation import FULL_METHOD
+from compevo_core.experiments.controls import CONTROLS
 from compevo_core.report.rows import (
     ABLATION,
     average_over_seeds,
+    drop_agents,
+    drop_parts,
     is_synthetic,
+    select_agents,
     select_pooled,
     select_scope,
 )
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
+    AGENT,
     format_column,
     format_number,
     format_percent,
@@ -40,6 +46,7 @@ METRICS = (
 COUNTS = ("n_windows", "n_points", "n_masked", "mape_skipped")
 SHORT_METRICS = frozenset({"mae", "rmse", "mape_pct"})
 MOST_SHORT_ROWS = 5
+REFIT = ", refit"
 WITH_UNIT = frozenset({"mae", "rmse"})
 # More columns than this cannot be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
@@ -49,15 +56,40 @@ Row = Mapping[str, Any]
 
 
 def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
-    """Return methods by metrics for one data set and subset, lowest MAE first."""
-    chosen = select_scope(select_pooled(rows), dataset, subset)
+    """Return methods by metrics for one data set and subset, lowest MAE first, without agents."""
+    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
     name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
     return _method_table(rank_methods(chosen), f"{name}: pooled errors")
 
 
+def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
+    """Return the errors of each agent's own forecasts; None where agents were not scored."""
+    chosen = select_agents(select_scope(select_pooled(rows), dataset, subset))
+    if chosen.is_empty():
+        return None
+
+    records = sorted(average_over_seeds(chosen).to_dicts(), key=_agent_number)
+    unit = common_unit(records)
+    columns = [
+        label_methods(records),
+        *(format_column(metric, [row[metric] for row in records]) for metric, _ in METRICS),
+        [str(row["seeds"]) for row in records],
+    ]
+    return Table(
+        header=["Agent", *(metric_title(key, label, unit) for key, label in METRICS), "Seeds"],
+        rows=list(zip(*columns, strict=True)),
+        caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: agents alone",
+        best_cells=_lowest_of_columns([[row[key] for key, _ in METRICS] for row in records]),
+    )
+
+
+def _agent_number(row: Row) -> tuple[str, int]:
+    return row["config_hash"] or "", int(row["method"].removeprefix(AGENT))
+
+
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Return CompEvo and the best other methods of one scope, with the most used metrics only."""
-    chosen = select_scope(select_pooled(rows), dataset, subset)
+    chosen = drop_parts(select_scope(select_pooled(rows), dataset, subset))
     ranked = rank_methods(chosen)
     others = [row for row in ranked if row["method"] not in HIGHLIGHTED_METHODS]
     room = MOST_SHORT_ROWS - (len(ranked) - len(others))
@@ -88,11 +120,26 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     )
 
 
-def ablation_table(rows: pl.DataFrame, dataset: str) -> Table:
-    """Return the ablation variants of one data set, lowest MAE first."""
+def ablation_table(rows: pl.DataFrame, dataset: str) -> Table | None:
+    """Return the ablation variants of one data set, lowest MAE first; None without any."""
+    is_shown = ~pl.col("method").is_in(list(CONTROLS))
+    return _variant_table(rows.filter(is_shown), dataset, "ablation under one equal budget")
+
+
+def control_table(rows: pl.DataFrame, dataset: str) -> Table | None:
+    """Return the controls of one data set and the full method, lowest MAE first; None without."""
+    is_shown = pl.col("method").is_in([FULL_METHOD, *CONTROLS])
+    return _variant_table(rows.filter(is_shown), dataset, "controls under the same budget")
+
+
+def _variant_table(rows: pl.DataFrame, dataset: str, title: str) -> Table | None:
     chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
+    # The full method alone is compared with nothing.
+    if set(chosen.get_column("method")) <= {FULL_METHOD}:
+        return None
+
     name = scope_name(dataset, "", synthetic=is_synthetic(chosen))
-    return _method_table(rank_methods(chosen), f"{name}: ablation under one equal budget")
+    return _method_table(rank_methods(chosen), f"{name}: {title}")
 
 
 def region_table(
@@ -103,14 +150,16 @@ def region_table(
     Returns:
         The table; None where there is one entity, or too many to read side by side.
     """
-    by_region = rows.filter((pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION))
+    by_region = drop_agents(rows).filter(
+        (pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION)
+    )
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())
     if not 2 <= len(entities) <= MOST_ENTITIES:
         return None
 
     # Methods stand in the order of the headline table, those without a pooled row after them.
-    ranked = rank_methods(select_scope(select_pooled(rows), dataset, subset))
+    ranked = rank_methods(drop_agents(select_scope(select_pooled(rows), dataset, subset)))
     order = [row["method"] for row in ranked]
     present = set(chosen.get_column("method").to_list())
     methods = [name for name in dict.fromkeys(order) if name in present]
@@ -141,7 +190,7 @@ def rank_methods(rows: pl.DataFrame) -> list[Row]:
 
 def label_methods(records: Sequence[Row]) -> list[str]:
     """Return display names; a method in several configurations is named with the configuration."""
-    names = [method_name(row["method"]) for row in records]
+    names = [method_name(row["method"]) + (REFIT if row["refit"] else "") for row in records]
     return [
         f"{name} ({shorten_hash(row['config_hash'])})" if names.count(name) > 1 else name
         for name, row in zip(names, records, strict=True)
@@ -234,4 +283,33 @@ def _notes(records: Sequence[Row]) -> list[str]:
         notes.append(
             f"Answers that could not be parsed; the fallback is scored: {join_items(unread)}."
         )
+
+    notes += _describe_choice(records)
+    if any(row["refit"] for row in records):
+        notes.append(
+            "Refit: trained once more on train and validation together, after validation had made "
+            "every choice."
+        )
     return notes
+
+
+def _describe_choice(records: Sequence[Row]) -> list[str]:
+    """Say in how many windows a logic could choose; equal for all methods that read as much."""
+    shares = {row["news_choice_share"] for row in records if row["news_choice_share"] is not None}
+    texts = [
+        f"In {format_percent(share)} of these windows a logic had more articles than it may read."
+        for share in sorted(shares)
+    ]
+    if len(texts) < 2:
+        return texts
+
+    # Methods that read different numbers of articles: each share with its own.
+    return [
+        f"{text.removesuffix('.')}: {join_items(_methods_with(records, share))}."
+        for text, share in zip(texts, sorted(shares), strict=True)
+    ]
+
+
+def _methods_with(records: Sequence[Row], share: float) -> list[str]:
+    names = [method_name(row["method"]) for row in records if row["news_choice_share"] == share]
+    return list(dict.fromkeys(names))

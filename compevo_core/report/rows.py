@@ -46,7 +46,14 @@ _TAKEN_FROM_FIRST = (
     "commit",
     "device",
     "backbone",
+    "news_choice_share",
+    "refit",
 )
+
+# Parts of the population, which are scored with it: the plain mean of the agents, the prior that
+# validated best, each agent alone.
+_PARTS = r"^compevo-(equal|prior|agent-\d+)$"
+_AGENTS = r"^compevo-agent-\d+$"
 
 
 def empty_rows() -> pl.DataFrame:
@@ -125,6 +132,21 @@ def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame
 def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
     """Select the rows of one data set and subset."""
     return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))
+
+
+def drop_agents(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows of single agents: a dozen of them would bury the methods."""
+    return rows.filter(~pl.col("method").str.contains(_AGENTS))
+
+
+def drop_parts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows of all parts of a population."""
+    return rows.filter(~pl.col("method").str.contains(_PARTS))
+
+
+def select_agents(rows: pl.DataFrame) -> pl.DataFrame:
+    """Select the rows of single agents."""
+    return rows.filter(pl.col("method").str.contains(_AGENTS))
 
 
 def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:

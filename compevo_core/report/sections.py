@@ -15,7 +15,13 @@ from compevo_core.report.forecast_pictures import show_panel
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.provenance_tables import check_table, identity_table, paired_table
 from compevo_core.report.result_plots import plot_ablation, plot_methods
-from compevo_core.report.result_tables import ablation_table, headline_table, region_table
+from compevo_core.report.result_tables import (
+    ablation_table,
+    agent_table,
+    control_table,
+    headline_table,
+    region_table,
+)
 from compevo_core.report.rows import is_synthetic, list_scopes, select_pooled, select_scope
 from compevo_core.report.run_sections import build_run_parts
 from compevo_core.report.summaries import summarize_results
@@ -78,6 +84,7 @@ def _results_section(inputs: ReportInputs) -> Section | None:
         {
             "table": headline_table(inputs.rows, dataset, subset),
             "bars": _show_methods(inputs.rows, dataset, subset),
+            "agents": agent_table(inputs.rows, dataset, subset),
         }
         for dataset, subset in _test_scopes(inputs)
     ]
@@ -142,12 +149,19 @@ def _ablation_section(inputs: ReportInputs) -> Section | None:
     datasets = rows.get_column("dataset").unique(maintain_order=True).to_list()
     return Section(
         anchor="ablation",
-        title="Ablation",
+        title="Ablation and controls",
         template="ablation.html",
         view={
             "datasets": [
                 {
-                    "table": ablation_table(inputs.rows, dataset),
+                    "tables": [
+                        table
+                        for table in (
+                            ablation_table(inputs.rows, dataset),
+                            control_table(inputs.rows, dataset),
+                        )
+                        if table
+                    ],
                     "bars": _show_ablation(inputs.rows, dataset),
                 }
                 for dataset in datasets

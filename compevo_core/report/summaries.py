@@ -26,7 +26,13 @@ from compevo_core.report.wording import (
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
-RIVALS = ("prior", "persistence", "weekly", "calendar-ridge", "gbm", "published")
+RIVALS = (
+    *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
+    *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
+    *("blend", "blend-recalibrated", "published"),
+)
+#: Scored from the same run as the population: another configuration's are no rivals of this one.
+_PARTS = ("compevo-equal", "compevo-prior")
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 #: The agents correct the forecast of the prior: without an improvement they have done nothing.
 NO_BETTER_THAN_PRIOR = (
@@ -81,14 +87,22 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
     records = [
         row for row in average_over_seeds(rows).iter_rows(named=True) if row["mae"] is not None
     ]
-    rivals = {row["method"]: row for row in records if row["method"] in RIVALS}
+    others = {row["method"]: row for row in records if row["method"] in RIVALS}
     populations = [row for row in records if row["method"] == "compevo"]
     name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
     # Several configurations are summarized each: a mean over them would describe none.
     for row in populations:
-        # The prior is scored under its method's name, or as "prior" where it was scored apart.
-        priors = {"prior", inputs.prior_of(row["config_hash"])}
+        own = {
+            part["method"]: part
+            for part in records
+            if part["method"] in _PARTS and part["config_hash"] == row["config_hash"]
+        }
+        rivals = {name: other for name, other in others.items() if name not in _PARTS} | own
+        # The run's own row of its prior says what the agents started from. Without it the prior is
+        # scored under its method's name, or as "prior" where it was scored apart.
+        prior_rows = {"prior", inputs.prior_of(row["config_hash"])}
+        priors = {"compevo-prior"} if "compevo-prior" in own else prior_rows
         comparisons = [
             _compare(row, rivals[rival], is_prior=rival in priors)
             for rival in RIVALS
@@ -128,9 +142,15 @@ def _relative_difference(mae: float, rival_mae: float) -> float:
 
 
 def _name_rival(rival: Row, *, is_prior: bool) -> str:
-    names = {"prior": "its own prior", "published": "AEMO's published day-ahead forecast (POE50)"}
+    names = {
+        "prior": "its own prior",
+        "compevo-prior": "its own prior",
+        "compevo-equal": "the equally weighted mean of its own agents",
+        "published": "AEMO's published day-ahead forecast (POE50)",
+    }
     plain = names.get(rival["method"], method_name(rival["method"]).lower())
-    return f"its own prior ({plain})" if is_prior and rival["method"] != "prior" else plain
+    is_named = is_prior and rival["method"] not in ("prior", "compevo-prior")
+    return f"its own prior ({plain})" if is_named else plain
 
 
 def _summarize(population: Row, comparisons: Sequence[Comparison]) -> str:

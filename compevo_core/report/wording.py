@@ -14,13 +14,24 @@ METHOD_NAMES = {
     "weekly": "Weekly persistence",
     "calendar-ridge": "Calendar ridge",
     "gbm": "Boosted trees",
+    "blend": "Ridge and trees blended",
     "published": "Published forecast (AEMO POE50)",
     "prior": "Own prior",
+    "compevo-equal": "CompEvo, equal weights",
+    "compevo-prior": "CompEvo's best prior alone",
     "simplified-logic": "Simplified logic",
     "uniform-weights": "Uniform weights",
     "no-diversity": "No diversity term",
     "no-pruning": "No pruning term",
     "no-grpo": "No GRPO",
+    "random-layers": "Random layers",
+    "no-news": "No news",
+    "swapped-news": "News of another day",
+    "fixed-logics": "Fixed logics",
+    "one-agent": "One agent",
+    "equal-weights": "Equal weights",
+    "no-known-errors": "No known errors",
+    "alike-agents": "Agents alike",
 }
 SUBSET_NAMES = {
     "n2f-test-100": "published 100-window test set, 2021",
@@ -30,14 +41,21 @@ SUBSET_NAMES = {
     "val": "validation split",
     "inference": "inference split",
 }
+#: What the rows of one agent's own forecasts begin with, and those of recalibrated ones end with.
+AGENT = "compevo-agent-"
+RECALIBRATED = "-recalibrated"
 MISSING = "n/a"
 # Enough to be unique among the runs of one project, and short enough for a column.
 HASH_CHARACTERS = 10
 
 
 def method_name(method: str) -> str:
-    """Return the display name of a method or an ablation variant."""
-    return METHOD_NAMES.get(method, method)
+    """Return the display name of a method, a part of a population, a variant or a control."""
+    if method.startswith(AGENT):
+        return f"Agent {method.removeprefix(AGENT)} alone"
+    plain = method.removesuffix(RECALIBRATED)
+    name = METHOD_NAMES.get(plain, plain)
+    return name if plain == method else f"{name}, known errors added"
 
 
 def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:

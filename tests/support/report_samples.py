@@ -341,6 +341,11 @@ def make_inputs(**changes: Any) -> ReportInputs:
                 "method_b": "calendar-ridge",
                 "n": 100,
                 "p_value": 0.031,
+                "mean_difference": -6.9,
+                "p_two_sided": 0.062,
+                "rank_sign": -1,
+                "interval_low": -12.5,
+                "interval_high": 0.25,
             }
         ],
     }

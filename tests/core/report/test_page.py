@@ -147,7 +147,7 @@ def test_every_entry_of_the_contents_leads_to_a_section():
         "Logics by round",
         "Theory diagnostics",
         "Logic update degree",
-        "Ablation",
+        "Ablation and controls",
         "Leakage check",
         "Where the numbers come from",
         "Glossary",
