@@ -86,8 +86,8 @@ NEM_PLACES: dict[str, Place] = {
     "VIC1": _australian_place("Australia/Melbourne", "VIC"),
 }
 
-VALIDATION_START = date(2020, 9, 1)
-"""First day of electricity's validation span, the tail of 2020; train ends the day before.
+VALIDATION_START = date(2020, 7, 1)
+"""First day of electricity's validation span, the second half of 2020; train ends the day before.
 
 Chosen on train and validation alone (decision 44)."""
 
