@@ -31,8 +31,17 @@ def build_demo_config() -> dict[str, Any]:
 
     Result rows name what made them: subset, seeds, configuration hash.
     """
-    # Six variants share the budget of the demo: fewer agents, one round, no validation.
-    smaller = {"population.agents": 2, "run.validate_every": 0, "forecast.prior_folds": 1}
+    # Six variants share the budget of the demo: fewer agents, one round that rewrites logics, and
+    # nothing that no row of theirs shows.
+    smaller = {
+        "population.agents": 2,
+        "population.members": [{"prior": "calendar-ridge"}, {"prior": "persistence"}],
+        "run.supervised_epochs": 0,
+        "run.validate_every": 0,
+        "run.validation_windows": 4,
+        "run.fixed_logics": 0,
+        "forecast.prior_folds": 1,
+    }
     ops: dict[str, dict[str, Any]] = {
         "models__compevo": {"preset": "demo"},
         "ablation__variants": {"preset": "demo", "rounds": 1, "overrides": smaller, "every": 4},

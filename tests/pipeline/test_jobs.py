@@ -1,0 +1,30 @@
+"""The demo asks for settings that exist, of members that the presets have."""
+
+from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS
+from compevo_core.experiments.controls import changes_nothing
+from compevo_pipeline.assets.ablation import AblationConfig
+from compevo_pipeline.assets.training_config import TrainConfig
+from compevo_pipeline.jobs import build_demo_config
+
+OPS = {name: op["config"] for name, op in build_demo_config()["ops"].items()}
+
+
+def test_the_demos_trainings_resolve_and_the_ablation_is_the_smaller_one():
+    training = TrainConfig(**OPS["models__compevo"]).resolve("demo")
+    ablation = AblationConfig(**OPS["ablation__variants"]).resolve("demo")
+    assert ablation.population.agents == len(ablation.population.members) == 2
+    assert ablation.run.rounds == 1 and ablation.run.supervised_epochs == 0
+    assert training.run.supervised_epochs > 0, "the model of the demo itself learns"
+
+
+def test_no_variant_of_the_demos_ablation_repeats_the_full_method():
+    config = AblationConfig(**OPS["ablation__variants"])
+    assert config.select_variants() == list(VARIANTS)
+    base = config.resolve("demo")
+    assert [name for name in VARIANTS if changes_nothing(base, name)] == []
+    assert FULL_METHOD in VARIANTS
+
+
+def test_controls_are_chosen_by_name_beside_variants():
+    chosen = AblationConfig(variants=["compevo", "no-news"]).select_variants()
+    assert chosen == ["compevo", "no-news"]
