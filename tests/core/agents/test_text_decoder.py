@@ -196,11 +196,19 @@ def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all
     assert not torch.allclose(plain_ARH[1, 1], plain_ARH[0, 1], atol=1e-2)
 
 
-def test_prompts_that_lost_news_or_history_are_counted() -> None:
-    decoder, examples = _build(backbone__context_length=720)
-    assert _decode_answers(decoder, [[2]] * 6, examples).n_cut > 0
-    decoder, examples = _build(backbone__context_length=2048)
-    assert _decode_answers(decoder, [[2]] * 6, examples).n_cut == 0
+def test_prompts_that_lost_news_or_history_are_counted(
+    built: tuple[TextDecoder, list[ForecastExample]],
+) -> None:
+    decoder, examples = built
+    lengths = []
+    for agent, row in enumerate(_read(examples)):
+        for reading in row:
+            group = decoder._build_prompts(agent, reading).group
+            lengths.append(len(group.prefix) + len(group.suffixes[0]))
+
+    for length, expected in ((max(lengths), 0), (max(lengths) - 1, lengths.count(max(lengths)))):
+        decoder, examples = _build(backbone__context_length=length)
+        assert _decode_answers(decoder, [[2]] * 6, examples).n_cut == expected
 
 
 NUMBERS = st.lists(st.floats(width=32).map(str), min_size=47, max_size=49).map(", ".join)
