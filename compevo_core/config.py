@@ -80,7 +80,8 @@ class MemberConfig(SettingsSection):
     last_step: int = Field(default=47, ge=0, le=47)
     """last target step that counts fully in its own error"""
     news_scope: Literal["all", "place", "none"] = "all"
-    """articles it may choose from: all candidates, those of its series' own country, or none"""
+    """articles it may choose from: all candidates, those that name its series' own region, or
+    none"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
 
@@ -121,8 +122,8 @@ class ForecastConfig(SettingsSection):
     decoder: Literal["head", "text"] = "head"
     """numbers as soft tokens and a numeric head, or the paper's answer text"""
     prior: PriorName = "calendar-ridge"
-    """forecaster fitted on the train split, whose error the agents correct; 'blend' is the mean of
-    calendar ridge and boosted trees"""
+    """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed mixture
+    of calendar ridge and boosted trees"""
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
     history_points: int = Field(default=48, ge=1, le=48)

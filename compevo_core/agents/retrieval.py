@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.decoders import RetrievedArticle
-from compevo_core.data.datasets import DATASETS
+from compevo_core.data.datasets import find_place
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowView
 from compevo_core.lm.encoder import Encoder
@@ -39,8 +39,8 @@ class NewsRetriever:
         Args:
             logic: what to look for.
             view: the window.
-            scope: ``population.members.news_scope``: all candidates, those of the series' own
-                country ("place"), or none.
+            scope: ``population.members.news_scope``: all candidates, those that name the series'
+                own region ("place"), or none.
         """
         candidates = self._list_candidates(view, scope)
         if not candidates or not self.top_k:
@@ -68,9 +68,9 @@ class NewsRetriever:
     def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
         if scope == "none":
             return ()
-        if scope == "place" and view.dataset in DATASETS:
-            place = DATASETS[view.dataset].find_place(view.entity)
-            return tuple(i for i in view.candidate_ids if self.pool.is_local(i, place))
+        if scope == "place":
+            place = find_place(view.dataset, view.entity)
+            return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
         return view.candidate_ids
 
     def _encode(self, logic: str) -> npt.NDArray[np.float32]:
