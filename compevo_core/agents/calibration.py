@@ -135,7 +135,8 @@ class ErrorCalibration(nn.Module):
     @torch.no_grad()
     def start_levels(self, rule: LevelRule) -> None:
         """Forget all known errors and remember the next ones by a rule."""
-        self.rule.copy_(torch.tensor([_FORMS.index(rule.form), rule.half_life_days]))
+        values = [_FORMS.index(rule.form), rule.half_life_days]
+        self.rule.copy_(torch.tensor(values, dtype=self.rule.dtype))
         for buffer in (self.level_AEH, self.evidence_AEH, self.weight_EH):
             buffer.zero_()
         self.minute.fill_(NOT_STARTED)
