@@ -10,7 +10,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
@@ -43,22 +44,19 @@ def settings_page() -> str:
     ]
     for section, info in RunConfig.model_fields.items():
         kind: Any = info.annotation
-        rows = [
-            [
-                f"`{name}`",
-                type_text(field.annotation),
-                f"`{field.default!r}`",
-                bounds(field),
-                field.description or "",
-            ]
+        fields = {
+            dotted.partition(".")[2]: field
             for dotted, field in iterate_settings()
-            if (name := dotted.partition(".")[2]) and dotted.startswith(f"{section}.")
-        ]
-        parts += [
-            f"## [{section}]",
-            inspect.getdoc(kind) or "",
-            table(("setting", "type", "default", "bounds", "meaning"), rows),
-        ]
+            if dotted.startswith(f"{section}.")
+        }
+        parts += [f"## [{section}]", inspect.getdoc(kind) or "", settings_table(fields)]
+        for name, field in fields.items():
+            if (entry := entry_of(field.annotation)) is not None:
+                parts += [
+                    f"### An entry of {section}.{name}",
+                    f"{inspect.getdoc(entry)} In TOML: `[[{section}.{name}]]`.",
+                    settings_table(entry.model_fields),
+                ]
 
     renamed = [[f"`{old}`", f"`{new}`"] for old, new in RENAMED_SETTINGS.items()]
     parts += [
@@ -69,9 +67,35 @@ def settings_page() -> str:
     return page(parts)
 
 
+def settings_table(fields: Mapping[str, Any]) -> str:
+    """Describe settings by name: type, default, bounds, meaning."""
+    rows = [
+        [
+            f"`{name}`",
+            type_text(field.annotation),
+            f"`{list(field.default) if isinstance(field.default, tuple) else field.default!r}`",
+            bounds(field),
+            (field.description or "").replace("``", "`"),
+        ]
+        for name, field in fields.items()
+    ]
+    return table(("setting", "type", "default", "bounds", "meaning"), rows)
+
+
+def entry_of(annotation: Any) -> Any:
+    """Return the settings that every entry of a list has; None for what is no list of tables."""
+    return next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), None)
+
+
 def type_text(annotation: Any) -> str:
     """Name a setting's type, or list its choices."""
     choices = get_args(annotation)
+    if entry_of(annotation) is not None:
+        return "list of tables"
+    if get_origin(annotation) is tuple:
+        return f"list of {choices[0].__name__}"
+    if get_origin(annotation) is UnionType:
+        return " or ".join("none" if kind is NoneType else kind.__name__ for kind in choices)
     return ", ".join(f"`{choice}`" for choice in choices) if choices else annotation.__name__
 
 
@@ -79,6 +103,7 @@ def bounds(field: Any) -> str:
     """Format the bounds of a setting."""
     found = {type(bound).__name__: bound for bound in field.metadata}
     low = f"≥ {found['Ge'].ge:g}" if "Ge" in found else ""
+    low = f"> {found['Gt'].gt:g}" if "Gt" in found else low
     high = f"≤ {found['Le'].le:g}" if "Le" in found else ""
     return ", ".join(text for text in (low, high) if text)
 
@@ -199,7 +224,8 @@ def json_type(field: Mapping[str, Any]) -> str:
 
 RESULT_COLUMNS = {
     "experiment": "name of the experiment: `test`, `ablation`, `leakage`, ...",
-    "method": "`compevo`, a baseline, or the name of an ablation variant",
+    "method": "`compevo`, a part of it (`compevo-equal`, `compevo-prior`, `compevo-agent-0`), a "
+    "baseline, one with its known errors (`gbm-recalibrated`), or an ablation variant or control",
     "dataset": "data set",
     "split": "split of the windows",
     "subset": "named set of windows that was scored",
