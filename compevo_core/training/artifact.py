@@ -22,6 +22,7 @@ from torch import Tensor
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_json, write_text
+from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.training.checkpoint import write_sealed_folder
@@ -126,9 +127,15 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
         the facts of :func:`write_model`, ``files`` (sha256 by name), ``hash`` (the artifact hash).
 
     Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
+        CheckpointMismatch: the model is unfinished or was altered, or the run was started over since.
     """
-    return verify_manifest(RunFolder(run).model)
+    folder = RunFolder(run)
+    manifest = verify_manifest(folder.model)
+    if not folder.is_finished:
+        raise CheckpointMismatch(
+            f"{folder.model} is of a training that was started over since; train to the end again"
+        )
+    return manifest
 
 
 def installed_versions() -> dict[str, str]:

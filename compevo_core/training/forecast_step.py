@@ -211,8 +211,7 @@ class ForecastStep:
             for row, state in enumerate(states):
                 # Back to where the first reading began: the same units are dropped.
                 state.restore()
-                values_1BH = self._read_agent(part, row).values_ABH
-                values_1BH.backward(gradient_ABH[row : row + 1])  # type: ignore[no-untyped-call]
+                self._read_again(part, row, gradient_ABH[row : row + 1])
 
         return self._trained(part, values_ABH, (pred, own, token_loss_A), first)
 
@@ -227,6 +226,12 @@ class ForecastStep:
             values_ABH=reading.values_ABH.detach(),
             token_loss_A=reading.token_loss_A.detach(),
         )
+
+    def _read_again(self, part: _MicroBatch, row: int, gradient_1BH: Tensor) -> None:
+        """Read a micro-batch by one agent once more, and go backward with its loss's gradient."""
+        # In a function of its own: its graph is gone before the next agent reads.
+        values_1BH = self._read_agent(part, row).values_ABH
+        values_1BH.backward(gradient_1BH)  # type: ignore[no-untyped-call]
 
     def _read_agent(self, part: _MicroBatch, row: int) -> BatchForecasts:
         agent = slice(row, row + 1)

@@ -136,6 +136,7 @@ class TrainingLoop:
         # What another training has left here may be of later rounds: it would pass for the newest.
         if self.shards.is_first:
             self.folder.remove_training()
+            self.folder.truncate_rounds(0)
         self.shards.barrier()
 
         agents = self.config.population.agents

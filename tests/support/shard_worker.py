@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from compevo_core.agents import decoders as answers
+from compevo_core.agents import text_decoder as answers
 from compevo_core.config import BackboneConfig
 from compevo_core.distributed import process_group
 from compevo_core.errors import CompEvoError

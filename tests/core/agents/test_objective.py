@@ -1,11 +1,20 @@
 """The regularising terms and the weighted sum by hand, and what stops an update."""
 
+import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.objective import LossTerms, diversity_loss, pruning_loss, require_finite
-from compevo_core.config import ObjectiveConfig
+from compevo_core.agents.objective import (
+    LossTerms,
+    diversity_loss,
+    own_error_weights,
+    prediction_loss,
+    pruning_loss,
+    require_finite,
+)
+from compevo_core.config import MemberConfig, ObjectiveConfig
 from compevo_core.errors import NonFiniteLoss
+from tests.support.population import windows
 
 
 def test_diversity_sums_the_cosines_of_all_pairs() -> None:
@@ -26,9 +35,72 @@ def test_pruning_is_the_absolute_sum_of_gates() -> None:
     assert pruning_loss(torch.tensor([0.5, -2.0, 0.0])).item() == 2.5
 
 
-def test_the_total_is_the_weighted_sum_of_the_four_terms() -> None:
-    config = ObjectiveConfig(lambda_pg=0.5, lambda_div=0.1, lambda_prune=0.01)
-    assert LossTerms(1.0, 2.0, 3.0, 4.0).total(config) == pytest.approx(1.0 + 1.0 + 0.3 + 0.04)
+def test_the_total_is_the_weighted_sum_of_the_terms() -> None:
+    config = ObjectiveConfig(lambda_own=2.0, lambda_pg=0.5, lambda_div=0.1, lambda_prune=0.01)
+    terms = LossTerms(pred=1.0, own=5.0, pg=2.0, div=3.0, prune=4.0)
+    assert terms.total(config) == pytest.approx(1.0 + 10.0 + 1.0 + 0.3 + 0.04)
+
+
+TRUTH_BH = torch.tensor([[0.0, float("nan"), 1.0], [2.0, 2.0, 2.0]])
+FORECAST_BH = torch.tensor([[1.0, 7.0, 4.0], [2.0, 2.5, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"metric": "mse"}, [(1 + 9) / 2, (0 + 0.25 + 4) / 3]),
+        ({"metric": "mae"}, [(1 + 3) / 2, (0 + 0.5 + 2) / 3]),
+        # Half the square within delta, delta times the rest beyond it.
+        ({"loss": "huber"}, [(0.5 + 2.5) / 2, (0 + 0.125 + 1.5) / 3]),
+        ({"loss": "huber", "huber_delta": 2.0}, [(0.5 + 4.0) / 2, (0 + 0.125 + 2.0) / 3]),
+    ],
+)
+def test_the_prediction_loss_is_the_metric_or_hubers_over_known_steps(
+    settings: dict[str, object], expected: list[float]
+) -> None:
+    forecast_BH = FORECAST_BH.clone().requires_grad_()
+    loss_B = prediction_loss(forecast_BH, TRUTH_BH, ObjectiveConfig(**settings))
+    assert loss_B.tolist() == pytest.approx(expected)
+    loss_B.sum().backward()
+    assert forecast_BH.grad is not None
+    assert forecast_BH.grad[0, 1] == 0.0
+    assert forecast_BH.grad.isfinite().all()
+
+
+def test_weights_scale_single_steps_and_are_not_divided_out() -> None:
+    config = ObjectiveConfig()
+    weights_BH = torch.tensor([[1.0, 1.0, 0.25], [0.25, 0.25, 0.25]])
+    loss_B = prediction_loss(FORECAST_BH, TRUTH_BH, config, weights_BH)
+    assert loss_B.tolist() == pytest.approx([(1 + 9 / 4) / 2, (0.25 + 4) / 4 / 3])
+
+
+def test_an_agents_own_series_and_steps_count_fully_the_others_to_a_quarter() -> None:
+    views = windows("train", 1).views()
+    member = MemberConfig(entities=("SA1",), first_step=2, last_step=3)
+    weights_BH = own_error_weights(member, views, seed=0, agent=0)
+    inside = np.full(48, 0.25)
+    inside[2:4] = 1.0
+    assert [view.entity for view in views] == ["NSW1", "SA1"]
+    assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
+    assert (own_error_weights(MemberConfig(), views, seed=0, agent=0) == 1.0).all()
+
+
+def test_a_share_of_the_windows_is_a_property_of_window_agent_and_seeds() -> None:
+    views = windows("train", 200).views()
+    member = MemberConfig(window_share=0.3)
+
+    def counted(**changes: object) -> list[bool]:
+        settings = {"member": member, "views": views, "seed": 0, "agent": 0} | changes
+        weights_BH = own_error_weights(**settings)
+        assert set(np.unique(weights_BH)) <= {0.0, 1.0}
+        return weights_BH[:, 0].astype(bool).tolist()
+
+    drawn = counted()
+    assert 0.2 < np.mean(drawn) < 0.4
+    assert counted(views=views[::-1]) == drawn[::-1]
+    assert counted(agent=1) != drawn
+    assert counted(seed=1) != drawn
+    assert counted(member=MemberConfig(window_share=0.3, seed=1)) != drawn
 
 
 def test_a_non_finite_term_names_round_and_agents() -> None:

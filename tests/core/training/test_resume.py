@@ -15,33 +15,45 @@ from safetensors.torch import load_file
 
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.training.checkpoint import load_newest_checkpoint
+from compevo_core.training.checkpoint import load_newest_checkpoint, save_checkpoint
+from compevo_core.training.generators import RunGenerators
 from compevo_core.training.manifest import verify_manifest, write_manifest
 from compevo_core.training.round_record import RoundRecord
-from compevo_core.training.train_state import STATE_VERSION
+from compevo_core.training.train_state import (
+    STATE_VERSION,
+    RunProgress,
+    capture_state,
+    restore_state,
+)
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
+from tests.support.rounds import build_round_trainer
 
 REPO = Path(__file__).resolve().parents[3]
 ROUNDS = 6
+OF_AGENTS = ("adapters", "answers", "calibration", "optimizer", "run")
+OF_ALL = ("selection", "fusion", "calibration", "optimizer", "run")
 MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 
 
 def train_here(out: Path, **options: object) -> dict[str, object]:
-    """Train six rounds that draw from every generator.
+    """Train two supervised rounds and four more, and draw from every generator.
 
-    They have dropout, two policy updates a round, and score a part of the windows.
+    They have dropout of adapters and of news, two policy updates a rewriting, which is every other
+    round, and score a part of the windows.
     """
     config = tiny(
-        run__rounds=ROUNDS,
-        run__epochs=2,
+        run__supervised_epochs=1,
+        run__rounds=ROUNDS - 2,
         run__validate_every=4,
+        evolution__every=2,
         population__dropout=0.1,
+        news__dropout=0.5,
         grpo__iterations=2,
         grpo__reward_windows=1,
     )
     return train(
-        config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out, **options
+        config, windows("train", 2), windows("val", 3, first_day=20), news_pool(), out, **options
     )
 
 
@@ -88,14 +100,14 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
         (owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])
     }
     assert kinds == {
-        (agent, kind) for agent in agents for kind in ("adapters", "answers", "optimizer", "run")
-    } | {("shared", kind) for kind in ("selection", "fusion", "optimizer", "run")}
+        (agent, kind) for agent in agents for kind in OF_AGENTS
+    } | {("shared", kind) for kind in OF_ALL}
     assert {f"{agent}/run.sampling" for agent in agents} <= end["tensors"].keys()
     assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_EA"} <= end[
         "tensors"
     ].keys()
     steps = {int(v) for name, v in end["tensors"].items() if name.endswith(".step")}
-    assert max(steps) > ROUNDS  # the policy's parameters took two steps a round
+    assert steps == {6, 4}  # of six forecasts, and of two rewritings, two steps each
     assert end["state"].keys() == {
         "identity",
         "round",
@@ -103,6 +115,7 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
         "rewards",
         "regret",
         "drawing",
+        "news_drawing",
         "best",
         "version",
     }
@@ -121,11 +134,20 @@ def _stop_after(out: Path, number: int) -> None:
         train_here(out, on_round=stop)
 
 
-def test_k_rounds_and_the_rest_equal_all_rounds(undisturbed: Path, tmp_path: Path) -> None:
-    _stop_after(tmp_path, 4)
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(
+    number: int, undisturbed: Path, tmp_path: Path
+) -> None:
+    _stop_after(tmp_path, number)
     torch.manual_seed(999)  # another process would start elsewhere
     train_here(tmp_path)
     _assert_same_end(tmp_path, undisturbed)
+
+
+def test_the_record_says_which_rounds_were_supervised_and_which_rewrote(undisturbed: Path) -> None:
+    history = _read_end(undisturbed)["history"]
+    assert [r["stage"] for r in history] == ["supervised"] * 2 + ["evolution"] * 4
+    assert [r["evolved"] for r in history] == [False, False, True, False, True, False]
 
 
 @pytest.mark.slow
@@ -213,41 +235,63 @@ def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path
         verify_manifest(folder)
 
 
-def test_a_run_that_starts_over_leaves_no_checkpoint_of_the_run_before(
-    undisturbed: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(undisturbed, tmp_path / "run")
-    config = tiny(run__seed=5, run__rounds=2, run__epochs=2, run__validate_every=1)
-    summary = train(
-        config,
-        windows("train", 8),
-        windows("val", 3, first_day=20),
-        news_pool(),
-        tmp_path / "run",
-        resume=False,
-    )
-    assert summary["config_hash"] == config.hash
-    assert summary["chosen_round"] in (1, 2)
-    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert names == ["round_000001", "round_000002"]
-
-
-def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [STATE_VERSION + 1, STATE_VERSION - 1, None])
+def test_a_checkpoint_of_another_version_is_refused(version: int | None, tmp_path: Path) -> None:
     _stop_after(tmp_path, 1)
     checkpoint = load_newest_checkpoint(tmp_path / "checkpoints", AgentShards(3))
-    state = json.dumps(checkpoint.state | {"version": STATE_VERSION + 1})
-    (checkpoint.folder / "state.json").write_text(state)
+    assert checkpoint is not None
+    values = {k: v for k, v in checkpoint.state.items() if k != "version"}
+    if version is not None:
+        values["version"] = version
+    (checkpoint.folder / "state.json").write_text(json.dumps(values))
     write_manifest(checkpoint.folder, {"round": 2})
-    with pytest.raises(CheckpointMismatch, match="later version of CompEvo"):
+    with pytest.raises(CheckpointMismatch, match="another version of CompEvo"):
         train_here(tmp_path)
 
 
-def test_a_checkpoint_without_a_version_is_resumed(undisturbed: Path, tmp_path: Path) -> None:
-    _stop_after(tmp_path, 3)
-    for folder in (tmp_path / "checkpoints").iterdir():
-        state = json.loads((folder / "state.json").read_text())
-        del state["version"]
-        (folder / "state.json").write_text(json.dumps(state))
-        write_manifest(folder, {"round": state["round"]})
-    train_here(tmp_path)
-    _assert_same_end(tmp_path, undisturbed)
+class _StandInGpu:
+    """Two generators in the place of those that torch keeps for GPUs."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.states = [torch.arange(16, dtype=torch.uint8), torch.full((16,), 7, dtype=torch.uint8)]
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "device_count", lambda: len(self.states))
+        patch.setattr(torch.cuda, "get_rng_state_all", lambda: [s.clone() for s in self.states])
+        patch.setattr(torch.cuda, "manual_seed_all", lambda _: None)
+        patch.setattr(torch.cuda, "set_rng_state", self.set_state)
+
+    def set_state(self, state: torch.Tensor, device: int) -> None:
+        self.states[device] = state.clone()
+
+
+def test_the_generators_of_gpus_are_part_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, state, _ = build_round_trainer()
+    generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
+    gpu = _StandInGpu(monkeypatch)
+    before = [one.clone() for one in gpu.states]
+
+    captured = capture_state(trainer, state, generators, RunProgress())
+    save_checkpoint(tmp_path, 1, captured.agents, captured.shared, captured.values, trainer.shards)
+    for one in gpu.states:
+        one.zero_()
+    saved = load_newest_checkpoint(tmp_path, trainer.shards)
+    assert saved is not None
+    restore_state(saved, trainer, generators, RunProgress())
+    assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
+
+
+def test_a_checkpoint_without_gpus_resumes_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, state, _ = build_round_trainer()
+    generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
+    captured = capture_state(trainer, state, generators, RunProgress())
+    save_checkpoint(tmp_path, 1, captured.agents, captured.shared, captured.values, trainer.shards)
+    gpu = _StandInGpu(monkeypatch)
+    before = [one.clone() for one in gpu.states]
+    saved = load_newest_checkpoint(tmp_path, trainer.shards)
+    assert saved is not None
+    assert restore_state(saved, trainer, generators, RunProgress()).round == 0
+    assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))

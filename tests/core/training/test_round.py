@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.grpo import PolicyLoss
-from compevo_core.agents.logic_writer import LogicWriter
+from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
+from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.selection import forecast_error
 from compevo_core.diagnostics.regret import RegretTracker
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.lm.adapter_routing import LOGIC
 from compevo_core.training import policy_step
+from compevo_core.training.generators import RunGenerators
+from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundResult
+from compevo_core.training.round_state import GroupScores
 from compevo_core.training.schedule import set_learning_rates
+from tests.support.population import tiny
 from tests.support.rounds import build_round_trainer, run_step
 
 
@@ -138,7 +143,7 @@ def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosin
 ) -> None:
     trainer, _, _ = build_round_trainer(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
     assert type(trainer.optimizer) is torch.optim.AdamW
-    set_learning_rates(trainer.optimizer, trainer.config.optim, number, 100)
+    set_learning_rates(trainer.optimizer, trainer.schedule.factor(number))
     assert [g["lr"] for g in trainer.optimizer.param_groups] == pytest.approx(
         [1e-4 * factor, 1e-6 * factor]
     )
@@ -214,11 +219,12 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
     assert state.rewards == record.rewards
     assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
     assert not state.previous_AD.requires_grad
-    best = [
-        group[int(np.argmax(scores))]
-        for group, scores in zip(record.group_logics, record.group_rewards, strict=True)
-    ]
-    assert state.logics == best
+    assert record.played_rewards is not None
+    for agent, carried in enumerate(state.logics):
+        best = int(np.argmax(record.group_rewards[agent]))
+        is_better = record.group_rewards[agent][best] > record.played_rewards[agent]
+        expected = record.group_logics[agent][best] if is_better else record.logics[agent]
+        assert carried == expected
     assert state.logics != record.logics
 
 
@@ -243,3 +249,250 @@ def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_o
     for agent, peers in enumerate(observed.peers):
         assert len(set(peers)) == 2
         assert agent not in peers
+
+
+def _set_apart(trainer: RoundTrainer, seed: int = 0) -> None:
+    """Give gates, scores and fusion values of their own, so that no path is weak by symmetry."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in trainer.model.shared_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.data.add_(0.1 * noise)
+
+
+def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, state, examples = build_round_trainer(
+        objective__lambda_pg=1.0,
+        objective__lambda_div=0.0,
+        objective__lambda_prune=0.0,
+        grpo__reward_windows=0,
+    )
+    _set_apart(trainer)
+    proposals = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(
+        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
+    )
+    monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
+    previous_AD = state.previous_AD
+    record = run_step(trainer, state, examples)
+    parameters = trainer.model.policy_parameters()
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+
+    def differentiate(*, through_candidates: bool) -> list[torch.Tensor]:
+        """The gradient of L_pg in one pass, from the drafts to the samples."""
+        (proposal,) = proposals
+        writer, fusion = trainer.writer, trainer.model.fusion
+        candidate_AD = writer.encode([writer._tokenize(text) for text in proposal.candidates])
+        if not through_candidates:
+            candidate_AD = candidate_AD.detach()
+        soft_AD = fusion.soft_prompt(fusion(candidate_AD, previous_AD))
+        logp_AGT = writer.logp(proposal, slice(None), soft_AD)
+        advantage_AG, _ = group_advantages(torch.tensor(record.group_rewards), proposal.is_empty_AG)
+        loss = policy_loss(
+            logp_AGT,
+            logp_AGT.detach(),
+            writer.reference_logp(proposal),
+            advantage_AG,
+            proposal.mask_AGT,
+            clip_range=trainer.config.grpo.clip_range,
+            kl_coefficient=trainer.config.grpo.kl_coefficient,
+        ).loss
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()
+        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+
+    whole = differentiate(through_candidates=True)
+    cut = differentiate(through_candidates=False)
+
+    def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+        return float(sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True)) ** 0.5)
+
+    # The candidates' part is small beside that of the samples: the error is measured against it.
+    assert distance(whole, cut) > 0
+    assert distance(found, whole) < 0.02 * distance(whole, cut)
+    shared = {id(p) for p in trainer.model.fusion_parameters()}
+    reached = [
+        float(g.abs().max()) for p, g in zip(parameters, found, strict=True) if id(p) in shared
+    ]
+    assert min(reached) > 0
+
+
+def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, state, examples = build_round_trainer(objective__lambda_div=0.0)
+    monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
+    record = run_step(trainer, state, examples)
+    prune = trainer.config.objective.lambda_prune
+    model = trainer.model
+    gates = model.selection.gates_A.grad - prune
+    others = [*model.adapter_parameters(), *model.head_parameters(), *model.policy_parameters()]
+    main = float(sum(p.grad.double().square().sum() for p in others if p.grad is not None))
+    main += float(gates.double().square().sum())
+    inner = float(prune * gates.double().sum())
+    # Left side of Eq. 23: ||main|| + ||regulariser|| cos.
+    assert record.gradient_margin == pytest.approx(main**0.5 + inner / main**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("windows_scored", [0, 1])
+def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_scored: int) -> None:
+    trainer, state, examples = build_round_trainer(
+        population__dropout=0.5,
+        grpo__reward_windows=windows_scored,
+        optim__forecast_lr=0.0,
+        optim__policy_lr=0.0,
+    )
+    played = list(state.logics)
+    record = run_step(trainer, state, examples)
+
+    def score(logics: list[str]) -> torch.Tensor:
+        values_ABH = trainer.executor.forecast(logics, examples).values_ABH
+        truth_BH = torch.tensor(np.stack([e.truth_H for e in examples]), dtype=torch.float32)
+        return -forecast_error(values_ABH, truth_BH, "mse")
+
+    assert torch.allclose(torch.tensor(record.rewards), score(played).mean(1), rtol=1e-5)
+    scores_AGB = torch.stack(
+        [score([group[g] for group in record.group_logics]) for g in range(3)], 1
+    )
+    found = torch.tensor(record.group_rewards)
+    if windows_scored == 0:
+        assert torch.allclose(found, scores_AGB.mean(-1), rtol=1e-5)
+    else:
+        assert any(torch.allclose(found, scores_AGB[..., b], rtol=1e-5) for b in (0, 1))
+
+
+def test_where_all_logics_forecast_alike_every_agent_keeps_the_one_it_played() -> None:
+    trainer, state, examples = build_round_trainer(grpo__reward_windows=0, optim__forecast_lr=0.0)
+    for parameter in trainer.model.head_parameters():
+        parameter.data.zero_()
+    played = list(state.logics)
+    record = run_step(trainer, state, examples)
+    assert record.equal_groups == 3
+    assert state.logics == played
+
+
+def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, _, _ = build_round_trainer()
+    scores = GroupScores(
+        examples=[],
+        values_AGWH=torch.zeros(0),
+        played_AWH=torch.zeros(0),
+        truth_WH=torch.zeros(0),
+        reward_AG=torch.tensor([[-3.0, -1.0], [-3.0, -2.0], [-2.0, -4.0]]),
+        played_reward_A=torch.tensor([-2.0, -2.0, -1.0]),
+        n_unparsed=0,
+        n_cut=0,
+    )
+    groups = [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert trainer._choose_logics(["x", "y", "z"], scores, groups) == ["b", "y", "z"]
+    trainer.config = tiny(grpo__carry="first")
+    assert trainer._choose_logics(["x", "y", "z"], scores, groups) == ["a", "c", "e"]
+
+
+def test_an_empty_sample_earns_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, state, examples = build_round_trainer(grpo__reward_windows=0)
+    propose = LogicWriter.propose
+
+    def empty_first(*arguments: object) -> Proposal:
+        proposal = propose(*arguments)
+        proposal.is_empty_AG[:, 0] = True
+        return proposal
+
+    seen = []
+    original = policy_step.policy_loss
+    monkeypatch.setattr(LogicWriter, "propose", empty_first)
+    monkeypatch.setattr(
+        policy_step, "policy_loss", lambda *a, **o: seen.append(a[3]) or original(*a, **o)
+    )
+    run_step(trainer, state, examples)
+    advantage_AG = torch.cat(seen)
+    assert not advantage_AG[:, 0].any()
+    assert advantage_AG[:, 1:].any()
+
+
+def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
+    trainer, state, examples = build_round_trainer(supervised=1)
+    before = {name: value.clone() for name, value in trainer.model.tensors().items()}
+    logics, previous_AD = list(state.logics), state.previous_AD
+    agents = [torch.Generator().manual_seed(5) for _ in logics]
+    generators = RunGenerators(agents, np.random.default_rng(6), np.random.default_rng(7))
+    drawn = [generator.get_state() for generator in agents]
+    record = trainer.step(state, examples, generators)
+
+    assert (record.stage, record.evolved) == ("supervised", False)
+    assert record.candidates == record.group_logics == record.group_rewards == []
+    assert record.best_response_gap == []
+    assert (record.loss_pg, record.loss_div, record.loss_prune) == (0.0, 0.0, 0.0)
+    assert record.loss == pytest.approx(record.loss_pred)
+    assert record.gradient_margin == pytest.approx(record.grad_norm, rel=1e-5)
+    assert state.logics == logics
+    assert state.previous_AD is previous_AD
+    assert all(torch.equal(a, g.get_state()) for a, g in zip(drawn, agents, strict=True))
+    assert generators.numpy_rng.random() == np.random.default_rng(6).random()
+
+    moved = {n for n, value in trainer.model.tensors().items() if not torch.equal(value, before[n])}
+    assert any(name.startswith("adapters.") and ".forecast." in name for name in moved)
+    assert any(name.startswith("answers.") for name in moved)
+    assert "selection.gates_A" in moved
+    assert not any(".logic." in name or name.startswith("fusion.") for name in moved)
+    assert torch.tensor(record.rewards).isfinite().all()
+    assert state.rewards == record.rewards
+
+
+def test_logics_are_rewritten_in_every_nth_round_after_the_supervised_ones() -> None:
+    trainer, state, examples = build_round_trainer(supervised=1, evolution__every=2)
+    records = [run_step(trainer, state, examples) for _ in range(4)]
+    assert [r.evolved for r in records] == [False, True, False, True]
+    assert [r.stage for r in records] == ["supervised", *["evolution"] * 3]
+    assert [bool(r.group_logics) for r in records] == [False, True, False, True]
+    assert records[2].logics == records[3].logics
+    # Nothing is missed in a round that offers no other logic.
+    assert records[2].group_regret == records[1].group_regret
+    assert records[2].fixed_rewards is None
+    assert records[1].fixed_rewards is not None
+    # The regularisers of the evolution stage that need no samples stay in force.
+    assert records[2].loss_prune > 0
+
+
+def test_without_rewriting_no_round_writes_a_logic() -> None:
+    trainer, state, examples = build_round_trainer(evolution__every=0)
+    records = [run_step(trainer, state, examples) for _ in range(2)]
+    assert not any(record.evolved for record in records)
+
+
+def test_each_group_of_parameters_has_its_own_rate_and_the_paper_has_two() -> None:
+    plain, _, _ = build_round_trainer(optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
+    assert [group["base_lr"] for group in plain.optimizer.param_groups] == [1e-4, 1e-6]
+
+    trainer, _, _ = build_round_trainer(
+        optim__forecast_lr=1e-4,
+        optim__policy_lr=1e-6,
+        optim__head_lr=1e-2,
+        optim__fusion_lr=1e-3,
+    )
+    rates = {
+        id(parameter): group["base_lr"]
+        for group in trainer.optimizer.param_groups
+        for parameter in group["params"]
+    }
+    model = trainer.model
+    expected = {
+        1e-4: model.adapter_parameters(),
+        1e-2: model.head_parameters(),
+        1e-3: [*model.gate_parameters(), *model.fusion_parameters()],
+        1e-6: model.policy_adapter_parameters(),
+    }
+    assert rates == {id(p): rate for rate, group in expected.items() for p in group}
+
+
+def test_a_round_records_how_different_the_agents_errors_are() -> None:
+    trainer, state, examples = build_round_trainer()
+    record = run_step(trainer, state, examples)
+    assert 1.0 <= record.effective_agents <= 3.0
+    assert -1.0 <= record.error_correlation <= 1.0
+    assert record.gain_over_best is not None

@@ -1,0 +1,132 @@
+"""Which round is sealed, and that no sealed model is worse than what it corrects."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compevo_core.training import loop
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+from compevo_core.training.validation import ValidationErrors
+from tests.support.population import news_pool, tiny, windows
+
+
+def run_here(out: Path, **overrides: object) -> dict[str, object]:
+    config = tiny(grpo__group_size=2, **overrides)
+    return train(config, windows("train", 2), windows("val", 2, first_day=20), news_pool(), out)
+
+
+def read_sealed(out: Path, agent: int) -> torch.Tensor:
+    """One adapter tensor of a sealed model, as it is stored in a checkpoint too."""
+    (file,) = (out / "model" / "adapters" / f"agent_{agent:02d}" / "forecast").glob("*.safetensors")
+    return next(value for name, value in sorted(load_file(file).items()) if "lora_B" in name)
+
+
+@pytest.mark.parametrize(
+    ("errors", "chosen"),
+    [
+        ([0.5, 0.3, 0.4], 2),
+        ([0.5, 0.4, 0.3], 4),
+        ([0.1, 0.3, 0.4], 0),
+        ([0.2, 0.2, 0.2], 0),  # strictly better is needed
+        ([0.4, 0.3, 0.3], 2),
+    ],
+)
+def test_the_round_with_the_lowest_validation_error_is_sealed(
+    errors: list[float], chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter(errors)
+    monkeypatch.setattr(
+        loop, "measure_validation", lambda *_: ValidationErrors(next(measured), 1.0)
+    )
+    summary = run_here(tmp_path, run__rounds=4, run__validate_every=2)
+    assert summary["chosen_round"] == chosen
+    assert summary["val_mae_scaled"] == min(errors)
+
+    best = tmp_path / "best" / f"round_{chosen:06d}"
+    state = json.loads((best / "state.json").read_text())
+    assert json.loads((tmp_path / "model" / "logics.json").read_text()) == state["logics"]
+    for agent in range(3):
+        stored = load_file(best / f"agent_{agent:02d}.safetensors")
+        sealed = read_sealed(tmp_path, agent)
+        assert any(
+            sealed.shape == value.shape and torch.equal(sealed, value)
+            for name, value in stored.items()
+            if name.startswith("adapters.") and name.endswith("forecast.lora_b")
+        )
+    history = [r.val_mae_scaled for r in RunFolder(tmp_path).read_rounds()]
+    assert history == [None, errors[1], None, errors[2]]
+
+
+def test_untrained_agents_validate_as_their_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[ValidationErrors] = []
+    measure = loop.measure_validation
+    monkeypatch.setattr(
+        loop, "measure_validation", lambda *a: found.append(measure(*a)) or found[-1]
+    )
+    run_here(tmp_path, run__rounds=1, run__validate_every=1)
+    assert len(found) == 2
+    assert found[0].aggregate == pytest.approx(found[0].prior, rel=1e-6)
+
+
+class BadStart(PopulationModel):
+    """Heads far from what is right, and no rate to correct them."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.head_parameters():
+            parameter.data.add_(0.5)
+
+
+@pytest.mark.parametrize("blend", [True, False])
+def test_no_sealed_model_is_worse_than_its_prior(
+    blend: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "PopulationModel", BadStart)
+    summary = run_here(
+        tmp_path,
+        run__rounds=1,
+        optim__forecast_lr=0.0,
+        optim__policy_lr=0.0,
+        calibration__blend=blend,
+    )
+    assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
+    assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
+
+
+def test_without_validation_windows_the_last_round_is_sealed_as_it_is(tmp_path: Path) -> None:
+    summary = train(
+        tiny(run__rounds=1, run__validate_every=0, grpo__group_size=2),
+        windows("train", 2),
+        windows("val", 0),
+        news_pool(),
+        tmp_path,
+    )
+    assert summary["chosen_round"] == 1
+    assert summary["calibration"] is None
+
+
+def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path) -> None:
+    summary = run_here(
+        tmp_path,
+        run__rounds=2,
+        run__validate_every=1,
+        run__refit=True,
+        calibration__blend=True,
+        optim__forecast_lr=1e-2,
+    )
+    assert summary["refit"] is True
+    assert summary["train_windows"] == 8  # four of them are validation's
+    manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    assert manifest["refit"] is True
+
+    folder = RunFolder(tmp_path)
+    assert len(folder.read_rounds()) == 2
+    assert summary["chosen_round"] > 0
+    assert len(RunFolder(folder.refit).read_rounds()) == summary["chosen_round"]

@@ -1,0 +1,249 @@
+"""The first half of a round: L_pred's gradient by hand, in parts, agent by agent, under dropout."""
+
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents import text_decoder
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.agents.strategy import BatchForecasts, StrategyExecutor
+from compevo_core.training.forecast_step import stack_truths
+from compevo_core.training.generators import DropoutState
+from compevo_core.training.round import RoundTrainer
+from compevo_core.training.round_state import PlayedForecasts
+from tests.support.models import make_batch
+from tests.support.population import tiny, windows
+from tests.support.rounds import build_round_trainer, run_step
+
+MEMBERS = (
+    {"entities": ("SA1",), "window_share": 0.5},
+    {"first_step": 10, "last_step": 20},
+    {},
+)
+
+
+@pytest.fixture(autouse=True)
+def _short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A random backbone writes no numbers; it need not write many tokens either.
+    monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 1)
+
+
+def build(**overrides: object) -> tuple[RoundTrainer, list[str], list[ForecastExample]]:
+    """A trainer away from its start, its logics, and three windows: no whole micro-batch of two."""
+    trainer, state, _ = build_round_trainer(run__batch_size=3, **overrides)
+    examples = make_batch(tiny(**overrides), windows("train", 2))[:3]
+    return trainer, state.logics, examples
+
+
+def run_forecasts(
+    trainer: RoundTrainer, logics: list[str], examples: list[ForecastExample], seed: int = 0
+) -> tuple[PlayedForecasts, dict[str, torch.Tensor]]:
+    """Run the first half of a round; return it, and every gradient by group and position."""
+    trainer.optimizer.zero_grad(set_to_none=True)
+    torch.manual_seed(3)
+    played = trainer.forecast_step.run(logics, examples, np.random.default_rng(seed), 0)
+    return played, {
+        f"{name}.{i}": parameter.grad.clone()
+        for name, group in {
+            "adapters": trainer.model.adapter_parameters(),
+            "heads": trainer.model.head_parameters(),
+            "gates": trainer.model.gate_parameters(),
+        }.items()
+        for i, parameter in enumerate(group)
+        if parameter.grad is not None
+    }
+
+
+def assert_close(
+    ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], tolerance: float
+) -> None:
+    """Compare gradients, each against the largest of its tensor."""
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        largest = float(theirs[name].abs().max())
+        # Where all forecasts are alike, the gates' gradient is rounding.
+        limit = max(tolerance * largest, 1e-9)
+        assert float((gradient - theirs[name]).abs().max()) <= limit, name
+
+
+def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error() -> None:
+    trainer, logics, examples = build()
+    played, found = run_forecasts(trainer, logics, examples)
+
+    # The same in one piece, from the forecasts on.
+    model = trainer.model
+    trainer.optimizer.zero_grad(set_to_none=True)
+    values_ABH = trainer.executor.forecast(logics, examples, train=True).values_ABH
+    weights_BA = model.selection.weights([example.view.entity for example in examples])
+    truth_BH = stack_truths(examples, values_ABH.device)
+    loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH, "mse").mean()
+    loss.backward()
+
+    assert played.loss_pred == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert torch.allclose(found["gates.0"], model.selection.gates_A.grad, rtol=1e-4)
+    assert float(found["gates.0"].abs().min()) > 0
+    heads = {f"heads.{i}": p.grad for i, p in enumerate(model.head_parameters())}
+    assert_close({k: v for k, v in found.items() if k in heads}, heads, 1e-4)
+
+
+@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("gradient", ["joint", "by-agent"])
+def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: str) -> None:
+    settings = {
+        "forecast__decoder": decoder,
+        "run__gradient": gradient,
+        "objective__lambda_own": 0.5,
+        "population__members": MEMBERS,
+    }
+    whole, in_parts = (
+        run_forecasts(*build(run__micro_batch_size=size, **settings)) for size in (3, 2)
+    )
+    assert_close(in_parts[1], whole[1], 1e-4)
+    assert in_parts[0].loss_pred == pytest.approx(whole[0].loss_pred, rel=1e-5)
+    assert in_parts[0].loss_own == pytest.approx(whole[0].loss_own, rel=1e-5)
+    assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
+    assert torch.allclose(in_parts[0].reward_AB, whole[0].reward_AB, rtol=1e-5)
+
+
+@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("scope", ["all", "series"])
+def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(
+    decoder: str, scope: str
+) -> None:
+    settings = {
+        "forecast__decoder": decoder,
+        "selection__scope": scope,
+        "objective__lambda_own": 0.5,
+        "population__members": MEMBERS,
+    }
+    joint, by_agent = (
+        run_forecasts(*build(run__gradient=kind, **settings)) for kind in ("joint", "by-agent")
+    )
+    assert_close(by_agent[1], joint[1], 1e-6 if decoder == "head" else 1e-5)
+    assert by_agent[0].loss_pred == pytest.approx(joint[0].loss_pred, rel=1e-6)
+    assert by_agent[0].loss_tokens == pytest.approx(joint[0].loss_tokens, rel=1e-6)
+    assert torch.allclose(by_agent[0].values_ABH, joint[0].values_ABH, rtol=1e-6)
+
+
+def test_agent_by_agent_both_readings_drop_the_same_units() -> None:
+    trainer, logics, examples = build(
+        population__dropout=0.5, run__gradient="by-agent", run__micro_batch_size=3
+    )
+    _, found = run_forecasts(trainer, logics, examples)
+    state = DropoutState.read()
+
+    # One graph of all agents, whose masks are drawn once, in the order of the first reading.
+    trainer.optimizer.zero_grad(set_to_none=True)
+    torch.manual_seed(3)
+    values_ABH = torch.cat(
+        [
+            trainer.executor.forecast(
+                [logic], examples, train=True, agents=slice(a, a + 1)
+            ).values_ABH
+            for a, logic in enumerate(logics)
+        ]
+    )
+    weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
+    truth_BH = stack_truths(examples, values_ABH.device)
+    forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH, "mse").mean().backward()
+    expected = {f"adapters.{i}": p.grad for i, p in enumerate(trainer.model.adapter_parameters())}
+    assert_close({k: v for k, v in found.items() if k in expected}, expected, 1e-5)
+    # The generator stands where one reading leaves it.
+    assert torch.equal(state.cpu, torch.get_rng_state())
+
+
+def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, logics, examples = build(run__gradient="by-agent")
+    earlier: list[weakref.ref[torch.Tensor]] = []
+    forecast = StrategyExecutor.forecast
+
+    def watch(self: StrategyExecutor, *arguments: object, **options: object) -> BatchForecasts:
+        assert all(forecasts() is None for forecasts in earlier)
+        found = forecast(self, *arguments, **options)
+        assert found.values_ABH.shape[0] == 1
+        earlier.append(weakref.ref(found.values_ABH))
+        return found
+
+    monkeypatch.setattr(StrategyExecutor, "forecast", watch)
+    run_forecasts(trainer, logics, examples)
+    assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
+
+
+def _record_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[tuple[bool, Sequence[Sequence[tuple[str, ...]]]]]:
+    seen = []
+    forecast = StrategyExecutor.forecast
+
+    def record(self: StrategyExecutor, *arguments: object, **options: object) -> BatchForecasts:
+        seen.append((bool(options.get("train")), options["news"]))
+        return forecast(self, *arguments, **options)
+
+    monkeypatch.setattr(StrategyExecutor, "forecast", record)
+    return seen
+
+
+def test_dropped_news_are_missing_in_the_training_pass_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
+    seen = _record_news(monkeypatch)
+    played, _ = run_forecasts(trainer, logics, examples)
+    (trained, shown), (scored, news) = seen
+    assert (trained, scored) == (True, False)
+    assert all(ids == () for row in shown for ids in row)
+    assert all(ids for row in news for ids in row)
+    assert list(played.news) == list(news)
+
+    values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
+    assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
+
+
+def test_news_are_dropped_by_agent_and_window_as_the_generator_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, logics, examples = build(news__dropout=0.5, run__micro_batch_size=3)
+    seen = _record_news(monkeypatch)
+    for seed in (1, 1, 2):
+        run_forecasts(trainer, logics, examples, seed)
+    dropped = [[[not ids for ids in row] for row in news] for train, news in seen if train]
+    assert dropped[0] == (np.random.default_rng(1).random((3, 3)) < 0.5).tolist()
+    assert dropped[0] == dropped[1] != dropped[2]
+
+
+def test_an_agents_own_error_pulls_it_alone() -> None:
+    trainer, logics, examples = build()
+    _, without = run_forecasts(trainer, logics, examples)
+    members = ({}, {"window_share": 1e-9}, {"window_share": 1e-9})
+    trainer, logics, examples = build(objective__lambda_own=1.0, population__members=members)
+    played, found = run_forecasts(trainer, logics, examples)
+    difference = {k: (v - without[k]) for k, v in found.items() if k.startswith("heads.")}
+    assert max(float(v[0].abs().max()) for v in difference.values()) > 1e-3
+    assert max(float(v[1:].abs().max()) for v in difference.values()) < 1e-6
+    # Its share in the loss is the error that the reward is minus of.
+    assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
+
+
+def test_groups_and_fixed_logics_are_read_in_micro_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, state, _ = build_round_trainer(
+        run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
+    )
+    examples = make_batch(tiny(), windows("train", 2))[:3]
+    decode = trainer.model.decoder.decode
+    sizes = []
+
+    def count(readings: Sequence[Sequence[object]], **options: object) -> object:
+        sizes.append({len(row) for row in readings})
+        return decode(readings, **options)
+
+    monkeypatch.setattr(trainer.model.decoder, "decode", count)
+    run_step(trainer, state, examples)
+    assert sizes == [{1}] * 9  # played, group and fixed logics, on three windows each

@@ -1,0 +1,176 @@
+"""A run that starts over: nothing of the run before is sealed, returned or in the way."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from compevo_core.config import RunConfig
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.training import loop
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+CONFIG = tiny(run__rounds=2, run__validate_every=1, grpo__group_size=2)
+
+
+class Killed(BaseException):
+    """A kill, which no code can catch by accident."""
+
+
+class FasterStart(PopulationModel):
+    """What an older code did: its heads start elsewhere, and validate better than any round."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.head_parameters():
+            parameter.data.add_(0.01)
+
+
+def run_here(out: Path, config: RunConfig = CONFIG, **options: object) -> dict[str, object]:
+    return train(
+        config,
+        windows("train", 2),
+        windows("val", 1, first_day=20),
+        news_pool(),
+        out,
+        **options,
+    )
+
+
+def read_hash(out: Path) -> str:
+    return json.loads((out / "model" / "manifest.json").read_text())["hash"]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in a folder of its own."""
+    out = tmp_path_factory.mktemp("clean")
+    run_here(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the same configuration by other code, with more rounds on disk."""
+    out = tmp_path_factory.mktemp("old")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "PopulationModel", FasterStart)
+        run_here(out)
+    for name in ("best", "checkpoints"):
+        newest = max((out / name).iterdir())
+        newest.rename(newest.with_name("round_000009"))
+    return out
+
+
+@pytest.fixture
+def out(old_run: Path, tmp_path: Path) -> Path:
+    """A copy of the old run, to start over in."""
+    shutil.copytree(old_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_that_starts_over_seals_its_own_weights(out: Path, clean: Path) -> None:
+    assert read_hash(out) != read_hash(clean)
+    summary = run_here(out, resume=False)
+    assert read_hash(out) == read_hash(clean)
+    assert summary["artifact_hash"] == read_hash(clean)
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == [
+        "round_000001",
+        "round_000002",
+    ]
+    assert len(RunFolder(out).read_rounds()) == 2
+
+
+def test_a_run_starts_over_with_another_configuration(out: Path) -> None:
+    config = CONFIG.with_overrides({"run.seed": 5})
+    with pytest.raises(CheckpointMismatch, match="config_hash"):
+        run_here(out, config)
+    assert run_here(out, config, resume=False)["config_hash"] == config.hash
+
+
+def test_an_interrupted_restart_goes_on_with_the_new_run(out: Path, clean: Path) -> None:
+    def stop(record: RoundRecord) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run_here(out, resume=False, on_round=stop)
+    assert not RunFolder(out).is_finished
+    resumed = []
+    run_here(out, on_round=resumed.append)
+    assert [record.round for record in resumed] == [1]
+    assert read_hash(out) == read_hash(clean)
+
+
+def _kill_points(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Kill at the n-th removal of the start, a folder's being half done."""
+    removals = iter(range(1, 100))
+    remove_tree, unlink = shutil.rmtree, Path.unlink
+
+    def kill_tree(path: Path) -> None:
+        if next(removals) == at:
+            for child in sorted(Path(path).iterdir())[:1]:
+                remove_tree(child) if child.is_dir() else unlink(child)
+            raise Killed
+        remove_tree(path)
+
+    def kill_file(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name in ("metrics.json", "rounds.jsonl") and next(removals) == at:
+            raise Killed
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr("compevo_core.training.run_folder.shutil.rmtree", kill_tree)
+    monkeypatch.setattr(Path, "unlink", kill_file)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+def test_a_kill_while_old_files_are_removed_leaves_nothing_that_passes_for_new(
+    at: int, out: Path, clean: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        _kill_points(patch, at)
+        with pytest.raises(Killed):
+            run_here(out, resume=False)
+
+    assert not RunFolder(out).is_finished
+    with pytest.raises((CheckpointMismatch, FileNotFoundError)):
+        CompEvoForecaster.load(out, news_pool())
+    run_here(out)
+    assert read_hash(out) == read_hash(clean)
+
+
+def test_a_kill_before_anything_was_removed_is_a_start_all_the_same(
+    out: Path, clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "remove_training", lambda _: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            run_here(out, resume=False)
+    # The old model is whole, and still not this run's.
+    with pytest.raises(CheckpointMismatch, match="started over"):
+        CompEvoForecaster.load(out, news_pool())
+    run_here(out)
+    assert read_hash(out) == read_hash(clean)
+
+
+def test_a_finished_restart_is_returned_as_it_is(out: Path) -> None:
+    run_here(out, resume=False)
+    before = read_hash(out)
+    rounds: list[RoundRecord] = []
+    run_here(out, on_round=rounds.append)
+    assert rounds == []
+    assert read_hash(out) == before
+    assert RunFolder(out).read_start() == 1
+
+
+@pytest.fixture(autouse=True)
+def _other_dropout_state() -> Iterator[None]:
+    torch.manual_seed(999)  # another process would start elsewhere
+    yield
