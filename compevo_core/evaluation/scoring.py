@@ -100,6 +100,7 @@ def score_with_baselines(
     experiment: str,
     commit: str,
     log: logging.Logger,
+    method: str = COMPEVO,
     val: WindowSet | None = None,
     seeds: int = BASELINE_SEEDS,
     panels_per_scope: int = PANELS_PER_SCOPE,
@@ -119,9 +120,12 @@ def score_with_baselines(
         experiment=experiment,
         commit=commit,
         log=log,
+        method=method,
         baseline_forecasts=baselines.forecasts,
         news=news,
         panels_per_scope=panels_per_scope,
+        # The parts of a variant or control would crowd a table that is about the whole of it.
+        parts=method == COMPEVO,
     )
 
     return replace(population, rows=pl.concat([population.rows, baselines.rows]))

@@ -48,10 +48,7 @@ def configure_experiment(config: RunConfig, name: str) -> RunConfig:
     """
     if name in VARIANTS:
         return configure_variant(config, name)
-    if name not in CONTROLS:
-        raise ConfigError(
-            f"no variant or control {name!r}; known: {', '.join(EXPERIMENTS)}: correct the name"
-        )
+    _require_known(name)
 
     changes = CONTROLS[name]
     if name == "one-agent":
@@ -67,7 +64,11 @@ def prepare_windows(windows: WindowSet, name: str, seed: int) -> WindowSet:
         windows: those of the full method, of all splits.
         name: one of :data:`EXPERIMENTS`.
         seed: of the run.
+
+    Raises:
+        ConfigError: no variant and no control has that name.
     """
+    _require_known(name)
     return swap_news(windows, seed) if name == SWAPPED_NEWS else windows
 
 
@@ -82,3 +83,10 @@ def changes_nothing(config: RunConfig, name: str) -> bool:
     if name == SWAPPED_NEWS:
         return config.news.top_k == 0
     return configure_experiment(config, name) == config
+
+
+def _require_known(name: str) -> None:
+    if name not in EXPERIMENTS:
+        raise ConfigError(
+            f"no variant or control {name!r}; known: {', '.join(EXPERIMENTS)}: correct the name"
+        )

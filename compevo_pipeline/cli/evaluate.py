@@ -22,6 +22,13 @@ def evaluate(
     experiment: Annotated[
         str, typer.Option(help="Name of the experiment; also the file's name.")
     ] = "main",
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Variant or control that the run was trained as; names its rows, and gives "
+            "swapped-news the windows it was trained on."
+        ),
+    ] = "",
     split: Split = "test",
     subset: Subset = "",
     every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
@@ -38,12 +45,15 @@ def evaluate(
     from compevo_core.evaluation.scopes import select_scopes
     from compevo_core.evaluation.score_files import write_population_scores
     from compevo_core.evaluation.scoring import load_population, score_with_baselines
+    from compevo_core.experiments.ablation import FULL_METHOD
+    from compevo_core.experiments.controls import prepare_windows
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.provenance import read_commit
 
-    window_set = WindowSet.read(windows)
     pool = NewsPool.read(news)
     population = load_population(run, pool)
+    name = variant or FULL_METHOD
+    window_set = prepare_windows(WindowSet.read(windows), name, population.config.run.seed)
 
     # The same call as the evaluation assets make: equal rows, cell by cell.
     scores = score_with_baselines(
@@ -55,6 +65,7 @@ def evaluate(
         experiment=experiment,
         commit=read_commit(),
         log=log,
+        method=name,
         seeds=seeds,
     )
     write_population_scores(

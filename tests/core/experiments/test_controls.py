@@ -62,6 +62,8 @@ def test_controls_and_variants_have_names_of_their_own() -> None:
     assert configure_experiment(tiny(), "no-grpo").grpo.enabled is False
     with pytest.raises(ConfigError, match="no variant or control 'no-new'; known: compevo"):
         configure_experiment(tiny(), "no-new")
+    with pytest.raises(ConfigError, match="no variant or control 'swap'"):
+        prepare_windows(make_windows("train", 2), "swap", 0)
 
 
 def test_what_would_repeat_the_full_method_is_known_before_it_trains() -> None:
