@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.baselines import gbm
@@ -66,8 +67,7 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
         forecast__prior_folds=2,
         run__rounds=2,
         run__validate_every=0,
-        run__fixed_logics=0,
-        grpo__group_size=2,
+        evolution__every=0,
         optim__forecast_lr=0.02,
     )
     train, val, test = (
@@ -77,17 +77,24 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     trainer.train(config, train, val, news_pool(), tmp_path)
     ((model, logics, priors),) = trained
 
-    prediction = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(test.views())
+    loaded = CompEvoForecaster.load(tmp_path, news_pool())
+    prediction = loaded.predict_by_agent(test.views())
     assert np.allclose(
         prediction.aggregate, _predict_in_memory(model, logics, priors, test), rtol=1e-6
     )
 
     # Every third of 3 agents x 4 windows.
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
-
-    correction_mw = np.abs(prediction.agents - prediction.bases).max()
-    assert correction_mw > 1.0  # the agents say something of their own
     assert (prediction.prior is None) == (prior == "none")
+
+    # The agents say something of their own, whatever validation made of it afterwards.
+    examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
+    executor = build_executor(model)
+    values_ABH = executor.forecast(logics, examples).values_ABH
+    assert torch.allclose(
+        loaded._executor.forecast(loaded.logics, examples).values_ABH, values_ABH, atol=1e-6
+    )
+    assert not torch.allclose(values_ABH, executor.base_forecasts(examples), atol=1e-3)
 
 
 def _predict_in_memory(
