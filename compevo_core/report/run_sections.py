@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compevo_core.durations import describe_duration
+from compevo_core.report.calibration_tables import calibration_table
 from compevo_core.report.figures import make_picture
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.logic_tables import logics_view
@@ -127,6 +128,7 @@ def training_view(run: TrainingRun) -> Mapping[str, object]:
     return {
         "facts": list_facts(run),
         "pictures": pictures,
+        "calibration": calibration_table(run),
         "has_stages": run.first_evolving_round is not None,
         "cut_prompts": sum(record.cut_prompts for record in run.rounds),
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from compevo_core.report.calibration_tables import calibration_table
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.logic_tables import logics_view
 from compevo_core.report.page import render_page
@@ -136,3 +137,32 @@ def test_what_a_run_did_not_do_is_not_mentioned(key: str) -> None:
         for line in plot_losses(replace(staged_run(), rounds=own))[0].figure.axes[0].get_lines()
     ]
     assert ("own errors of agents" in labels) == (key == "loss_own")
+
+
+CALIBRATION = {
+    "windows": 464,
+    "prior_mae": 0.2,
+    "raw_mae": 0.21,
+    "calibrated_mae": 0.19,
+    "blend": [0.5, 0.0, 1.0],
+    "known_errors": "mean",
+    "half_life_days": 90.0,
+    "history_windows": 464,
+    "guard": "equal",
+}
+
+
+def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did() -> None:
+    table = calibration_table(replace(staged_run(), summary={"calibration": CALIBRATION}))
+    assert [row[1] for row in table.rows] == ["0.2000", "0.2100", "0.1900"]
+    assert "50.0 % of agent 0, 0.0 % of agent 1 and 100.0 % of agent 2" in table.notes[0]
+    assert "(mean, half-life 90 days)" in table.notes[1]
+    assert table.notes[2].startswith("The guard weighs all agents alike")
+
+
+def test_a_run_without_calibration_or_level_says_no_more_than_it_did() -> None:
+    assert calibration_table(replace(staged_run(), summary={"calibration": None})) is None
+    assert calibration_table(replace(staged_run(), summary={})) is None
+    plain = CALIBRATION | {"half_life_days": None, "known_errors": "none", "guard": "none"}
+    notes = calibration_table(replace(staged_run(), summary={"calibration": plain})).notes
+    assert notes[1:3] == ["No level of known errors is added.", "Selection weighs the agents."]
