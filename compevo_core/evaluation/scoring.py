@@ -170,13 +170,7 @@ def score_population(
     panels: list[ForecastPanel] = []
     predictions: list[ScopeForecasts] = []
 
-    by_scope = baseline_forecasts or [{} for _ in scopes]
-    if len(by_scope) != len(scopes):
-        raise DataError(
-            f"forecasts of baselines for {len(by_scope)} of {len(scopes)} scopes; "
-            "give one mapping for each, or none at all"
-        )
-
+    by_scope = _pair_with_scopes(baseline_forecasts, scopes)
     for scope, baselines in zip(scopes, by_scope, strict=True):
         forecast = forecast_scope(forecaster, scope, log)
         identity = identify_population(
@@ -213,6 +207,18 @@ def score_population(
         panels=panels,
         predictions=predictions,
     )
+
+
+def _pair_with_scopes(
+    forecasts: Sequence[Mapping[str, FloatArray]], scopes: Sequence[Scope]
+) -> Sequence[Mapping[str, FloatArray]]:
+    """Return one mapping of forecasts for each scope, empty ones where none is given at all."""
+    if forecasts and len(forecasts) != len(scopes):
+        raise DataError(
+            f"forecasts of baselines for {len(forecasts)} of {len(scopes)} scopes; "
+            "give one mapping for each, or none at all"
+        )
+    return forecasts or [{} for _ in scopes]
 
 
 def score_baselines(
