@@ -99,9 +99,9 @@ def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undistu
     kinds = {
         (owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])
     }
-    assert kinds == {
-        (agent, kind) for agent in agents for kind in OF_AGENTS
-    } | {("shared", kind) for kind in OF_ALL}
+    assert kinds == {(agent, kind) for agent in agents for kind in OF_AGENTS} | {
+        ("shared", kind) for kind in OF_ALL
+    }
     assert {f"{agent}/run.sampling" for agent in agents} <= end["tensors"].keys()
     assert {"agent_00/run.global", "shared/run.previous_AD", "shared/selection.fitness_EA"} <= end[
         "tensors"

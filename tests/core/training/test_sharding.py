@@ -150,12 +150,16 @@ def expected_bytes(config: RunConfig, width: int, count: int) -> int:
     scored = config.grpo.reward_windows or batch
     fixed = config.run.fixed_logics
     more = 1 + fixed if fixed else 0  # the played logic and its comparators
-    forecasts = 4 * HORIZON * (batch + (group + more) * scored)
+    # The training pass, and one without dropout where there is any; the played logic again with its
+    # group.
+    passes = 1 + (config.population.dropout > 0 or config.news.dropout > 0)
+    forecasts = 4 * HORIZON * (batch * passes + (1 + group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
-    losses = 4 * math.ceil(batch / config.run.micro_batch_size)
-    sums = 8 * (3 + 1 + 1) + 8 * 4  # gradient products and norms; policy terms
+    losses = 4 * math.ceil(batch / config.run.micro_batch_size) * passes
+    groups = 2 + (config.optim.head_lr is not None) + (config.optim.fusion_lr is not None)
+    sums = 8 * (3 + groups) + 8 * 4  # gradient products and norms; policy terms
     own = math.ceil(config.population.agents / count) * (forecasts + states + losses + sums)
-    return (count - 1) * (own + 8 * (3 if more else 2))
+    return (count - 1) * (own + 8 * (5 if more else 4))
 
 
 def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):

@@ -112,7 +112,7 @@ def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_r
     assert first.aggregate.shape == (6, 48)
     assert first.agents.shape == (3, 6, 48)
     assert np.allclose(
-        np.einsum("a,anh->nh", first.weights, first.agents), first.aggregate, rtol=1e-4
+        np.einsum("na,anh->nh", first.weights, first.agents), first.aggregate, rtol=1e-4
     )
     config = run / "model" / "logics.json"
     original = config.read_text()
@@ -187,16 +187,16 @@ def test_priors_train_save_and_load(prior: str, tmp_path: Path) -> None:
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path: Path) -> None:
     from compevo_core.training.model import PopulationModel
 
-    original = PopulationModel.forecast_parameters
+    original = PopulationModel.head_parameters
 
     def poisoned(self: PopulationModel) -> list[torch.nn.Parameter]:
         parameters = original(self)
-        parameters[-2].data[1] = float("nan")  # agent 1's head bias
+        parameters[-1].data[1] = float("nan")  # agent 1's head bias
         return parameters
 
     with (
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(NonFiniteLoss, match=r"round 0 for agent\(s\) \[1\]"),
     ):
-        patch.setattr(PopulationModel, "forecast_parameters", poisoned)
+        patch.setattr(PopulationModel, "head_parameters", poisoned)
         _train(tmp_path)
