@@ -127,7 +127,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
         the facts of :func:`write_model`, ``files`` (sha256 by name), ``hash`` (the artifact hash).
 
     Raises:
-        CheckpointMismatch: the model is unfinished or was altered, or the run was started over since.
+        CheckpointMismatch: the model is unfinished or altered, or the run was started over since.
     """
     folder = RunFolder(run)
     manifest = verify_manifest(folder.model)
