@@ -122,8 +122,8 @@ class ForecastConfig(SettingsSection):
     decoder: Literal["head", "text"] = "head"
     """numbers as soft tokens and a numeric head, or the paper's answer text"""
     prior: PriorName = "calendar-ridge"
-    """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed mixture
-    of calendar ridge and boosted trees"""
+    """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
+    mixture of calendar ridge and boosted trees"""
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
     history_points: int = Field(default=48, ge=1, le=48)
@@ -132,6 +132,15 @@ class ForecastConfig(SettingsSection):
     """backbone layers that the head's forecast passes through; 0 = all"""
     logic_in_prompt: bool = True
     """whether the logic itself stands in the forecast prompt"""
+
+    @model_validator(mode="after")
+    def _check_layers(self) -> Self:
+        if self.layers and self.decoder == "text":
+            raise ValueError(
+                f"layers = {self.layers} reads a forecast before the last layer, but answers as "
+                "text are written by all of them: set layers = 0 or decoder = 'head'"
+            )
+        return self
 
 
 class NewsConfig(SettingsSection):
@@ -277,7 +286,7 @@ class RunLengthConfig(SettingsSection):
     validate_every: int = Field(default=50, ge=0)
     """rounds between validations; 0 = never"""
     validation_windows: int = Field(default=60, ge=0)
-    """evenly spaced validation windows; 0 = all"""
+    """evenly spaced validation windows measured between rounds; 0 = all. Calibration uses all"""
     checkpoint_every: int = Field(default=10, ge=1)
     """rounds between checkpoints"""
     fixed_logics: int = Field(default=2, ge=0, le=10)
