@@ -69,7 +69,8 @@ def test_decisions_are_numbered_without_gaps_and_have_status_and_date():
     for page in pages:
         heading, _, status = page.read_text("utf-8").splitlines()[:3]
         assert heading.startswith(f"# {int(page.name[:4])}. ")
-        assert re.fullmatch(r"Status: \w[\w ]* · \d{4}-\d\d-\d\d", status)
+        day = r"\d{4}-\d\d-\d\d"
+        assert re.fullmatch(rf"Status: \w[\w ]* · {day}(, amended {day})?", status)
 
 
 def test_no_file_cites_a_page_that_is_not_in_the_repository():

@@ -105,7 +105,12 @@ def test_the_command_leaves_the_other_files_of_the_assets(by_asset, by_command):
     paired = [pl.read_csv(by_asset[0] / "paired-electricity.csv")]
     paired.append(pl.read_csv(results / "paired-test.csv"))
     assert_frame_equal(*paired, check_exact=True)
-    assert set(paired[0]["method_b"]) == {"persistence", "calendar-ridge", "gbm"}
+    fitted = {"calendar-ridge", "gbm", "blend"}
+    assert set(paired[0]["method_b"]) == {
+        *("compevo-equal", "compevo-prior", "persistence"),
+        *fitted,
+        *(f"{name}-recalibrated" for name in fitted),
+    }
 
     assert read_configs(results) == read_configs(by_asset[0])
     assert run.panels_file.read_text() == by_asset[1]
