@@ -170,7 +170,7 @@ class _RunParts:
 def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
     data = loop.data
-    if not data.val_examples:
+    if not data.calibration_examples:
         return None
 
     # The last train windows, as many as validation has: older errors hardly count.
@@ -179,9 +179,9 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
         loop.model,
         loop.executor,
         state.logics,
-        data.val_examples,
+        data.calibration_examples,
         loop.config,
-        history=by_time[-len(data.val_examples) :],
+        history=by_time[-len(data.calibration_examples) :],
     )
 
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
@@ -205,7 +205,7 @@ def _restore_calibration(
     for name, value in kept.items():
         getattr(loop.model.calibration, name).copy_(value)
 
-    measured = {example.view.window_id for example in first.val_examples}
+    measured = {example.view.window_id for example in first.calibration_examples}
     examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
     restart_levels(loop.model, loop.executor, state.logics, examples)
 

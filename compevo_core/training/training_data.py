@@ -42,7 +42,8 @@ class TrainingData:
         inputs: how windows become numbers, fitted on them.
         priors: the numeric priors fitted on them.
         train_examples: their examples, with out-of-fold forecasts of the priors.
-        val_examples: examples of the validation windows that a run measures.
+        calibration_examples: examples of all validation windows with a known target.
+        val_examples: those of them that a run measures between rounds.
         sampler: which train examples a round sees.
     """
 
@@ -51,6 +52,7 @@ class TrainingData:
     inputs: NumericInputs
     priors: PriorSet
     train_examples: list[ForecastExample]
+    calibration_examples: list[ForecastExample]
     val_examples: list[ForecastExample]
     sampler: DaySampler
 
@@ -80,8 +82,9 @@ class TrainingData:
 
         # Validation windows lie after the train split, so the priors of the whole split predict
         # them as they will predict the test split.
-        measured = _pick_by_time(_drop_without_target(val_windows), config.run.validation_windows)
-        val_NPH = priors.forecast(measured.views())
+        known_val = _drop_without_target(val_windows)
+        val_NPH = priors.forecast(known_val.views())
+        calibration_examples = make_examples(known_val, val_NPH, inputs.scaler)
 
         return cls(
             train_windows=known,
@@ -89,7 +92,8 @@ class TrainingData:
             inputs=inputs,
             priors=priors,
             train_examples=make_examples(known, held_out_NPH, inputs.scaler),
-            val_examples=make_examples(measured, val_NPH, inputs.scaler),
+            calibration_examples=calibration_examples,
+            val_examples=_pick_by_time(calibration_examples, config.run.validation_windows),
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
         )
 
@@ -173,14 +177,11 @@ def _drop_without_target(windows: WindowSet) -> WindowSet:
     return WindowSet(known, dataset=windows.dataset)
 
 
-def _pick_by_time(windows: WindowSet, count: int) -> WindowSet:
-    """Return ``count`` windows evenly spaced in time, all of them if ``count`` is 0."""
-    if not count or count >= len(windows):
-        return windows
+def _pick_by_time(examples: list[ForecastExample], count: int) -> list[ForecastExample]:
+    """Return ``count`` examples evenly spaced in time, all of them if ``count`` is 0."""
+    if not count or count >= len(examples):
+        return examples
 
     # Evenly in time, so that a few windows cover all seasons of the split.
-    by_time = sorted(
-        range(len(windows)), key=lambda i: (windows[i].view.origin_utc, windows[i].view.entity)
-    )
-    picked = [windows[by_time[i]] for i in evenly_spaced(len(windows), count)]
-    return WindowSet(picked, dataset=windows.dataset)
+    by_time = sorted(examples, key=lambda one: (one.view.origin_utc, one.view.entity))
+    return [by_time[i] for i in evenly_spaced(len(examples), count)]
