@@ -49,9 +49,8 @@ class Poisoned(PopulationModel):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         if self.agent in self.shards.local_agents:
-            self.decoder.module.bias_AH.data[self.shards.local_agents.index(self.agent)] = float(
-                "nan"
-            )
+            row = self.shards.local_agents.index(self.agent)
+            self.head_parameters()[-1].data[row] = float("nan")
 
 
 def run(job):
