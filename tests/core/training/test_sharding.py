@@ -130,6 +130,9 @@ def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
                 "answers",
                 "equal_groups",
                 "round",
+                "stage",
+                "evolved",
+                "cut_prompts",
             }:
                 assert one[name] == two[name], name
             elif one[name] is not None:
