@@ -37,3 +37,16 @@ def test_a_damaged_newest_checkpoint_leaves_the_one_before(tmp_path: Path) -> No
 def test_a_checkpoint_without_its_manifest_was_never_finished(tmp_path: Path) -> None:
     (save(tmp_path, 1) / "manifest.json").unlink()
     assert load_newest_checkpoint(tmp_path, ONE_PROCESS) is None
+
+
+def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_has(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path, 60)
+    assert load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1) is None
+
+    tensors = {"x": torch.zeros(3)}
+    agents = dict.fromkeys(range(2), tensors)
+    save_checkpoint(tmp_path, 5, agents, tensors, {"r": 5}, ONE_PROCESS, start=1)
+    taken = load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1)
+    assert taken is not None and taken.state == {"r": 5}
