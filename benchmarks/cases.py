@@ -2,7 +2,8 @@
 
 What belongs here: timing the cases of a population, and checking that both ways computed the same.
 What does not: the table of results (``engine_rows``), other ways of doing a round (``peft_round``,
-``trl_step``), single products (``hardware_cases``).
+``trl_step``), single products (``hardware_cases``), memory (``memory_cases``), the preset alone
+(``preset_cases``).
 
 A case prints one line a result, ``RESULT`` and a JSON object. The ratio is reference over ours
 (above 1: ours is faster) unless the case says otherwise. Peak memory is the high-water mark of the
@@ -21,19 +22,25 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import typer
 from torch import Tensor, nn
 
 from benchmarks.hardware_cases import measure_ceiling, measure_products
 from benchmarks.measuring import Result, build_result, time_call
+from benchmarks.memory_cases import measure_gradients, measure_memory
 from benchmarks.peft_round import PeftRound, stack_truths
-from benchmarks.world import Replay, World, build_config
+from benchmarks.preset_cases import measure_pass, measure_preset_inference, measure_rounds
+from benchmarks.synthetic_data import TITLES
+from benchmarks.world import Replay, World, build_compared_config
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import group_advantages
 from compevo_core.agents.logic_writer import seed_agent_generators
-from compevo_core.agents.observation import Observation
+from compevo_core.agents.observation import MOST_READ, Observation
+from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.process_memory import peak_memory_gigabytes
 from compevo_core.training.policy_step import PolicyStep
 
@@ -44,7 +51,10 @@ RESULT_MARK = "RESULT "
 #: last type are those that the reference scores.
 LARGEST_GAP = {"mixed": 2e-2, "float32": 1e-3}
 
-Forecast = Callable[[list[ForecastExample]], Tensor]
+#: What the reference of a row is, in words.
+PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
+PEFT_MIXED = "PEFT, mixed batch by adapter_names"
+TRL_BY_AGENT = "TRL's trainer, agent by agent"
 
 
 @dataclasses.dataclass
@@ -61,7 +71,7 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     """Measure a whole round, against one adapter at a time."""
     measured: dict[str, _MeasuredRounds] = {}
     for dtype in LARGEST_GAP:
-        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
         measured[dtype] = ours = _run_rounds(world)
 
     reference = PeftRound(world)
@@ -78,7 +88,14 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     for dtype, ours in measured.items():
         parity = compare_records(ours.records, reference_records)
         _check_parity(parity, dtype, agents)
-        row = build_result("round", world, ours.seconds, reference_seconds, ours.peak_memory_gb)
+        row = build_result(
+            "round",
+            world,
+            ours.seconds,
+            reference_seconds,
+            ours.peak_memory_gb,
+            other_way=PEFT_BY_AGENT,
+        )
         results.append(row | {"dtype": dtype, "parity": parity})
     return results
 
@@ -92,7 +109,7 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Result]:
 
     measured = {}
     for dtype in LARGEST_GAP:
-        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
         seconds = [_time_policy_step(world, day) for day in range(repeats)]
         measured[dtype] = (seconds, peak_memory_gigabytes())
 
@@ -101,53 +118,52 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     steps = time_trl_steps(reference, _observe(world), _select_reward_examples(world, 0), repeats)
     reference_seconds = [agents * step for step in steps]
     return [
-        build_result("policy", world, seconds, reference_seconds, peak) | {"dtype": dtype}
+        build_result("policy", world, seconds, reference_seconds, peak, other_way=TRL_BY_AGENT)
+        | {"dtype": dtype}
         for dtype, (seconds, peak) in measured.items()
     ]
 
 
 def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Measure the forecast of one day of windows, against independent agents one by one."""
+    """Measure the forecasts of one batch of windows, against PEFT in both of its ways."""
     measured = {}
     for dtype in LARGEST_GAP:
-        world = World(build_config(agents, quick=quick, dtype=dtype), repeats)
-        timed = _time_days(world, _forecaster(world))
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        world.reset()
+        timed = _time_days(world, world.model.executor(world.news_retriever))
         measured[dtype] = (timed, peak_memory_gigabytes())
 
-    # Averaging costs nothing beside the forecasts; weighted as ours, the two can be compared.
-    reference = PeftRound(world)
-    reference.reset()
-    logics = world.logics
-    reference_timed = _time_days(world, lambda part: reference.population.forecast(logics, part))
-    reference_seconds = [seconds for seconds, _ in reference_timed]
-
+    # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
+    population = PeftRound(world).population
+    population.reset()
     results = []
-    for dtype, (timed, peak) in measured.items():
-        gap = max(
-            float((ours_BH - theirs_BH).abs().max())
-            for (_, ours_BH), (_, theirs_BH) in zip(timed, reference_timed, strict=True)
-        )
-        seconds = [each for each, _ in timed]
-        row = build_result("inference", world, seconds, reference_seconds, peak)
-        results.append(row | {"dtype": dtype, "parity": {"forecast": gap}})
+    for case, other_way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
+        population.forecasts.is_mixed = other_way == PEFT_MIXED
+        reference = _time_days(world, population.executor)
+        reference_seconds = [seconds for seconds, _ in reference]
+
+        for dtype, (timed, peak) in measured.items():
+            gap = max(
+                float((ours_BH - theirs_BH).abs().max())
+                for (_, ours_BH), (_, theirs_BH) in zip(timed, reference, strict=True)
+            )
+            seconds = [each for each, _ in timed]
+            row = build_result(case, world, seconds, reference_seconds, peak, other_way=other_way)
+            results.append(row | {"dtype": dtype, "parity": {"forecast": gap}})
     return results
-
-
-def measure_memory(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Measure the peak memory of one round in a process that does nothing else."""
-    del repeats
-    world = World(build_config(agents, quick=quick), 1)
-    trainer = world.reset()
-    state = world.start_state(trainer)
-    seconds, _ = time_call(lambda: world.step(trainer, state, 0))
-    return [build_result("memory", world, [seconds], None, peak_memory_gigabytes())]
 
 
 CASES: dict[str, Callable[..., list[Result]]] = {
     "ceiling": measure_ceiling,
+    "gradient": measure_gradients,
     "inference": measure_inference,
-    "memory": measure_memory,
+    "memory-by-agent": measure_memory("by-agent"),
+    "memory-joint": measure_memory("joint"),
     "policy": measure_policy,
+    "preset-inference": measure_preset_inference,
+    "preset-pass": measure_pass,
+    "preset-rewriting": measure_rounds(rewrites=True),
+    "preset-round": measure_rounds(rewrites=False),
     "product": measure_products,
     "round": measure_round,
 }
@@ -160,17 +176,21 @@ def compare_records(ours: list[Result], theirs: list[Result]) -> dict[str, float
     difference is absolute.
     """
     differences = {}
-    for name in ("loss_pred", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
+    for name in ("loss_pred", "loss_own", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
         pairs = [
             (np.asarray(our[name]), np.asarray(their[name]))
             for our, their in zip(ours, theirs, strict=True)
         ]
 
         differences[name] = max(
-            float(np.abs(our - their).max() / (1.0 if name == "loss_pg" else np.abs(their).max()))
-            for our, their in pairs
+            float(np.abs(our - their).max() / _size(name, their)) for our, their in pairs
         )
     return differences
+
+
+def _size(name: str, values: npt.NDArray[np.float64]) -> float:
+    # A term that is off is zero both ways.
+    return 1.0 if name == "loss_pg" else float(np.abs(values).max()) or 1.0
 
 
 def _check_parity(parity: dict[str, float], dtype: str, agents: int) -> None:
@@ -188,7 +208,7 @@ def _run_rounds(world: World) -> _MeasuredRounds:
     records: list[Result] = []
     replays: list[Replay] = []
     for day in range(len(world.days)):
-        trainer = world.reset()
+        trainer = world.build_replay_trainer()
         state = world.start_state(trainer)
 
         began = time.perf_counter()
@@ -206,6 +226,8 @@ def _observe(world: World) -> Observation:
         world.logics,
         [-0.5 - 0.01 * agent for agent in range(agents)],
         [[(agent + step) % agents for step in range(1, peers + 1)] for agent in range(agents)],
+        [TITLES[:MOST_READ]] * agents,
+        describe_recent([example.view for example in world.days[0]]),
     )
 
 
@@ -217,7 +239,7 @@ def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
 def _time_policy_step(world: World, day: int) -> float:
     """Return the seconds of one policy step of all agents."""
     config = world.config
-    trainer = world.reset()
+    trainer = world.build_replay_trainer()
     examples = _select_reward_examples(world, day)
     previous_AD = trainer.writer.encode_logics(world.logics)
     generators = seed_agent_generators(
@@ -231,7 +253,7 @@ def _time_policy_step(world: World, day: int) -> float:
         error_AGB = forecast_error(
             forecasts.values_AGBH, stack_truths(examples), config.objective.metric
         )
-        advantage_AG, _ = group_advantages(-error_AGB.mean(-1))
+        advantage_AG, _ = group_advantages(-error_AGB.mean(-1), proposal.is_empty_AG)
 
         PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)
         nn.utils.clip_grad_norm_(trainer.model.policy_parameters(), config.optim.max_grad_norm)
@@ -240,27 +262,25 @@ def _time_policy_step(world: World, day: int) -> float:
     return time_call(step)[0]
 
 
-def _forecaster(world: World) -> Forecast:
-    executor = world.reset().executor
-    return lambda part: executor.forecast(world.logics, part).values_ABH
-
-
 @torch.no_grad()
-def _time_days(world: World, forecast: Forecast) -> list[tuple[float, Tensor]]:
+def _time_days(world: World, executor: StrategyExecutor) -> list[tuple[float, Tensor]]:
     """Time the weighted forecast (B, H) of each day, a few windows at a time as in training."""
     size = world.config.run.micro_batch_size
     timed = []
     for examples in world.days:
         began = time.perf_counter()
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
-        forecast_BH = torch.cat([_aggregate(world, forecast, part) for part in parts])
+        forecast_BH = torch.cat([_forecast_weighted(world, executor, part) for part in parts])
         timed.append((time.perf_counter() - began, forecast_BH))
     return timed
 
 
-def _aggregate(world: World, forecast: Forecast, part: Sequence[ForecastExample]) -> Tensor:
+def _forecast_weighted(
+    world: World, executor: StrategyExecutor, part: Sequence[ForecastExample]
+) -> Tensor:
+    values_ABH = executor.forecast(world.logics, part).values_ABH
     weights_BA = world.model.selection.weights([example.view.entity for example in part])
-    return aggregate_forecasts(forecast(part), weights_BA)
+    return aggregate_forecasts(values_ABH, weights_BA)
 
 
 app = typer.Typer(add_completion=False)

@@ -4,19 +4,31 @@ What belongs here: which cases are run for how many agents, each in a process of
 not: the measuring itself (``cases``), the table (``engine_rows``), and torch: this process stays
 small, because a process inherits the memory high-water mark of the one that started it.
 
-Cases, with the reference that each is compared to:
-    round: a whole round; PEFT, one adapter at a time.
+Cases of the preset ``default`` with the paper's group, each with its reference:
+    round: a whole round; PEFT, an adapter set once an agent, windows in one padded batch.
     policy: the policy step; TRL's trainer, agent by agent.
-    inference: one day's forecasts; independent agents, averaged.
-    memory: peak memory of one round; none.
+    inference: one batch's forecasts; PEFT as above, and in row ``inference-mixed`` PEFT's mixed
+        batch (``adapter_names``).
+
+Cases of the preset as it stands:
+    gradient: the forecast phase by agent; all agents at once. The ratio of
+        ``gradient-difference`` is the largest difference of the two gradients.
+    memory-joint, memory-by-agent: peak memory of rounds without rewriting; none. ``state_gb`` of it
+        are trained tensors, their gradients and the optimiser's averages.
+    preset-round, preset-rewriting: a round without and with rewriting of logics; none.
+    preset-inference: 100 windows; none.
+    preset-pass: one pass over 1,975 windows; none.
+
+Cases of the processor:
     ceiling: rows ``matmul-2048``, whose ratio is GFLOP/s, and ``backbone-forward``, whose ratio is
         the share of that ceiling.
     product: rows ``products-N-rows``, N rows through every frozen layer; torch's own linear.
 
-Two rows are derived: the ratio of ``round-exponent`` is the exponent of seconds a round in the
-number of agents, that of ``memory-ratio`` the peak with the most agents over the peak with the
-fewest. Elsewhere the ratio is reference over ours: above 1, ours is faster. ``dtype`` is that of
-ours (``backbone.dtype``); every reference is float32.
+Rows derived from others: the ratio of ``round-exponent`` is the exponent of seconds a round in the
+number of agents, that of ``memory-joint-ratio`` and ``memory-by-agent-ratio`` the peak with the
+most agents over the peak with the fewest, both without ``state_gb``. Elsewhere the ratio is
+reference over ours: above 1, ours is faster. ``dtype`` is that of ours (``backbone.dtype``);
+references by other libraries are float32.
 
 A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
@@ -47,8 +59,14 @@ from compevo_pipeline.settings import child_environment
 PLAN: dict[str, tuple[int, ...]] = {
     "ceiling": (1,),
     "product": (1,),
+    "gradient": (1, 3, 10),
     "inference": (1, 3, 10),
-    "memory": (1, 10),
+    "memory-by-agent": (1, 3, 10),
+    "memory-joint": (1, 3, 10),
+    "preset-inference": (3,),
+    "preset-pass": (3,),
+    "preset-rewriting": (3,),
+    "preset-round": (3,),
     "policy": (1, 3, 10),
     "round": (1, 3, 10),
 }
@@ -107,8 +125,8 @@ def run(
 
     Args:
         cases: keys of :data:`PLAN`.
-        agents: only these numbers of agents; ``None`` is each case's own. Cases that are measured
-            for one agent only are always measured.
+        agents: only these numbers of agents; ``None`` is each case's own. A case with one number
+            is always measured.
         repeats: runs of each case.
         out: the table.
         quick: whether to take the tiny random backbone.
@@ -124,7 +142,7 @@ def run(
 
     for case in cases:
         for count in PLAN[case]:
-            if wanted is not None and count not in wanted and PLAN[case] != (1,):
+            if wanted is not None and count not in wanted and len(PLAN[case]) > 1:
                 continue
 
             for result in runner(case, count, repeats, quick, threads):

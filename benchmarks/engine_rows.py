@@ -25,10 +25,13 @@ COLUMNS = (
     "agents",
     "backbone",
     "dtype",
+    "reference",
     "ours_seconds",
     "reference_seconds",
     "ratio",
+    "tokens",
     "peak_memory_gb",
+    "state_gb",
     "repeats",
     "threads",
     "machine",
@@ -90,7 +93,8 @@ def derive_rows(rows: list[Row], surroundings: Row) -> list[Row]:
     """Derive the growth of seconds and of memory with the agents, by backbone and type."""
     derivations: tuple[tuple[str, str, Callable[[list[Row]], float]], ...] = (
         ("round", "round-exponent", fit_exponent),
-        ("memory", "memory-ratio", _divide_peaks),
+        ("memory-joint", "memory-joint-ratio", _divide_peaks),
+        ("memory-by-agent", "memory-by-agent-ratio", _divide_peaks),
     )
 
     out: list[Row] = []
@@ -130,7 +134,9 @@ def describe_surroundings() -> Row:
 
 
 def _divide_peaks(rows: list[Row]) -> float:
-    return float(rows[-1]["peak_memory_gb"]) / float(rows[0]["peak_memory_gb"])
+    """Divide the peak with the most agents by that with the fewest, both without their state."""
+    fewest, *_, most = (float(row["peak_memory_gb"]) - float(row["state_gb"]) for row in rows)
+    return most / fewest
 
 
 def _derived_row(name: str, ratio: float, last: Row, surroundings: Row) -> Row:

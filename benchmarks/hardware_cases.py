@@ -32,7 +32,7 @@ def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     multiplications would take at that speed; the ratio is the share of the ceiling reached.
     """
     del agents
-    world = World(build_config(1, quick=quick), 1)
+    world = World(build_config(1, quick=quick, dtype="float32"), 1)
 
     side = _QUICK_MATRIX_SIDE if quick else _MATRIX_SIDE
     a, b = torch.randn(2, side, side)
@@ -67,7 +67,12 @@ def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Result]:
         for rows in _PRODUCT_ROWS:
             ours, reference = _time_products(weights, rows, _CALLS_A_REPEAT * repeats)
             row = build_result(
-                f"products-{rows}-rows", world, ours, reference, peak_memory_gigabytes()
+                f"products-{rows}-rows",
+                world,
+                ours,
+                reference,
+                peak_memory_gigabytes(),
+                other_way="torch linear",
             )
             results.append(row | {"repeats": repeats})
     return results

@@ -21,9 +21,14 @@ from benchmarks.peft_population import PeftPopulation
 from benchmarks.world import Replay, World
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import group_advantages, policy_loss
-from compevo_core.agents.objective import diversity_loss, pruning_loss
+from compevo_core.agents.objective import (
+    diversity_loss,
+    own_error_weights,
+    prediction_loss,
+    pruning_loss,
+)
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.lm.adapter_routing import FORECAST, LOGIC
+from compevo_core.training.update import group_parameters
 
 
 class PeftRound:
@@ -40,32 +45,18 @@ class PeftRound:
 
     def reset(self) -> None:
         """Take the world's learned tensors as they are now, and a fresh optimiser."""
-        population = self.population
+        population: Any = self.population
         population.reset()
 
-        optim = self.config.optim
-        forecast_parameters = [
-            *population.adapter_parameters(FORECAST),
-            *population.head.parameters(),
-            *population.selection.parameters(),
-        ]
-        policy_parameters = [
-            *population.adapter_parameters(LOGIC),
-            *population.fusion.parameters(),
-        ]
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": forecast_parameters, "lr": optim.forecast_lr},
-                {"params": policy_parameters, "lr": optim.policy_lr},
-            ],
-            weight_decay=optim.weight_decay,
-        )
+        # The core's own groups: rates and clipping are then the same both ways.
+        groups = group_parameters(population, self.config.optim)
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=self.config.optim.weight_decay)
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
         """Do one whole round; return its losses, group rewards and gradient norm."""
         population = self.population
-        loss_pred = self._train_forecasts(examples)
+        loss_pred, loss_own = self._train_forecasts(examples)
 
         # Candidates and groups are generated for their cost; those of the replay are scored.
         population.generate_candidates(replay)
@@ -79,6 +70,7 @@ class PeftRound:
         grad_norm = self._take_step()
         return {
             "loss_pred": loss_pred,
+            "loss_own": loss_own,
             "loss_pg": loss_pg,
             "loss_div": loss_div,
             "grad_norm": grad_norm,
@@ -96,33 +88,56 @@ class PeftRound:
         values_GBH = self.population.forecast_group(agent, logics, examples)
         return -forecast_error(values_GBH, truth_BH, self.config.objective.metric).mean(-1)
 
-    def _train_forecasts(self, examples: Sequence[ForecastExample]) -> float:
-        """Forecast and add the gradient of L_pred, one micro-batch at a time; return the loss."""
-        total = 0.0
+    def _train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
+        """Forecast and add the gradient of the losses, one micro-batch at a time.
+
+        Returns:
+            L_pred, and the sum of the agents' own errors.
+        """
+        objective = self.config.objective
+        totals = np.zeros(2)
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            forecast_ABH = self.population.forecast(self.world.logics, part)
+            truth_BH = stack_truths(part)
+            logics = self.world.logics
+            values_ABH = self.population.executor.forecast(logics, part, train=True).values_ABH
+
             entities = [example.view.entity for example in part]
             weights_BA = self.population.selection.weights(entities)
-            forecast_BH = aggregate_forecasts(forecast_ABH, weights_BA)
-            error_B = forecast_error(forecast_BH, stack_truths(part), self.config.objective.metric)
-            loss = error_B.sum() / len(examples)
+            forecast_BH = aggregate_forecasts(values_ABH, weights_BA)
+            pred = prediction_loss(forecast_BH, truth_BH, objective).sum() / len(examples)
+            own_weights = self._weigh_own_errors(part)
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, own_weights)
+            own = own_AB.sum() / len(examples)
 
             self.population.make_all_trainable()
-            loss.backward()
-            total += float(loss.detach())
-        return total
+            (pred + objective.lambda_own * own).backward()
+            totals += [float(pred.detach()), float(own.detach())]
+        return float(totals[0]), float(totals[1])
+
+    def _weigh_own_errors(self, examples: Sequence[ForecastExample]) -> Tensor:
+        """Return how much each window and step counts in each agent's own error, (A, B, H)."""
+        views = [example.view for example in examples]
+        seed = self.config.run.seed
+        weights = [
+            own_error_weights(self.config.population.member(agent), views, seed=seed, agent=agent)
+            for agent in range(self.population.agents)
+        ]
+        return torch.tensor(np.stack(weights), dtype=torch.float32)
 
     @torch.no_grad()
     def _score_groups(self, replay: Replay) -> Tensor:
         """Return the reward of each agent's sampled logics, (A, G)."""
         truth_BH = stack_truths(replay.reward_examples)
+        # The played logic is scored in its group, as the core does.
         rewards = [
-            self.score_group(agent, logics, replay.reward_examples, truth_BH)
-            for agent, logics in enumerate(replay.group_logics)
+            self.score_group(agent, [played, *samples], replay.reward_examples, truth_BH)
+            for agent, (played, samples) in enumerate(
+                zip(self.world.logics, replay.group_logics, strict=True)
+            )
         ]
-        return torch.stack(rewards)
+        return torch.stack(rewards)[:, 1:]
 
     def _make_soft_prompts(self, candidate_AD: Tensor, replay: Replay) -> Tensor | None:
         if self.config.evolution.update != "three-stage":
@@ -147,7 +162,7 @@ class PeftRound:
         self, replay: Replay, soft_prompt_AD: Tensor | None, reward_AG: Tensor
     ) -> float:
         """Add the gradient of the policy term, agent by agent; return the loss."""
-        advantage_AG, _ = group_advantages(reward_AG)
+        advantage_AG, _ = group_advantages(reward_AG, replay.is_empty_AG)
         leaf_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach().requires_grad_(True)
 
         total = 0.0
@@ -166,7 +181,7 @@ class PeftRound:
         self, agent: int, replay: Replay, leaf_AD: Tensor | None, advantage_1G: Tensor
     ) -> Tensor:
         population = self.population
-        population.use_adapter(LOGIC, agent)
+        population.use_logic_adapter(agent)
 
         neutral_AD = None if leaf_AD is None else population.fusion.neutral_D.expand_as(leaf_AD)
         with torch.no_grad(), population.model.disable_adapter():
@@ -178,7 +193,7 @@ class PeftRound:
             logp_1GT.detach(),  # before the first update the old policy is the current one
             reference_1GT,
             advantage_1G,
-            torch.ones_like(logp_1GT),
+            replay.mask_AGT[agent : agent + 1],
             clip_range=self.config.grpo.clip_range,
             kl_coefficient=self.config.grpo.kl_coefficient,
         ).loss

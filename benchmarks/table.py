@@ -21,20 +21,41 @@ MARKERS = (
     "<!-- end of speed -->",
 )
 
-HEADER = ("operation (reference)", "agents", "type", "ours", "reference", "ratio", "peak GB")
-ALIGN = "lrlrrrr"
+HEADER = (
+    "operation (reference)",
+    "agents",
+    "type",
+    "ours",
+    "reference",
+    "ratio",
+    "tokens/s",
+    "peak GB",
+    "state GB",
+)
+ALIGN = "lrlrrrrrr"
 
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
-    "round": "a round (PEFT, one adapter at a time)",
-    "policy": "candidates, group and policy step (TRL's trainer, agent by agent)",
-    "inference": "one day's forecasts (independent agents, one by one)",
+    "round": "a round",
+    "policy": "candidates, group and policy step",
+    "inference": "one batch's forecasts",
+    "inference-mixed": "one batch's forecasts",
     "round-exponent": "exponent of a round's seconds in the agents",
+    "preset-round": "the preset's round without rewriting",
+    "preset-rewriting": "the preset's round with rewriting",
+    "preset-inference-100": "the preset's forecasts of 100 windows",
+    "preset-pass-1975": "the preset's pass over 1,975 windows",
+    "gradient": "forecast phase, agent by agent",
+    "gradient-difference": "largest difference of the gradients, relative",
     "memory": "peak of one round",
     "memory-ratio": "peak with ten agents over peak with one",
-    "products-3-rows": "frozen linear layers, 3 rows (torch linear)",
-    "products-24-rows": "frozen linear layers, 24 rows (torch linear)",
-    "products-768-rows": "frozen linear layers, 768 rows (torch linear)",
+    "memory-joint": "peak of a round without rewriting, gradient joint",
+    "memory-joint-ratio": "peak less state, most agents over fewest, gradient joint",
+    "memory-by-agent": "peak of a round without rewriting, gradient by agent",
+    "memory-by-agent-ratio": "peak less state, most agents over fewest, gradient by agent",
+    "products-3-rows": "frozen linear layers, 3 rows",
+    "products-24-rows": "frozen linear layers, 24 rows",
+    "products-768-rows": "frozen linear layers, 768 rows",
     "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
     "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }
@@ -52,16 +73,26 @@ def format_speed_table(rows: Sequence[Row]) -> str:
 
 def _format_cells(row: Row) -> tuple[str, ...]:
     case = row["case"]
+    reference = row["reference"]
+    # In other cases the process did more than the operation.
+    measures_memory = case.startswith("memory")
     return (
-        TEXTS[case],
+        f"{TEXTS[case]} ({reference})" if reference else TEXTS[case],
         row["agents"],
         row["dtype"],
         _format_seconds(row["ours_seconds"]),
         _format_seconds(row["reference_seconds"]),
-        _format_number(row["ratio"], 0 if case == "matmul-2048" else 2),
-        # In other cases the process did more than the operation.
-        _format_number(row["peak_memory_gb"], 1) if case == "memory" else "",
+        _format_ratio(case, row["ratio"]),
+        f"{int(row['tokens']) / float(row['ours_seconds']):.0f}" if row["tokens"] else "",
+        _format_number(row["peak_memory_gb"], 1) if measures_memory else "",
+        _format_number(row["state_gb"], 2) if measures_memory else "",
     )
+
+
+def _format_ratio(case: str, text: str) -> str:
+    if case == "gradient-difference":
+        return f"{float(text):.0e}"
+    return _format_number(text, 0 if case == "matmul-2048" else 2)
 
 
 def _describe_measurement(rows: Sequence[Row]) -> str:

@@ -24,6 +24,8 @@ from benchmarks.peft_round import PeftRound, stack_truths
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.logic_text import clean_logic
 from compevo_core.agents.observation import Observation
+from compevo_core.agents.prompts import PeerReport, render_logic_prompt
+from compevo_core.agents.tokens import Tokenizer
 from compevo_core.config import RunConfig
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone
@@ -68,8 +70,8 @@ def time_trl_steps(
             return reference.score_group(0, logics, examples, truth_BH).tolist()
 
     timer = _StepTimer()
-    prompt = reference.population.render_logic_prompt(0, observation)
     backbone = load_backbone(config.backbone, device="cpu")
+    prompt = _render_prompt(config, observation, backbone.tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
             backbone.model,
@@ -89,6 +91,24 @@ def time_trl_steps(
         )
         trainer.train()
     return timer.seconds
+
+
+def _render_prompt(config: RunConfig, observation: Observation, tokenizer: Tokenizer) -> str:
+    """Return the logic-update prompt of agent 0, whole."""
+    peers = [
+        PeerReport(peer, observation.rewards[peer], observation.logics[peer])
+        for peer in observation.peers[0]
+    ]
+    return render_logic_prompt(
+        0,
+        observation.logics[0],
+        observation.rewards[0],
+        peers,
+        recent=observation.recent,
+        headlines=observation.headlines[0],
+        paraphrased=config.evolution.instruction == "paraphrased",
+        tokenizer=tokenizer,
+    )
 
 
 def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:

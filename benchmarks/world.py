@@ -6,11 +6,12 @@ round (``peft_population``, ``trl_step``).
 
 Everything is seeded; nothing is read but the packaged models.
 
-Shapes: A agents, G samples of an agent, B windows, T sampled tokens, D hidden.
+Shapes: A agents, G samples of an agent, B windows, N windows in all, P priors, H horizon,
+T sampled tokens, D hidden.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,49 +21,73 @@ from torch import Tensor
 from benchmarks.synthetic_data import LEVELS_MW, build_news_pool, build_windows
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.strategy import GroupForecasts, NewsRetriever, StrategyExecutor
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config import RunConfig
-from compevo_core.data.scaling import Scaler
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import WindowSet
 from compevo_core.diagnostics.regret import RegretTracker
 from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.generators import RunGenerators
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import make_examples
+from compevo_core.training.prior import make_examples, mix_priors
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_state import RoundState
 from compevo_core.training.schedule import RunSchedule
 
-# Standard deviations of adapters and heads. At their own start both ways would forecast the prior.
+# Standard deviations of adapters and read-out. At their start both ways would forecast the base.
 _ADAPTER_SPREAD = 0.02
-_HEAD_SPREAD = 0.01
-_SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which one round is run
+_READOUT_SPREAD = 0.01
+_SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which few rounds are run
+_FEWEST_DAYS = 4  # statistics of the numeric inputs are fitted on all days
+_PRIOR_STEP = 0.02  # by which one made-up prior differs from the next
 
+#: What is compared with other ways: free texts of a fixed length, one reading of each window.
+_COMPARED = {
+    "evolution.form": "free",
+    "news.dropout": 0.0,
+    "run.fixed_logics": 0,  # comparators of the regret, which the other ways do not have
+    "run.gradient": "joint",
+}
 _PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
-# The tiny backbone reads and writes bytes. These prompts do not fit in its preset's context, and
-# logics of 8 bytes are too short to count: all logics of a group would be replaced by one fallback.
-_TINY_LENGTHS = {"backbone.context_length": 1024, "evolution.max_new_tokens": 24}
 
 
-def build_config(agents: int, *, quick: bool, dtype: str = "float32") -> RunConfig:
-    """Build the configuration of a benchmark.
+def build_config(
+    agents: int, *, quick: bool, dtype: str = "", settings: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Build a preset's configuration for a number of agents.
 
     Args:
-        agents: their number.
-        quick: whether to take the preset ``tiny`` in place of ``default`` with the paper's group.
-        dtype: ``backbone.dtype``.
+        agents: their number; the preset's members are repeated.
+        quick: whether to take the preset ``tiny`` in place of ``default``.
+        dtype: ``backbone.dtype``; the preset's unless given.
+        settings: further settings by dotted name.
     """
     config = RunConfig.preset("tiny" if quick else "default")
+    members = [member.model_dump() for member in config.population.members]
 
-    fixed = {
+    fixed: dict[str, Any] = {
         "population.agents": agents,
-        "run.fixed_logics": 0,  # comparators of the regret, which the other ways do not have
-        "backbone.dtype": dtype,
+        "population.members": [members[i % len(members)] for i in range(agents)] if members else [],
+        "backbone.dtype": dtype or config.backbone.dtype,
     }
-    return config.with_overrides(fixed | (_TINY_LENGTHS if quick else _PAPER_GROUP))
+    return config.with_overrides(fixed | dict(settings or {}))
+
+
+def build_compared_config(
+    agents: int, *, quick: bool, dtype: str = "float32", settings: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Build the configuration of a case that other libraries do as well; see above for arguments.
+
+    The group is the paper's, unless the backbone is the tiny one.
+    """
+    fixed = _COMPARED | ({} if quick else _PAPER_GROUP) | dict(settings or {})
+    return build_config(agents, quick=quick, dtype=dtype, settings=fixed)
 
 
 @dataclasses.dataclass
@@ -74,6 +99,8 @@ class Replay:
         candidates: one text an agent.
         group_logics: G texts an agent.
         ids_AGT: token ids of the group.
+        mask_AGT: 1 where a token is part of a logic.
+        is_empty_AG: samples that held no logic.
         reward_examples: windows that scored the group.
         previous_AD: candidate states of the round before.
     """
@@ -82,6 +109,8 @@ class Replay:
     candidates: list[str]
     group_logics: list[list[str]]
     ids_AGT: Tensor
+    mask_AGT: Tensor
+    is_empty_AG: Tensor
     reward_examples: list[ForecastExample]
     previous_AD: Tensor
 
@@ -109,6 +138,8 @@ class _FixedLengthWriter(LogicWriter):
             proposal.candidates,
             proposal.group_logics,
             proposal.ids_AGT,
+            proposal.mask_AGT,
+            proposal.is_empty_AG,
             [],
             previous_AD.detach(),
         )
@@ -133,7 +164,7 @@ class World:
 
     Attributes:
         model: the population.
-        days: examples of each day, one batch a round.
+        days: examples of each round, one batch each.
         logics: one for each agent.
     """
 
@@ -142,60 +173,52 @@ class World:
         self.config = config
 
         batch = config.run.batch_size
-        windows = build_windows(rounds, min(batch, len(LEVELS_MW)))
-        self.scaler = Scaler.fit(windows)
-        # The day before stands in for a prior, whose fit would cost the same both ways.
-        prior_NH = np.stack([view.x for view in windows.views()])
-        examples = make_examples(windows, prior_NH, self.scaler)
-        self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
-
+        regions = len(LEVELS_MW)
+        windows = build_windows(max(_FEWEST_DAYS, -(-rounds * batch // regions)), regions)
         encoder = load_encoder(config.news.encoder)
         self.news_retriever = NewsRetriever(build_news_pool(encoder), encoder, config.news.top_k)
-        self.model = PopulationModel(
-            config, load_backbone(config.backbone, device="cpu"), self.scaler
-        )
+
+        # Made-up priors: fitting real ones would cost the same both ways.
+        priors_NPH = _make_priors(config, windows)
+        inputs = NumericInputs.fit(windows, priors_NPH, encoder.dimension)
+        examples = make_examples(windows, priors_NPH, inputs.scaler)
+        self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
+
+        backbone = load_backbone(config.backbone, device="cpu")
+        self.model = PopulationModel(config, backbone, inputs)
         self.logics = list(SEED_LOGICS[: config.population.agents])
+        self._leave_the_start()
 
-        # Adapters are drawn anew at each reset; everything else is small enough to copy.
-        self._initial = {
-            name: value.clone()
-            for name, value in self.model.tensors().items()
-            if not name.startswith("adapters.")
-        }
+    @property
+    def examples(self) -> list[ForecastExample]:
+        """The examples of all rounds."""
+        return [example for day in self.days for example in day]
 
-    def reset(self) -> RoundTrainer:
-        """Set all learned tensors to the same seeded values; return a trainer without history."""
+    def reset(self) -> None:
+        """Set all learned tensors to the same seeded values."""
         tensors = self.model.tensors()
         for name, value in self._initial.items():
             tensors[name].copy_(value)
+        self._draw_adapters()
 
-        generator = torch.Generator().manual_seed(1)
-        for kind in KINDS:
-            for parameter in self.model.population.adapter_parameters(kind):
-                parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)
-                parameter.grad = None
-        for parameter in self.model.decoder.module.parameters():
-            parameter.data.normal_(0, _HEAD_SPREAD, generator=generator)
+    def build_trainer(self, *, rewrites: bool) -> RoundTrainer:
+        """Reset; return a trainer whose rounds all rewrite the logics, or none of them."""
+        self.reset()
+        executor = self.model.executor(self.news_retriever)
+        return RoundTrainer(self.model, executor, self._plan(rewrites=rewrites))
 
-        # Unequal weights, so that a mistake in an agent's share shows in the loss.
-        fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
-        self.model.selection.fitness_EA.copy_(fitness_A.expand_as(self.model.selection.fitness_EA))
-
+    def build_replay_trainer(self) -> RoundTrainer:
+        """Reset; return a trainer that keeps its samples, all of the same length."""
+        self.reset()
         executor = _RecordingExecutor(
             self.config,
             self.model.population,
             self.model.decoder,
             self.news_retriever,
-            self.scaler,
+            self.model.mix_AP,
         )
         writer = _FixedLengthWriter(self.config, self.model)
-        schedule = RunSchedule(
-            supervised_rounds=0,
-            evolution_rounds=_SCHEDULE_ROUNDS,
-            every=1,
-            warmup_ratio=self.config.optim.warmup_ratio,
-        )
-        return RoundTrainer(self.model, executor, schedule, writer=writer)
+        return RoundTrainer(self.model, executor, self._plan(rewrites=True), writer=writer)
 
     def start_state(self, trainer: RoundTrainer) -> RoundState:
         """Return the state before round 0."""
@@ -226,6 +249,49 @@ class World:
         if not isinstance(writer, _FixedLengthWriter) or not isinstance(
             executor, _RecordingExecutor
         ):
-            raise TypeError("only a trainer from World.reset keeps its samples")
+            raise TypeError("only a trainer from World.build_replay_trainer keeps its samples")
 
         return dataclasses.replace(writer.replay, reward_examples=executor.reward_examples)
+
+    def _leave_the_start(self) -> None:
+        """Move adapters, read-out and fitness away from where training begins."""
+        self._draw_adapters()
+        executor = self.model.executor(self.news_retriever)
+        executor.centre_readout(self.logics, self.days[0])
+        generator = torch.Generator().manual_seed(2)
+        for name, parameter in self.model.decoder.module.named_parameters():
+            if name.startswith("readout."):
+                parameter.data.normal_(0, _READOUT_SPREAD, generator=generator)
+
+        # Unequal weights, so that a mistake in an agent's share shows in the loss.
+        fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
+        self.model.selection.fitness_EA.copy_(fitness_A.expand_as(self.model.selection.fitness_EA))
+
+        # Adapters are drawn anew at each reset; everything else is small enough to copy.
+        self._initial = {
+            name: value.clone()
+            for name, value in self.model.tensors().items()
+            if not name.startswith("adapters.")
+        }
+
+    def _draw_adapters(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        for kind in KINDS:
+            for parameter in self.model.population.adapter_parameters(kind):
+                parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)
+                parameter.grad = None
+
+    def _plan(self, *, rewrites: bool) -> RunSchedule:
+        return RunSchedule(
+            supervised_rounds=0 if rewrites else _SCHEDULE_ROUNDS,
+            evolution_rounds=_SCHEDULE_ROUNDS,
+            every=1,
+            warmup_ratio=self.config.optim.warmup_ratio,
+        )
+
+
+def _make_priors(config: RunConfig, windows: WindowSet) -> FloatArray:
+    """Return a forecast of every prior, (N, P, H): the day before, a little more for each."""
+    keys, _ = mix_priors(config)
+    factors_P1 = 1.0 + _PRIOR_STEP * np.arange(len(keys))[:, None]
+    return np.stack([factors_P1 * view.x for view in windows.views()])

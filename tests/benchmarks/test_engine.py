@@ -1,6 +1,7 @@
 """The benchmarks run end to end on the tiny backbone, and both ways of a round do the same work."""
 
 import csv
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from typer.testing import CliRunner
 
 from benchmarks import cases, engine, engine_rows, table
 from benchmarks.cases import CASES, compare_records
-from benchmarks.peft_population import pad_left
+from benchmarks.peft_forecasts import pad_left
 from benchmarks.peft_round import PeftRound
-from benchmarks.world import World, build_config
+from benchmarks.world import World, build_compared_config
 from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.report.markdown import replace_between
 
@@ -21,10 +22,13 @@ STATED_COLUMNS = [
     "agents",
     "backbone",
     "dtype",
+    "reference",
     "ours_seconds",
     "reference_seconds",
     "ratio",
+    "tokens",
     "peak_memory_gb",
+    "state_gb",
     "repeats",
     "threads",
     "machine",
@@ -36,11 +40,30 @@ STATED_COLUMNS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def both_ways():
+# All layers, news as text, one gradient; and the settings that change how forecasts are read.
+WAYS = {
+    "whole": {},
+    "cut": {
+        "forecast.layers": 1,
+        "forecast.prior": "blend",
+        "news.form": "token",
+        "run.gradient": "by-agent",
+        "run.micro_batch_size": 1,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=list(WAYS))
+def both_ways(request):
     """One round of two agents both ways, and what is needed to do the other way again."""
-    world = World(build_config(2, quick=True), 1)
-    trainer = world.reset()
+    settings = {"objective.lambda_own": 0.5, **WAYS[request.param]}
+    world = World(build_compared_config(2, quick=True, settings=settings), 1)
+    # One window without news, so that the token of no news is read.
+    read, unread = world.days[0]
+    view = dataclasses.replace(unread.view, candidate_ids=())
+    world.days[0] = [read, dataclasses.replace(unread, view=view)]
+
+    trainer = world.build_replay_trainer()
     ours = world.step(trainer, world.start_state(trainer), 0)
     replay = World.get_replay(trainer)
     ours["gradients"] = {
@@ -48,24 +71,35 @@ def both_ways():
         for kind in KINDS
         for name, layer in world.model.population.layers.items()
         for part in ("lora_a", "lora_b")
+        if kind in layer.lora_a
     }
+    ours["head_gradients"] = _head_gradients(world.model)
 
     world.reset()
     reference = PeftRound(world)
     reference.reset()
     theirs = reference.step(world.days[0], replay)
+    population = reference.population
     theirs["gradients"] = {
-        name: parameter.grad.clone()
-        for name, parameter in reference.population.model.named_parameters()
+        (kind, name): parameter.grad.clone()
+        for kind, model in (("forecast", population.forecasts.model), ("logic", population.model))
+        for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
+    theirs["head_gradients"] = _head_gradients(population)
     return world, replay, reference, ours, theirs
+
+
+def _head_gradients(owner):
+    module = owner.decoder.module
+    return {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
 
 
 def test_both_ways_of_a_round_give_the_same_losses_rewards_and_gradient_norm(both_ways):
     *_, ours, theirs = both_ways
     difference = compare_records([ours], [theirs])
     assert difference["loss_pred"] < 1e-5
+    assert difference["loss_own"] < 1e-5
     assert difference["loss_div"] < 1e-5
     assert difference["group_rewards"] < 1e-5
     assert (
@@ -81,13 +115,31 @@ def test_both_ways_of_a_round_give_every_adapter_the_same_gradient(both_ways, ki
         for agent in range(2):
             if other == kind:
                 letter = part[-1].upper()
+                layer = name if kind == "logic" else name.removeprefix("model.")
                 found = theirs["gradients"][
-                    f"base_model.model.{name}.lora_{letter}.{kind}_{agent:02d}.weight"
+                    kind, f"base_model.model.{layer}.lora_{letter}.{kind}_{agent:02d}.weight"
                 ]
                 assert float(found.abs().max()) > 0
                 assert torch.allclose(
                     gradient[agent], found, rtol=1e-3, atol=1e-3 * float(gradient.abs().max())
                 )
+
+
+def test_both_ways_of_a_round_give_numeric_tokens_and_readout_the_same_gradient(both_ways):
+    *_, ours, theirs = both_ways
+    assert ours["head_gradients"].keys() == theirs["head_gradients"].keys()
+    for name, gradient in ours["head_gradients"].items():
+        found = theirs["head_gradients"][name]
+        assert float(found.abs().max()) > 0
+        assert torch.allclose(
+            gradient, found, rtol=1e-3, atol=1e-3 * float(gradient.abs().max())
+        ), name
+
+
+def test_forecast_adapters_stand_in_the_layers_that_forecasts_read(both_ways):
+    world, *_, theirs = both_ways
+    layers = {name.split(".layers.")[1][0] for kind, name in theirs["gradients"] if kind[0] == "f"}
+    assert len(layers) == (world.config.forecast.layers or 2)
 
 
 def test_the_rewards_of_a_group_differ_so_that_the_policy_term_is_at_work(both_ways):
@@ -100,7 +152,7 @@ def test_a_changed_adapter_of_one_agent_shows_in_the_forecast_loss(both_ways):
     world, replay, reference, ours, _ = both_ways
     reference.reset()
     with torch.no_grad():
-        for name, parameter in reference.population.model.named_parameters():
+        for name, parameter in reference.population.forecasts.model.named_parameters():
             if ".forecast_01." in name:
                 parameter.mul_(5.0)
     changed = reference.step(world.days[0], replay)
@@ -119,13 +171,32 @@ def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
 
 
 def test_our_samples_do_not_end_at_a_stop_token():
-    world = World(build_config(2, quick=True), 1)
+    world = World(build_compared_config(2, quick=True), 1)
     assert world.model.writer()._stop_ids
-    assert not world.reset().writer._stop_ids
+    assert not world.build_replay_trainer().writer._stop_ids
+
+
+def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
+    world, _, reference, *_ = both_ways
+    world.reset()
+    reference.reset()
+    population = reference.population
+
+    def forecast(executor):
+        with torch.no_grad():
+            return executor.forecast(world.logics, world.days[0]).values_ABH
+
+    by_agent = forecast(population.executor)
+    population.forecasts.is_mixed = True
+    mixed = forecast(population.executor)
+    population.forecasts.is_mixed = False
+    ours = forecast(world.model.executor(world.news_retriever))
+    assert torch.allclose(mixed, by_agent, rtol=0, atol=1e-5)
+    assert torch.allclose(mixed, ours, rtol=0, atol=1e-5)
 
 
 def test_rows_are_padded_on_the_left_and_masked():
-    ids, mask = pad_left([[5, 6, 7], [8]], 0)
+    ids, mask = pad_left([torch.tensor([5, 6, 7]), torch.tensor([8])], 0)
     assert ids.tolist() == [[5, 6, 7], [0, 0, 8]]
     assert mask.tolist() == [[1, 1, 1], [0, 0, 1]]
 
@@ -133,17 +204,21 @@ def test_rows_are_padded_on_the_left_and_masked():
 @pytest.mark.parametrize("case", ["inference", "policy"])
 def test_a_case_times_both_ways(case):
     rows = CASES[case](2, 1, quick=True)
-    assert [row["dtype"] for row in rows] == ["mixed", "float32"]
-    for row, largest in zip(rows, (0.02, 1e-5), strict=True):
+    others = {"inference": [cases.PEFT_BY_AGENT, cases.PEFT_MIXED], "policy": [cases.TRL_BY_AGENT]}
+    assert [(row["reference"], row["dtype"]) for row in rows] == [
+        (other, dtype) for other in others[case] for dtype in ("mixed", "float32")
+    ]
+    for row in rows:
         assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
         assert row["peak_memory_gb"] > 0.05
+        largest = {"mixed": 0.02, "float32": 1e-5}[row["dtype"]]
         assert row.get("parity", {"forecast": 0.0})["forecast"] < largest
     assert case == "policy" or rows[0]["parity"]["forecast"] > 0
 
 
 def run_in_process(case, agents, repeats, quick, threads):
     """Measure the cheap cases, and make up a round, whose parts are tested above."""
-    if case in ("ceiling", "memory", "product"):
+    if case in ("ceiling", "memory-joint", "product"):
         return CASES[case](agents, repeats, quick=quick)
     return [
         {
@@ -151,10 +226,13 @@ def run_in_process(case, agents, repeats, quick, threads):
             "agents": agents,
             "backbone": "tiny-random",
             "dtype": "float32",
+            "reference": "another way",
             "ours_seconds": 2.0 * agents,
             "reference_seconds": 9.0 * agents,
             "ratio": 4.5,
-            "peak_memory_gb": 1.0,
+            "tokens": None,
+            "peak_memory_gb": 1.0 + agents,
+            "state_gb": 0.5 * agents,
             "repeats": repeats,
             "threads": 1,
         }
@@ -180,7 +258,10 @@ def test_the_script_writes_the_stated_columns_and_its_derived_rows(tmp_path):
         "products-24-rows",
         "products-768-rows",
         "round-exponent",
+        "memory-joint-ratio",
+        "memory-by-agent-ratio",
     } - {"ceiling", "product"}
+    assert float(found["memory-by-agent-ratio", 3]["ratio"]) == pytest.approx(2.5 / 1.5, rel=1e-3)
     assert float(found["round-exponent", 3]["ratio"]) == pytest.approx(1.0)
     assert float(found["matmul-2048", 1]["ratio"]) > 0
     assert all(row["machine"] and row["torch"] and row["commit"] for row in rows)

@@ -1,0 +1,60 @@
+"""Cases of memory and of the preset as it stands: what they count, and that they refuse."""
+
+import pytest
+
+from benchmarks import memory_cases
+from benchmarks.cases import CASES
+from benchmarks.world import World, build_config
+from compevo_core.config import RunConfig
+
+
+def test_both_gradients_of_the_forecast_phase_are_equal():
+    found = {(row["case"], row["dtype"]): row for row in CASES["gradient"](2, 1, quick=True)}
+    assert found["gradient-difference", "float32"]["ratio"] < 1e-5
+    row = found["gradient", "float32"]
+    assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
+
+
+def test_gradients_that_differ_are_an_error(monkeypatch):
+    monkeypatch.setitem(memory_cases.LARGEST_DIFFERENCE, "mixed", -1.0)
+    with pytest.raises(ArithmeticError, match="joint and by agent, differ"):
+        CASES["gradient"](2, 1, quick=True)
+
+
+def test_the_state_of_training_is_counted_apart_from_the_peak():
+    one, three = (CASES["memory-by-agent"](agents, 1, quick=True)[0] for agents in (1, 3))
+    world = World(build_config(1, quick=True), 1)
+    model = world.model
+    trained = sum(each.numel() for each in model.forecast_parameters())
+    policy = sum(each.numel() for each in model.policy_parameters())
+    # Float32: value, gradient and two averages of what is trained, and the value of the others.
+    assert one["state_gb"] == pytest.approx(4 * (4 * trained + policy) / 1e9, rel=0.01)
+    assert one["state_gb"] < three["state_gb"] < three["peak_memory_gb"]
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("preset-round", "preset-round"),
+        ("preset-rewriting", "preset-rewriting"),
+        ("preset-inference", "preset-inference-6"),
+        ("preset-pass", "preset-pass-6"),
+    ],
+)
+def test_a_case_of_the_preset_counts_its_tokens(case, name):
+    (row,) = CASES[case](3, 1, quick=True)
+    assert row["case"] == name
+    assert row["reference_seconds"] is None
+    assert row["tokens"] > 0
+
+
+def test_a_pass_reads_its_windows_once_by_every_agent():
+    (inference,) = CASES["preset-inference"](3, 1, quick=True)
+    (one_pass,) = CASES["preset-pass"](3, 1, quick=True)
+    assert one_pass["tokens"] == inference["tokens"]
+
+
+def test_members_of_the_preset_are_repeated_for_more_agents():
+    config = build_config(10, quick=False)
+    members = RunConfig.preset("default").population.members
+    assert config.population.members == tuple(members[i % 3] for i in range(10))
