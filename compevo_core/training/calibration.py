@@ -146,12 +146,10 @@ def calibrate(
     earlier = None
     if settings.known_errors != "none":
         earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
-    rule = LevelRule(
-        "none" if settings.known_errors == "validated" else settings.known_errors,
-        settings.half_life_days,
-    )
     if settings.known_errors == "validated":
         rule, earlier = _choose_rule(errors, earlier, weights_BA, halves)
+    else:
+        rule = LevelRule(settings.known_errors, settings.half_life_days)
 
     # From here on with all windows: the choices are made.
     known = errors.after(earlier)

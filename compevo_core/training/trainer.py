@@ -113,12 +113,8 @@ def train(
     if config.run.refit:
         kept = _copy_calibration(loop)
         del loop  # its backbone has adapters and is of no more use: freed before the next is loaded
-
         joined = join_for_refit(train_windows, val_windows)
-        loop = parts.build_refit(folder, joined, outcome.chosen_round)
-        state = loop.run(resume=True)
-        if outcome.calibration is not None:
-            _restore_calibration(loop, state, kept, data)
+        loop, state = _train_again(parts, folder, joined, outcome, kept, data)
 
     return _seal(folder, loop, state, outcome)
 
@@ -165,6 +161,22 @@ class _RunParts:
         size = self.news.embeddings.shape[1]
         data = TrainingData.prepare(self.config, joined, nothing, size, self.fit)
         return self.build_loop(RunFolder(folder.refit), data, rounds=rounds)
+
+
+def _train_again(
+    parts: _RunParts,
+    folder: RunFolder,
+    joined: WindowSet,
+    outcome: RunOutcome,
+    kept: Mapping[str, Tensor],
+    first: TrainingData,
+) -> tuple[TrainingLoop, RoundState]:
+    """Train on train and validation with every choice that the first training made."""
+    loop = parts.build_refit(folder, joined, outcome.chosen_round)
+    state = loop.run(resume=True)
+    if outcome.calibration is not None:
+        _restore_calibration(loop, state, kept, first)
+    return loop, state
 
 
 def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | None:
