@@ -79,6 +79,23 @@ HEAD: Changes = {
     "run.rounds": 4,
     "run.fixed_logics": 2,
     "grpo.iterations": 2,
+    "population.members": [
+        {"prior": "blend", "window_share": 0.7},
+        {"prior": "calendar-ridge", "lookback_steps": 24, "entities": ["NSW1"]},
+        {"seed": 1, "first_step": 20, "last_step": 40},
+    ],
+    "news.form": "token",
+    "news.dropout": 0.3,
+    "selection.units": "spread",
+    "selection.scope": "series",
+    "calibration.blend": True,
+    "calibration.known_errors": "validated",
+    "objective.loss": "huber",
+    "objective.lambda_own": 1.0,
+    "optim.head_lr": 2e-3,
+    "optim.fusion_lr": 1e-2,
+    "run.supervised_epochs": 1,
+    "run.gradient": "by-agent",
 }
 VARIANT: Changes = {
     "forecast.prior": "gbm",
@@ -88,6 +105,10 @@ VARIANT: Changes = {
     "evolution.instruction": "paraphrased",
     "objective.metric": "mae",
     "grpo.carry": "first",
+    "evolution.form": "slots",
+    "evolution.every": 2,
+    "forecast.layers": 1,
+    "run.refit": True,
     "run.rounds": 2,
     "run.seed": 3,
 }
@@ -175,7 +196,7 @@ def data(root: Path) -> tuple[object, ...]:
 
 def train(root: Path, name: str, changes: Changes) -> None:
     """One run by the command line; settings as ``--set section.setting=value``."""
-    texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    texts = [f"{key}={toml_of(value)}" for key, value in changes.items()]
     chosen = [word for text in texts for word in ("--set", text)]
     command("train", *data(root), "--out", root / name, "--preset", "tiny", *chosen)
 
@@ -244,7 +265,7 @@ def finished(root: Path, name: str, windows: WindowSet) -> Json:
         "rounds": [without(json.loads(line), TIMINGS) for line in lines],
         "metrics": without(read(folder / "metrics.json"), TIMINGS),
         "config": read(folder / "model" / "config.json"),
-        "scaler": read(folder / "model" / "scaler.json"),
+        "inputs": read(folder / "model" / "inputs.json"),
         "logics": json.loads((folder / "model" / "logics.json").read_text(encoding="utf-8")),
         "seed": manifest["seed"],
         "artifact": float_bits(forecaster.artifact_hash),
@@ -279,7 +300,7 @@ def resumed(root: Path, windows: WindowSet) -> Json:
     (copy / "metrics.json").unlink()
     shutil.rmtree(max((copy / "checkpoints").glob("round_*")))
     shutil.copytree(root / "news", root / "again" / "news")
-    texts = [f"{key}={json.dumps(value)}" for key, value in HEAD.items()]
+    texts = [f"{key}={toml_of(value)}" for key, value in HEAD.items()]
     chosen = [word for text in texts for word in ("--set", text)]
     command("train", *data(root), "--out", copy, "--preset", "tiny", *chosen)
     after = finished(root / "again", "head", windows)
@@ -485,6 +506,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def toml_of(value: Any) -> str:
+    """A value as ``--set`` takes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_of(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    return json.dumps(value)
 
 
 def text_of(value: Any, depth: int = 0) -> str:
