@@ -266,6 +266,7 @@ def _time_policy_step(world: World, day: int) -> float:
 def _time_days(world: World, executor: StrategyExecutor) -> list[tuple[float, Tensor]]:
     """Time the weighted forecast (B, H) of each day, a few windows at a time as in training."""
     size = world.config.run.micro_batch_size
+    _forecast_weighted(world, executor, world.days[0][:size])  # warms up
     timed = []
     for examples in world.days:
         began = time.perf_counter()

@@ -12,7 +12,8 @@ Cases of the preset ``default`` with the paper's group, each with its reference:
 
 Cases of the preset as it stands:
     gradient: the forecast phase by agent; all agents at once. The ratio of
-        ``gradient-difference`` is the largest difference of the two gradients.
+        ``gradient-difference`` is the norm of their difference over their norm, of the tensor that
+        differs most.
     memory-joint, memory-by-agent: peak memory of rounds without rewriting; none. ``state_gb`` of it
         are trained tensors, their gradients and the optimiser's averages.
     preset-round, preset-rewriting: a round without and with rewriting of logics; none.

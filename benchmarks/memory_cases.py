@@ -3,11 +3,13 @@
 What belongs here: ``run.gradient`` joint and by agent, at the preset as it stands. What does not:
 speed against other libraries (``cases``), rounds that rewrite (``preset_cases``).
 
-A peak is that of the process, so that each row needs a process of its own (``engine``).
+A peak is that of the process during one round, so that each row needs a process of its own
+(``engine``).
 """
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,10 +20,12 @@ from benchmarks.world import World, build_config
 from compevo_core.process_memory import peak_memory_gigabytes
 from compevo_core.training.round import RoundTrainer
 
-#: The largest difference between the two gradients, as a share of the largest entry, by type.
-LARGEST_DIFFERENCE = {"mixed": 2e-2, "float32": 1e-5}
+#: The largest difference between the two gradients by type, see :func:`_compare_gradients`. Mixed
+#: products round to bfloat16, and another batch of rows rounds otherwise.
+LARGEST_DIFFERENCE = {"mixed": 5e-2, "float32": 1e-4}
 
 _BYTES_PER_GIGABYTE = 1e9
+_CLEAR_PEAK = Path("/proc/self/clear_refs")  # of Linux; 5 resets the high-water mark
 
 
 def measure_memory(gradient: str) -> Callable[..., list[Result]]:
@@ -35,6 +39,7 @@ def measure_memory(gradient: str) -> Callable[..., list[Result]]:
 
         # Adam's averages are there after the first update: the second round holds them as well.
         world.step(trainer, state, 0)
+        _forget_peak()
         seconds, _ = time_call(lambda: world.step(trainer, state, 0))
 
         result = build_result(f"memory-{gradient}", world, [seconds], None, peak_memory_gigabytes())
@@ -47,7 +52,7 @@ def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Result]
     """Measure the forecast phase with both gradients, and how much these differ.
 
     ``gradient``: seconds by agent, against all agents at once. ``gradient-difference``: the ratio
-    is the largest difference, as a share of the largest entry.
+    is the norm of their difference over their norm, of the tensor that differs most.
     """
     results = []
     for dtype, largest in LARGEST_DIFFERENCE.items():
@@ -64,7 +69,7 @@ def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Result]
         if difference > largest:
             raise ArithmeticError(
                 f"{dtype} gradients of {agents} agents, joint and by agent, differ by "
-                f"{difference:.1e} of the largest entry; see compevo_core/training/forecast_step.py"
+                f"{difference:.1e} of their norm; see compevo_core/training/forecast_step.py"
             )
 
         other_way = "all agents at once"
@@ -91,12 +96,18 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
 
 
 def _compare_gradients(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """Return the largest difference of any entry, as a share of the largest entry of its tensor."""
-    differences = [
-        float((our - their).abs().max() / their.abs().max().clamp(min=torch.finfo().tiny))
+    """Return the norm of the difference over the gradient's norm, of the tensor that has most."""
+    ratios = [
+        float((our - their).norm() / their.norm().clamp(min=torch.finfo().tiny))
         for our, their in zip(ours, theirs, strict=True)
     ]
-    return max(differences)
+    return max(ratios)
+
+
+def _forget_peak() -> None:
+    """Let the high-water mark begin anew, where the system can: loading a model is no round."""
+    if _CLEAR_PEAK.exists():
+        _CLEAR_PEAK.write_text("5", encoding="ascii")
 
 
 def _count_state_bytes(trainer: RoundTrainer) -> int:

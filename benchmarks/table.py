@@ -46,7 +46,7 @@ TEXTS = {
     "preset-inference-100": "the preset's forecasts of 100 windows",
     "preset-pass-1975": "the preset's pass over 1,975 windows",
     "gradient": "forecast phase, agent by agent",
-    "gradient-difference": "largest difference of the gradients, relative",
+    "gradient-difference": "difference of the gradients over their norm",
     "memory": "peak of one round",
     "memory-ratio": "peak with ten agents over peak with one",
     "memory-joint": "peak of a round without rewriting, gradient joint",

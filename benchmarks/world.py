@@ -176,11 +176,12 @@ class World:
         regions = len(LEVELS_MW)
         windows = build_windows(max(_FEWEST_DAYS, -(-rounds * batch // regions)), regions)
         encoder = load_encoder(config.news.encoder)
-        self.news_retriever = NewsRetriever(build_news_pool(encoder), encoder, config.news.top_k)
+        pool = build_news_pool(encoder)
+        self.news_retriever = NewsRetriever(pool, encoder, config.news.top_k)
 
         # Made-up priors: fitting real ones would cost the same both ways.
         priors_NPH = _make_priors(config, windows)
-        inputs = NumericInputs.fit(windows, priors_NPH, encoder.dimension)
+        inputs = NumericInputs.fit(windows, priors_NPH, pool.embeddings.shape[1])
         examples = make_examples(windows, priors_NPH, inputs.scaler)
         self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
 
