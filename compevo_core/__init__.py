@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compevo_core.training.run_folder import RunFolder
     from compevo_core.training.trainer import train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "BASELINES",
     "DATASETS",

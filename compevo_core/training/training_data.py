@@ -97,10 +97,6 @@ class TrainingData:
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
         )
 
-    def count_rounds(self, config: RunConfig) -> int:
-        """Return the rounds of the whole run: as set, or as many as the epochs need."""
-        return config.run.rounds or config.run.epochs * self.sampler.rounds_per_epoch
-
     def readout_examples(self) -> list[ForecastExample]:
         """Return train examples, evenly spaced, that fix the statistics of the head's read-out."""
         return [
