@@ -40,13 +40,14 @@ STATED_COLUMNS = [
 ]
 
 
-# All layers, news as text, one gradient; and the settings that change how forecasts are read.
+# All layers, news as text, equal agents; and the settings that change how forecasts are read.
 WAYS = {
     "whole": {},
     "cut": {
         "forecast.layers": 1,
         "forecast.prior": "blend",
         "news.form": "token",
+        "population.members": [{"window_share": 0.7}, {"prior": "gbm", "first_step": 24}],
         "run.gradient": "by-agent",
         "run.micro_batch_size": 1,
     },
