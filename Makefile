@@ -18,7 +18,7 @@ export DO_NOT_TRACK = 1
 export NO_MKDOCS_2_WARNING = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install demo test ui lint typecheck readme docs full lock clean distclean
+.PHONY: help install demo test mutations ui lint typecheck readme docs full lock clean distclean
 
 help:  ## Say what each target does.
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ demo: $(STAMP)  ## Everything end to end on the sample data, at most eight minut
 
 test: $(STAMP)  ## The quick test suite.
 	$(BIN)/python -m pytest -m 'not slow and not gpu'
+
+mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
+	$(BIN)/python .ci/mutations/run.py --jobs 2
 
 ui: $(STAMP)  ## Open the Dagster UI (http://localhost:3000).
 	$(BIN)/dagster dev -w workspace.yaml

@@ -1,8 +1,9 @@
 """The code gives what it gave when the golden files were written.
 
-The files in ``golden/files`` were made by ``golden/compute.py``. After a rename: correct the imports
-at the top of ``golden/compute.py``. Where a value is meant to differ: say so, with the reason, in
-``golden/changed.py``; where the method itself changed and every number with it, write them anew.
+The files in ``golden/files`` were made by ``golden/compute.py``. After a rename: correct the
+imports at the top of ``golden/compute.py``. Where a value is meant to differ: say so, with the
+reason, in ``golden/changed.py``; where the method itself changed and every number with it, write
+the files anew.
 """
 
 import copy
