@@ -240,9 +240,29 @@ class ForecastStep:
         )
 
     def _forecast_without_dropout(self, part: _MicroBatch) -> _TrainedForecasts:
-        local = self.executor.forecast(part.logics, part.examples, news=part.news)
-        values_ABH, _ = self._gather(part, local.values_ABH, local.token_loss_A)
-        return _TrainedForecasts(values_ABH, (0.0, 0.0, 0.0), local.n_unparsed, local.n_cut)
+        # Agent by agent where memory is short: all of them at once would be the peak of the round.
+        agents = len(part.logics)
+        size = 1 if self.config.run.gradient == "by-agent" else agents
+        readings = []
+        for row in range(0, agents, size):
+            chosen = slice(row, row + size)
+            readings.append(
+                self.executor.forecast(
+                    part.logics[chosen], part.examples, news=part.news[chosen], agents=chosen
+                )
+            )
+
+        values_ABH, _ = self._gather(
+            part,
+            torch.cat([reading.values_ABH for reading in readings]),
+            torch.cat([reading.token_loss_A for reading in readings]),
+        )
+        return _TrainedForecasts(
+            values_ABH,
+            (0.0, 0.0, 0.0),
+            sum(reading.n_unparsed for reading in readings),
+            sum(reading.n_cut for reading in readings),
+        )
 
     def _gather(
         self, part: _MicroBatch, values_ABH: Tensor, token_loss_A: Tensor

@@ -14,7 +14,7 @@ from compevo_core.lm.parameter_counts import (
     list_trainable_parts,
 )
 from compevo_pipeline.cli.main import app
-from tests.support.population import windows
+from tests.support.models import build_model
 
 PUBLISHED_MILLIONS = {
     "sa": 41.9,
@@ -143,14 +143,10 @@ def test_the_command_prints_counts_by_part_and_method_and_the_tensors_for_each_b
 
 def test_the_counts_are_those_of_the_population_that_trains() -> None:
     from compevo_core.config import RunConfig
-    from compevo_core.data.scaling import Scaler
     from compevo_core.lm.backbone import load_backbone
-    from compevo_core.training.model import PopulationModel
 
     config = RunConfig.preset("tiny").with_overrides({"forecast.decoder": "text"})
-    learner = PopulationModel(
-        config, load_backbone(config.backbone, device="cpu"), Scaler.fit(windows("train", 2))
-    )
+    learner = build_model(config)
     plain = load_backbone(config.backbone, device="cpu").model.config.to_dict()
     parts = list_trainable_parts(
         Architecture.from_mapping(plain, name="tiny"), "compevo", agents=3, rank=4

@@ -1,5 +1,6 @@
 """What a report reads: runs, panels, checks and tests, whole or refused by name."""
 
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -54,9 +55,14 @@ def test_a_run_folder_is_read_whole(tmp_path):
     assert run.setting("forecast", "nothing") == ""
 
 
-def test_settings_of_an_older_version_are_found_under_their_new_names():
-    assert '"spec"' in (OLD_RUN / "model" / "config.json").read_text()
-    run = read_run(OLD_RUN)
+def test_settings_of_an_older_version_are_found_under_their_new_names(tmp_path):
+    shutil.copytree(OLD_RUN, tmp_path / "run")
+    config = tmp_path / "run" / "model" / "config.json"
+    text = config.read_text()
+    assert '"name_or_path"' in text
+    config.write_text(text.replace('"name_or_path"', '"spec"'))
+
+    run = read_run(tmp_path / "run")
     assert run.setting("backbone", "name_or_path") == "tiny-random"
     assert run.setting("backbone", "spec") == ""
 
