@@ -1,6 +1,7 @@
 """Starting, following and stopping the training process; the pod manifest."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -153,7 +154,11 @@ def test_a_training_that_does_not_end_well_fails_the_asset_and_says_why(
 
 
 def test_a_process_that_is_terminated_is_gone():
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    # A child inherits ignored signals: whoever runs the tests may ignore this one.
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),  # noqa: PLW1509 - no threads wait on it
+    )
     started = time.monotonic()
     terminate(sleeper)
     assert sleeper.poll() is not None and time.monotonic() - started < 10
