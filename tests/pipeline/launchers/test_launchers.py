@@ -157,7 +157,7 @@ def test_a_process_that_is_terminated_is_gone():
     # A child inherits ignored signals: whoever runs the tests may ignore this one.
     sleeper = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],
-        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),  # noqa: PLW1509 - no threads wait on it
+        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
     )
     started = time.monotonic()
     terminate(sleeper)
