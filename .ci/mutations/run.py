@@ -7,8 +7,8 @@
     .venv/bin/python .ci/mutations/run.py --list           # say what there is, and whether it fits
 
 The list is in the ``*.toml`` files beside this one. The changes are made in a copy of the tree.
-Exits with 1 if a mutation survives that may not, and also if one no longer fits the code, runs out
-of time, or has tests that fail without it.
+Exits with 1 if a mutation survives that may not, and also if one no longer fits the code or has
+tests that fail without it. One whose tests no longer end is named, and counts as noticed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ POLL_SECONDS = 0.02
 FEWEST_FOR_PRELOAD = 4  # below, importing everything takes longer than it saves
 
 # Tests may be slower with a mutation than without, but not for ever.
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 240.0  # of one mutation; a machine under load is several times slower
 LIMIT_FACTOR = 5.0
 BASELINE_LIMIT = 1800.0
 
@@ -314,7 +314,8 @@ def main(arguments: Sequence[str]) -> int:
 
     results = run(chosen, options.jobs, options.limit)
     _print_table(results, time.monotonic() - started)
-    return 0 if all(result.status in (KILLED, ALLOWED) for result in results) else 1
+    # Tests that no longer end have noticed too, as other mutation testers count it.
+    return 0 if all(result.status in (KILLED, ALLOWED, TIMEOUT) for result in results) else 1
 
 
 if __name__ == "__main__":
