@@ -1,7 +1,6 @@
 """Starting, following and stopping the training process; the pod manifest."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -154,11 +153,7 @@ def test_a_training_that_does_not_end_well_fails_the_asset_and_says_why(
 
 
 def test_a_process_that_is_terminated_is_gone():
-    # A child inherits ignored signals: whoever runs the tests may ignore this one.
-    sleeper = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(600)"],
-        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-    )
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     started = time.monotonic()
     terminate(sleeper)
     assert sleeper.poll() is not None and time.monotonic() - started < 10
