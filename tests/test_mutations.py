@@ -79,8 +79,8 @@ def test_a_survivor_a_misfit_and_a_needless_allowance_are_not(repository):
     assert statuses == {"triple": "survived", "gone": "error", "minus-allowed": "error"}
 
 
-def test_a_mutation_without_end_is_ended_and_counts_as_noticed(repository):
-    assert run(repository, ENDLESS, limit=3.0) == (0, {"endless": "timeout"})
+def test_a_mutation_without_end_is_ended_named_and_an_error(repository):
+    assert run(repository, ENDLESS, limit=3.0) == (1, {"endless": "timeout"})
 
 
 def test_tests_that_fail_anyway_kill_nothing(repository):

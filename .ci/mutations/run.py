@@ -7,8 +7,8 @@
     .venv/bin/python .ci/mutations/run.py --list           # say what there is, and whether it fits
 
 The list is in the ``*.toml`` files beside this one. The changes are made in a copy of the tree.
-Exits with 1 if a mutation survives that may not, and also if one no longer fits the code or has
-tests that fail without it. One whose tests no longer end is named, and counts as noticed.
+Exits with 1 if a mutation survives that may not, and also if one no longer fits the code, runs out
+of time, or has tests that fail without it.
 """
 
 import argparse
@@ -314,8 +314,8 @@ def main(arguments: Sequence[str]) -> int:
 
     results = run(chosen, options.jobs, options.limit)
     _print_table(results, time.monotonic() - started)
-    # Tests that no longer end have noticed too, as other mutation testers count it.
-    return 0 if all(result.status in (KILLED, ALLOWED, TIMEOUT) for result in results) else 1
+    # Out of time is no answer: the machine may have been slow, or a test waits for ever.
+    return 0 if all(result.status in (KILLED, ALLOWED) for result in results) else 1
 
 
 if __name__ == "__main__":
