@@ -124,6 +124,10 @@ class ForecastConfig(SettingsSection):
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees"""
+    known_errors: Literal["none", "mean", "kalman"] = "none"
+    """what is added to the priors' forecasts before the agents see them: nothing, or the level of
+    their own known errors by series and step, remembered as ``calibration.half_life_days`` says;
+    frozen at the end of validation"""
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
     history_points: int = Field(default=48, ge=1, le=48)
@@ -308,6 +312,16 @@ class RunConfig(SettingsSection):
     objective: ObjectiveConfig = ObjectiveConfig()
     optim: OptimConfig = OptimConfig()
     run: RunLengthConfig = RunLengthConfig()
+
+    @model_validator(mode="after")
+    def _check_known_errors(self) -> Self:
+        base, agents = self.forecast.known_errors, self.calibration.known_errors
+        if base != "none" and agents != "none":
+            raise ValueError(
+                f"forecast.known_errors = {base!r} and calibration.known_errors = {agents!r} would "
+                "add the drift of validation twice: set one of them to 'none'"
+            )
+        return self
 
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:

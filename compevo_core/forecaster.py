@@ -91,10 +91,11 @@ class CompEvoForecaster:
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
         self.config = read_config(run)
         self.logics = read_logics(run)
-        self.priors = PriorSet.load(self.config, folder.model)
+        inputs = read_inputs(run)
+        self.priors = PriorSet.load(self.config, folder.model, inputs.scaler)
 
         backbone = backbone or load_backbone(self.config.backbone)
-        self._model = PopulationModel(self.config, backbone, read_inputs(run))
+        self._model = PopulationModel(self.config, backbone, inputs)
         load_model(folder, self._model)
 
         encoder = load_encoder(self.config.news.encoder)
@@ -210,23 +211,25 @@ class CompEvoForecaster:
         """
         calibration = self._model.calibration
         known = [window for window in windows if np.isfinite(window.y).any()]
-        if calibration.level_rule.form == "none" or not known:
+        levels = self.priors.levels
+        if not known or (calibration.level_rule.form, levels.rule.form) == ("none", "none"):
             return 0
 
         views = [window.view for window in known]
         minutes = count_minutes(views)
-        if min(minutes) <= int(calibration.minute):
+        if min(minutes) <= max(int(calibration.minute), levels.minute):
             raise DataError(
                 f"{views[int(np.argmin(minutes))].window_id} does not lie after the last window "
                 "that was seen; give each window once, and all series of a day together"
             )
 
-        # Before the levels move: an error is that of the blended forecast alone.
-        examples = self._make_examples(views)
-        truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in known])
-        blended_ANH = self._forecast_blended(examples)
-        entities = [view.entity for view in views]
-        calibration.observe(minutes, entities, truth_NH - blended_ANH)
+        # Before any level moves: an error is that of the forecast as it was.
+        if calibration.level_rule.form != "none":
+            truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in known])
+            blended_ANH = self._forecast_blended(self._make_examples(views))
+            entities = [view.entity for view in views]
+            calibration.observe(minutes, entities, truth_NH - blended_ANH)
+        self.priors.observe(known)
 
         end_utc = max(view.end_utc for view in views)
         self._known_until = max(end_utc, self._known_until or end_utc)

@@ -16,21 +16,17 @@ from typing import Self
 
 import numpy as np
 
-from compevo_core.baselines.known_errors import (
-    NO_LEVEL,
-    RULE_GRID,
-    LevelRule,
-    count_minutes,
-    estimate_level,
-    split_by_time,
-)
+from compevo_core.baselines.error_levels import ErrorLevels
+from compevo_core.baselines.known_errors import NO_LEVEL, RULE_GRID, LevelRule, split_by_time
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import WindowSet, WindowView
+from compevo_core.data.window import Window, WindowSet, WindowView
 from compevo_core.errors import DataError, LeakageError
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
+
+_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -38,14 +34,10 @@ class KnownErrorLevel:
     """What is added to a fitted forecaster, frozen at the end of validation.
 
     Attributes:
-        scaler: fitted on train.
-        rule: how errors were remembered.
-        level_EH: what is added to a forecast of each of the scaler's series, scaled.
+        levels: of the one forecaster.
     """
 
-    scaler: Scaler
-    rule: LevelRule
-    level_EH: FloatArray
+    levels: ErrorLevels
 
     @classmethod
     def fit(cls, val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> Self:
@@ -72,53 +64,56 @@ class KnownErrorLevel:
             )
 
         known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
-        views = [val[i].view for i in known]
-        error_NH = np.reshape(
-            [(val[i].y - forecast_NH[i]) / scaler.std[val[i].view.entity] for i in known],
-            (len(known), forecast_NH.shape[1]),
-        )
+        windows = [val[i] for i in known]
+        rule = _choose_rule(windows, forecast_NH[known], scaler)
+        return cls(_estimate(rule, windows, forecast_NH[known], scaler))
 
-        rule = _choose_rule(views, error_NH, scaler)
-        return cls(scaler, rule, _estimate(rule, views, error_NH, scaler))
+    @property
+    def rule(self) -> LevelRule:
+        """How errors were remembered."""
+        return self.levels.rule
 
     def apply(self, views: Sequence[WindowView], forecast_NH: FloatArray) -> FloatArray:
         """Return forecasts (N, H) with the level of their series, in the windows' unit."""
-        added = [
-            self.level_EH[row] * self.scaler.std[view.entity]
-            for view, row in zip(views, _find_rows(views, self.scaler), strict=True)
-        ]
-        return forecast_NH + np.reshape(added, forecast_NH.shape)
+        return self.levels.apply(views, forecast_NH[:, None])[:, 0]
 
 
-def _choose_rule(views: Sequence[WindowView], error_NH: FloatArray, scaler: Scaler) -> LevelRule:
+def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler) -> LevelRule:
     """Return the rule whose level of the first half of validation is best on the second."""
-    first, second = split_by_time(views) if views else (np.array([], int), np.array([], int))
+    if not windows:
+        return NO_LEVEL
+    first, second = split_by_time([window.view for window in windows])
     if not first.size:
         return NO_LEVEL
 
-    earlier = [views[i] for i in first]
-    rows = _find_rows([views[i] for i in second], scaler)
-    errors = []
-    for rule in RULE_GRID:
-        level_EH = _estimate(rule, earlier, error_NH[first], scaler)
-        left_NH = error_NH[second] - level_EH[rows]
-        errors.append(float(np.nanmean(np.abs(left_NH), axis=1).mean()))
-    return RULE_GRID[int(np.argmin(errors))]
+    earlier = [windows[i] for i in first]
+    judged = [windows[i] for i in second]
+    errors = [
+        _scaled_error(
+            KnownErrorLevel(_estimate(rule, earlier, forecast_NH[first], scaler)),
+            judged,
+            forecast_NH[second],
+        )
+        for rule in RULE_GRID
+    ]
+    # Rounded: errors that differ in the last bits alone are equal, and of equal rules the first.
+    return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
 
 
 def _estimate(
-    rule: LevelRule, views: Sequence[WindowView], error_NH: FloatArray, scaler: Scaler
-) -> FloatArray:
-    level_AEH = estimate_level(
-        rule,
-        len(scaler.mean),
-        count_minutes(views),
-        _find_rows(views, scaler),
-        error_NH[None],
-    )
-    return np.asarray(level_AEH[0])
+    rule: LevelRule, windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler
+) -> ErrorLevels:
+    levels = ErrorLevels(rule, scaler, 1)
+    levels.observe(windows, forecast_NH[:, None])
+    return levels
 
 
-def _find_rows(views: Sequence[WindowView], scaler: Scaler) -> list[int]:
-    row_of = {entity: row for row, entity in enumerate(sorted(scaler.mean))}
-    return [row_of[view.entity] for view in views]
+def _scaled_error(
+    level: KnownErrorLevel, windows: Sequence[Window], forecast_NH: FloatArray
+) -> float:
+    views = [window.view for window in windows]
+    spread_N = np.array([level.levels.scaler.std[view.entity] for view in views])
+    truth_NH = np.stack([window.y for window in windows])
+
+    error_NH = np.abs(truth_NH - level.apply(views, forecast_NH))
+    return float((np.nanmean(error_NH, axis=1) / spread_N).mean())

@@ -28,7 +28,7 @@ CONTROLS: dict[str, dict[str, object]] = {
     "fixed-logics": {"evolution.every": 0},
     "one-agent": {"population.agents": 1},
     "equal-weights": {"selection.uniform": True},
-    "no-known-errors": {"calibration.known_errors": "none"},
+    "no-known-errors": {"calibration.known_errors": "none", "forecast.known_errors": "none"},
     "alike-agents": {"population.members": ()},
 }
 

@@ -2,7 +2,7 @@
 
 What belongs here: which priors the agents of a run need, fitting them on the train split,
 out-of-fold forecasts of that split, examples for the population. What does not: the forecasters
-themselves (``baselines``).
+themselves and the levels of their known errors (``baselines``).
 
 A prior's error on the windows that it was fitted on is smaller than on any later window. Agents
 that were trained on such forecasts would learn to trust it too much. They train on forecasts of
@@ -23,15 +23,18 @@ import numpy as np
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.blend import BLEND_WEIGHTS
+from compevo_core.baselines.error_levels import ErrorLevels
+from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
-from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
 from compevo_core.errors import DataError
 
 _FOLDER = "prior"
+_LEVELS_FILE = "levels.safetensors"
 _NO_PRIOR = "none"
 _SHARED = "shared"
 
@@ -86,34 +89,68 @@ class PriorSet:
     Attributes:
         fitted: by key, in the order of :func:`mix_priors`.
         mix_AP: each agent's share in them.
+        levels: of their known errors; part of what they forecast.
     """
 
     fitted: dict[PriorKey, Baseline]
     mix_AP: FloatArray
+    levels: ErrorLevels
 
     @classmethod
-    def fit(cls, config: RunConfig, train: WindowSet, fit: FitBaseline = fit_baseline) -> Self:
-        """Fit every prior of the run on the train split; ``fit`` may share fits with others."""
+    def fit(
+        cls, config: RunConfig, train: WindowSet, scaler: Scaler, fit: FitBaseline = fit_baseline
+    ) -> Self:
+        """Fit every prior of the run on the train split; no errors of theirs are known yet.
+
+        Args:
+            config: the run's settings.
+            train: windows of the train split.
+            scaler: fitted on them.
+            fit: fits a baseline by name; it may share fits with others.
+        """
         keys, mix_AP = mix_priors(config)
-        return cls({key: _fit(key, train, None, fit) for key in keys}, mix_AP)
+        fitted = {key: _fit(key, train, None, fit) for key in keys}
+        return cls(fitted, mix_AP, ErrorLevels(read_rule(config), scaler, len(keys)))
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every prior's forecast of every view, (N, P, H) in the views' units."""
-        forecasts = [prior.predict(views) for prior in self.fitted.values()]
-        if not forecasts:
-            return np.empty((len(views), 0, HORIZON))
-        return np.stack(forecasts, axis=1)
+        return self.levels.apply(views, self._forecast_as_fitted(views))
+
+    def observe(self, windows: Sequence[Window]) -> None:
+        """Take note of the priors' errors on windows whose truth is known.
+
+        Raises:
+            DataError: a window lies before the last one whose errors are known.
+        """
+        views = [window.view for window in windows]
+        self.levels.observe(windows, self._forecast_as_fitted(views))
 
     def save(self, folder: Path) -> None:
         """Write every prior below ``folder``."""
         for key, prior in self.fitted.items():
             prior.save(folder / _FOLDER / key.folder)
+        if self._has_levels:
+            self.levels.save(folder / _FOLDER / _LEVELS_FILE)
 
     @classmethod
-    def load(cls, config: RunConfig, folder: Path) -> Self:
-        """Read what :meth:`save` wrote for a run of this configuration."""
+    def load(cls, config: RunConfig, folder: Path, scaler: Scaler) -> Self:
+        """Read what :meth:`save` wrote for a run of this configuration and scale."""
         keys, mix_AP = mix_priors(config)
-        return cls({key: load_baseline(folder / _FOLDER / key.folder) for key in keys}, mix_AP)
+        fitted = {key: load_baseline(folder / _FOLDER / key.folder) for key in keys}
+        priors = cls(fitted, mix_AP, ErrorLevels(read_rule(config), scaler, len(keys)))
+        if priors._has_levels:
+            priors.levels.load(folder / _FOLDER / _LEVELS_FILE)
+        return priors
+
+    @property
+    def _has_levels(self) -> bool:
+        return bool(self.fitted) and self.levels.rule.form != "none"
+
+    def _forecast_as_fitted(self, views: Sequence[WindowView]) -> FloatArray:
+        forecasts = [prior.predict(views) for prior in self.fitted.values()]
+        if not forecasts:
+            return np.empty((len(views), 0, HORIZON))
+        return np.stack(forecasts, axis=1)
 
 
 def forecast_out_of_fold(
@@ -163,6 +200,11 @@ def forecast_train(
 
     forecasts = [forecast_out_of_fold(key, train, folds, fit) for key in keys]
     return np.stack(forecasts, axis=1) if forecasts else np.empty((len(train), 0, HORIZON))
+
+
+def read_rule(config: RunConfig) -> LevelRule:
+    """Return how the known errors of the priors of a run are remembered."""
+    return LevelRule(config.forecast.known_errors, config.calibration.half_life_days)
 
 
 def make_examples(

@@ -17,15 +17,17 @@ from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.error_levels import follow_levels
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
-from compevo_core.data.arrays import evenly_spaced
+from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.files import hash_text
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import assign_split
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import Window, WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
-from compevo_core.training.prior import PriorSet, forecast_train, make_examples
+from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
 from compevo_core.training.sampler import DaySampler
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
@@ -40,7 +42,7 @@ class TrainingData:
         train_windows: windows of the train split with at least one known target.
         n_dropped: windows of the train split without any.
         inputs: how windows become numbers, fitted on them.
-        priors: the numeric priors fitted on them.
+        priors: the numeric priors fitted on them, with their errors known to the end of validation.
         train_examples: their examples, with out-of-fold forecasts of the priors.
         calibration_examples: examples of all validation windows with a known target.
         val_examples: those of them that a run measures between rounds.
@@ -76,22 +78,29 @@ class TrainingData:
         """
         # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
-        priors = PriorSet.fit(config, known, fit)
+        known_val = _drop_without_target(val_windows)
+        scaler = Scaler.fit(known)
+        priors = PriorSet.fit(config, known, scaler, fit)
+
+        # In training a prior knows its errors up to the day before, in use those up to the end of
+        # validation. Those on train are out of fold, as in sample they would be too small.
         held_out_NPH = forecast_train(config, known, fit)
-        inputs = NumericInputs.fit(known, held_out_NPH, article_size)
+        followed_NPH = follow_levels(read_rule(config), scaler, known, held_out_NPH)
+        priors.levels.observe(*_take_ended(known, held_out_NPH, known_val))
+        inputs = NumericInputs.fit(known, followed_NPH, article_size)
 
         # Validation windows lie after the train split, so the priors of the whole split predict
-        # them as they will predict the test split.
-        known_val = _drop_without_target(val_windows)
+        # them as they will predict the test split. Only then are their errors known.
         val_NPH = priors.forecast(known_val.views())
-        calibration_examples = make_examples(known_val, val_NPH, inputs.scaler)
+        calibration_examples = make_examples(known_val, val_NPH, scaler)
+        priors.observe(known_val)
 
         return cls(
             train_windows=known,
             n_dropped=len(train_windows) - len(known),
             inputs=inputs,
             priors=priors,
-            train_examples=make_examples(known, held_out_NPH, inputs.scaler),
+            train_examples=make_examples(known, followed_NPH, scaler),
             calibration_examples=calibration_examples,
             val_examples=_pick_by_time(calibration_examples, config.run.validation_windows),
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
@@ -166,6 +175,15 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     return assign_split(
         WindowSet([*train_windows, *val_windows], dataset=train_windows.dataset), "train"
     )
+
+
+def _take_ended(
+    train: WindowSet, forecast_NPH: FloatArray, val: WindowSet
+) -> tuple[list[Window], FloatArray]:
+    """Return the train windows whose truth was known when validation began, and their forecasts."""
+    begin_utc = min((view.origin_utc for view in val.views()), default=None)
+    rows = [i for i, w in enumerate(train) if begin_utc is None or w.view.end_utc <= begin_utc]
+    return [train[i] for i in rows], forecast_NPH[rows]
 
 
 def _drop_without_target(windows: WindowSet) -> WindowSet:

@@ -28,7 +28,7 @@ def _seal(folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object) -> Comp
     config = tiny(**overrides)
     model = build_model(config)
     fill_with_noise(model)
-    priors = PriorSet.fit(config, windows("train", 40))
+    priors = PriorSet.fit(config, windows("train", 40), model.scaler)
 
     logics = list(SEED_LOGICS[: config.population.agents])
     examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)

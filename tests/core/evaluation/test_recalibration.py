@@ -31,7 +31,7 @@ def test_errors_without_a_direction_add_nothing() -> None:
     signs = np.array([1 if view.origin_utc.toordinal() % 2 else -1 for view in VAL.views()])
     level = KnownErrorLevel.fit(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
     assert level.rule.form == "none"
-    assert not level.level_EH.any()
+    assert not level.apply(TEST.views(), np.zeros((len(TEST), 48))).any()
 
 
 def test_a_single_day_of_validation_is_too_little_to_choose_from() -> None:
@@ -44,7 +44,7 @@ def test_windows_without_any_known_target_are_left_out() -> None:
     truth_NH[::3] = np.nan
     masked = VAL.with_truth(truth_NH)
     level = KnownErrorLevel.fit(masked, VAL.truth() + 100.0, SCALER)
-    assert np.isfinite(level.level_EH).all()
+    assert np.isfinite(level.apply(TEST.views(), np.zeros((len(TEST), 48)))).all()
 
 
 def test_windows_of_another_split_are_refused() -> None:

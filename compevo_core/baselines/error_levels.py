@@ -1,0 +1,134 @@
+"""The levels of forecasters' known errors in the unit of a data set's series (decision 48).
+
+What belongs here: taking note of the errors of windows, adding their levels to forecasts, the
+levels as they were at each origin, their file. What does not: the arithmetic
+(``baselines.known_errors``), the errors of agents (``agents.calibration``).
+
+Shapes: P forecasters, E series, N windows, H horizon.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from compevo_core.baselines.known_errors import ErrorEvidence, LevelRule, count_minutes
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import HORIZON, Window, WindowView
+from compevo_core.errors import DataError
+
+
+class ErrorLevels:
+    """What is added to the forecasts of fitted forecasters, by series and step.
+
+    Args:
+        rule: how errors are remembered; under ``none`` nothing is ever added.
+        scaler: fitted on train, so that series can lend each other what they know.
+        forecasters: number of forecasters P.
+    """
+
+    def __init__(self, rule: LevelRule, scaler: Scaler, forecasters: int) -> None:
+        self.rule = rule
+        self.scaler = scaler
+        self.evidence = ErrorEvidence.start(forecasters, len(scaler.mean), HORIZON)
+        self._row_of = {entity: row for row, entity in enumerate(sorted(scaler.mean))}
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window whose errors are known, in minutes since 1970."""
+        return self.evidence.minute
+
+    def observe(self, windows: Sequence[Window], forecast_NPH: FloatArray) -> None:
+        """Take note of errors; nothing happens under the rule ``none``.
+
+        Args:
+            windows: their truth is known, in part at least.
+            forecast_NPH: forecasts without level, in the windows' units.
+
+        Raises:
+            DataError: a window lies before the last one whose errors are known, is of a series
+                that train did not have, or the forecasts are not those of the windows.
+        """
+        if forecast_NPH.shape != (len(windows), len(self.evidence.sum_AEH), HORIZON):
+            raise DataError(
+                f"forecasts of shape {forecast_NPH.shape} for {len(windows)} windows and "
+                f"{len(self.evidence.sum_AEH)} forecasters; forecast every window once"
+            )
+        if self.rule.form == "none" or not len(windows):
+            return
+
+        views = [window.view for window in windows]
+        rows = self._rows(views)  # first, as it refuses a series that train did not have
+        truth_N1H = np.stack([window.y for window in windows])[:, None]
+        error_NPH = (truth_N1H - forecast_NPH) / self._spread(views)
+        self.evidence.add(self.rule, count_minutes(views), rows, error_NPH.swapaxes(0, 1))
+
+    def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
+        """Return forecasts with the level of their series, in the views' units.
+
+        Raises:
+            DataError: a view is of a series that train did not have.
+        """
+        if self.rule.form == "none" or not views:
+            return forecast_NPH
+        level_NPH = self.evidence.level()[:, self._rows(views)].swapaxes(0, 1)
+        return np.asarray(forecast_NPH + level_NPH * self._spread(views))
+
+    def save(self, file: Path) -> None:
+        """Write the evidence; rule and scaler are the run's."""
+        tensors = {
+            "sum": self.evidence.sum_AEH,
+            "weight": self.evidence.weight_EH,
+            "minute": np.array(self.evidence.minute),
+        }
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, file)
+
+    def load(self, file: Path) -> None:
+        """Read what :meth:`save` wrote."""
+        tensors = load_file(file)
+        self.evidence = ErrorEvidence(tensors["sum"], tensors["weight"], tensors["minute"].item())
+
+    def _rows(self, views: Sequence[WindowView]) -> list[int]:
+        if unknown := sorted({view.entity for view in views} - self._row_of.keys()):
+            raise DataError(
+                f"no errors are kept for {unknown}, only for the series of the train split, "
+                f"{list(self._row_of)}; forecast those"
+            )
+        return [self._row_of[view.entity] for view in views]
+
+    def _spread(self, views: Sequence[WindowView]) -> FloatArray:
+        return np.array([self.scaler.std[view.entity] for view in views])[:, None, None]
+
+
+def follow_levels(
+    rule: LevelRule, scaler: Scaler, windows: Sequence[Window], forecast_NPH: FloatArray
+) -> FloatArray:
+    """Return forecasts with the level that was known at the origin of each window.
+
+    Args:
+        rule: how errors are remembered.
+        scaler: fitted on train.
+        windows: with their truth; a window's own target and later ones never reach its forecast.
+        forecast_NPH: forecasts without level, in the windows' units.
+    """
+    levels = ErrorLevels(rule, scaler, forecast_NPH.shape[1])
+    followed_NPH = np.empty_like(forecast_NPH)
+
+    # Two queues in the order of time: a day is forecast, and its truth is known when it has ended.
+    by_origin = sorted(range(len(windows)), key=lambda i: windows[i].view.origin_utc)
+    by_end = sorted(by_origin, key=lambda i: windows[i].view.end_utc)
+    n_known = 0
+    for origin_utc, group in groupby(by_origin, key=lambda i: windows[i].view.origin_utc):
+        first = n_known
+        while windows[by_end[n_known]].view.end_utc <= origin_utc:
+            n_known += 1
+        ended = by_end[first:n_known]
+        levels.observe([windows[i] for i in ended], forecast_NPH[ended])
+
+        today = list(group)
+        views = [windows[i].view for i in today]
+        followed_NPH[today] = levels.apply(views, forecast_NPH[today])
+    return followed_NPH
