@@ -257,6 +257,7 @@ RESULT_COLUMNS = {
     "unit": "unit of the series",
     "news_choice_share": "share of windows with more candidate articles than an agent reads",
     "refit": "whether the model was trained once more on train and validation",
+    "seedless_hash": "hash of the settings without their seed, shared by rows of several seeds",
 }
 
 

@@ -1,7 +1,8 @@
 """The configurations that result rows were made with, kept next to the rows.
 
-What belongs here: ``results/configs/<hash>.json``, its writer and its reader. What does not: the
-settings themselves (``config``), result rows (``evaluation.result_rows``).
+What belongs here: ``results/configs/<hash>.json``, its writer and its reader, what rows of several
+seeds share. What does not: the settings themselves (``config``), result rows
+(``evaluation.result_rows``).
 
 A row names its configuration by hash alone. With the file, whoever has the results folder and not
 the run folder can still tell what the row's method was.
@@ -17,6 +18,12 @@ from compevo_core.data.files import write_text
 from compevo_core.errors import DataError
 
 CONFIGS_FOLDER = "configs"
+
+
+def hash_without_seed(config: RunConfig) -> str:
+    """Return what the hashes of a configuration under several seeds have in common."""
+    # Under one seed all of them are the same configuration, and hash alike.
+    return config.with_overrides({"run.seed": 0}).hash
 
 
 def write_config(results: Path, config: RunConfig) -> Path:

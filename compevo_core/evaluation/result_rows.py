@@ -58,9 +58,10 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "unit": pl.String(),
     "news_choice_share": pl.Float64(),
     "refit": pl.Boolean(),
+    "seedless_hash": pl.String(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
-ADDED_COLUMNS = ("news_choice_share", "refit")
+ADDED_COLUMNS = ("news_choice_share", "refit", "seedless_hash")
 """Columns that files of older versions lack; read as null there."""
 
 
@@ -74,6 +75,8 @@ class Identity:
         subset: name of the scope that was scored.
         seed: seed of the fit or training.
         config_hash: hash of the configuration; empty for methods without one.
+        seedless_hash: hash of the configuration without its seed, which trainings under several
+            seeds share; empty for methods without one.
         artifact_hash: hash of the sealed model; empty for methods without one.
         commit: commit of the code.
         device: where the forecasts were made.
@@ -94,6 +97,7 @@ class Identity:
     subset: str = ""
     seed: int = 0
     config_hash: str = ""
+    seedless_hash: str = ""
     artifact_hash: str = ""
     commit: str = ""
     device: str = "cpu"

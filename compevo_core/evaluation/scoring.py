@@ -26,6 +26,7 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
+from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
 from compevo_core.evaluation.recalibration import RECALIBRATED_BASELINES, KnownErrorLevel
@@ -307,6 +308,7 @@ def identify_population(
         subset=subset,
         seed=config.run.seed,
         config_hash=config.hash,
+        seedless_hash=hash_without_seed(config),
         artifact_hash=forecaster.artifact_hash,
         commit=commit,
         device=str(forecaster.manifest.get("device", "cpu")),

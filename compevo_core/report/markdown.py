@@ -17,6 +17,7 @@ import typer
 from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
+from compevo_core.report.provenance_tables import variant_test_table
 from compevo_core.report.result_tables import (
     ablation_table,
     agent_table,
@@ -58,7 +59,11 @@ def format_results(inputs: ReportInputs) -> str:
     # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
-        for table in (ablation_table(inputs.rows, dataset), control_table(inputs.rows, dataset)):
+        for table in (
+            ablation_table(inputs.rows, dataset),
+            control_table(inputs.rows, dataset),
+            variant_test_table(inputs.paired, dataset),
+        ):
             parts += _format_table(table) if table else ()
     return "\n\n".join(parts)
 

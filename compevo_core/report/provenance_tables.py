@@ -6,12 +6,14 @@ What belongs here: hashes, commits, devices and test outcomes as cells. What doe
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from compevo_core.durations import describe_duration
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.experiments.ablation import FULL_METHOD
 from compevo_core.report.inputs import LeakageCheck
 from compevo_core.report.rows import drop_parts
 from compevo_core.report.tables import Table
@@ -70,6 +72,30 @@ def check_table(checks: Sequence[LeakageCheck]) -> Table:
         text_columns=frozenset({0, 1, 2}),
         # A failed check must not pass for one of many lines.
         highlighted_rows=frozenset(i for i, check in enumerate(checks) if not check.passed),
+    )
+
+
+def is_of_variant(test: Row) -> bool:
+    """Whether a paired test compares a variant or control with the full method."""
+    # The full method is never an opponent elsewhere: there it is the one that is compared.
+    return bool(test["method_b"] == FULL_METHOD)
+
+
+def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
+    """Return the paired tests of variants and controls of one data set; None without any."""
+    chosen = [test for test in tests if is_of_variant(test) and test["dataset"] == dataset]
+    if not chosen:
+        return None
+
+    return replace(
+        paired_table(chosen),
+        caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
+        notes=(
+            "Differences are the variant's error less that of the full method, window by window, "
+            "each the mean over its seeds: below zero the variant is better.",
+            "The ends of the interval say how much the two may differ at most on such days; whole "
+            "days are drawn again, and what other seeds would change is not in it.",
+        ),
     )
 
 

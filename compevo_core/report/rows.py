@@ -32,6 +32,7 @@ IDENTITY = (
 _AVERAGED = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate", "seconds")
 # Equal in all seeds of one method and configuration, or only shown as an example of them.
 _TAKEN_FROM_FIRST = (
+    "config_hash",
     "n_windows",
     "n_points",
     "n_masked",
@@ -159,10 +160,15 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """Average each metric over the seeds of one method and configuration.
 
     Returns:
-        The rows without ``seed``, with ``seeds`` (how many) and the range of the MAE over them
-        (``mae_low``, ``mae_high``).
+        The rows without ``seed``, with ``seeds`` (how many), the range of the MAE over them
+        (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
     """
-    keys = [name for name in IDENTITY if name != "seed"]
+    # A configuration holds its seed, so that two seeds of one method have two hashes. Rows of older
+    # versions and of methods without a configuration stand for themselves.
+    has_settings = pl.col("seedless_hash").fill_null("") != ""
+    settings = pl.when(has_settings).then(pl.col("seedless_hash")).otherwise(pl.col("config_hash"))
+    rows = rows.with_columns(settings.alias("seedless_hash"))
+    keys = [name for name in IDENTITY if name not in ("seed", "config_hash")] + ["seedless_hash"]
 
     # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
     return rows.group_by(keys, maintain_order=True).agg(

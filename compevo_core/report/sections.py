@@ -13,7 +13,13 @@ import polars as pl
 from compevo_core.report.figures import Picture, Plot, make_picture
 from compevo_core.report.forecast_pictures import show_panel
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.provenance_tables import check_table, identity_table, paired_table
+from compevo_core.report.provenance_tables import (
+    check_table,
+    identity_table,
+    is_of_variant,
+    paired_table,
+    variant_test_table,
+)
 from compevo_core.report.result_plots import plot_ablation, plot_methods
 from compevo_core.report.result_tables import (
     ablation_table,
@@ -88,7 +94,8 @@ def _results_section(inputs: ReportInputs) -> Section | None:
         }
         for dataset, subset in _test_scopes(inputs)
     ]
-    paired = paired_table(inputs.paired) if inputs.paired else None
+    tests = [test for test in inputs.paired if not is_of_variant(test)]
+    paired = paired_table(tests) if tests else None
     if not scopes and paired is None:
         return None
 
@@ -159,6 +166,7 @@ def _ablation_section(inputs: ReportInputs) -> Section | None:
                         for table in (
                             ablation_table(inputs.rows, dataset),
                             control_table(inputs.rows, dataset),
+                            variant_test_table(inputs.paired, dataset),
                         )
                         if table
                     ],

@@ -96,7 +96,7 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
         own = {
             part["method"]: part
             for part in records
-            if part["method"] in _PARTS and part["config_hash"] == row["config_hash"]
+            if part["method"] in _PARTS and part["seedless_hash"] == row["seedless_hash"]
         }
         rivals = {name: other for name, other in others.items() if name not in _PARTS} | own
         # The run's own row of its prior says what the agents started from. Without it the prior is

@@ -1,11 +1,13 @@
 """``ablation/variants``: the full method, the paper's five variants (5.4, Table 3), controls.
 
-What belongs here: training every variant with equal settings, data and seed, and scoring each on
-the same windows. What does not: what a variant or control changes
+What belongs here: training every variant with equal settings, data and seeds, scoring each on the
+same windows and pairing it with the full method. What does not: what a variant or control changes
 (``compevo_core.experiments``).
 """
 
 import gc
+from collections import defaultdict
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,13 +15,16 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.config import RunConfig
+from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import select_test_scopes
-from compevo_core.evaluation.scoring import load_population, score_population
-from compevo_core.experiments.ablation import VARIANTS
+from compevo_core.evaluation.scoring import PopulationScores, load_population, score_population
+from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS
 from compevo_core.experiments.controls import (
     EXPERIMENTS,
     changes_nothing,
@@ -50,7 +55,7 @@ CODE = (
 
 
 class Trial(NamedTuple):
-    """One variant or control: its name, its training, and the windows of both training and test."""
+    """One training of a variant or control, and the windows of both training and test."""
 
     name: str
     job: TrainJob
@@ -71,6 +76,10 @@ class AblationConfig(TrainConfig):
         default=[],
         description="names of ablation variants and controls; empty: the paper's six variants",
     )
+    seeds: list[int] = Field(
+        default=[],
+        description="seeds that every variant is trained under; empty: the one of seed",
+    )
     every: int = Field(
         default=1,
         description="score every n-th origin; the rows' subset says so where n is above 1",
@@ -83,6 +92,10 @@ class AblationConfig(TrainConfig):
         """Return the names of the variants and controls to train."""
         return [str(name) for name in self.variants] or list(VARIANTS)
 
+    def select_seeds(self, base: RunConfig) -> list[int]:
+        """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
+        return list(dict.fromkeys(self.seeds)) or [base.run.seed]
+
 
 @dg.asset(
     key=ABLATION,
@@ -91,7 +104,7 @@ class AblationConfig(TrainConfig):
     group_name="ablation",
     description=(
         "The full method, the paper's five variants and controls on demand, one change each: one "
-        "budget, one seed."
+        "budget, the same seeds, each paired with the full method by window."
     ),
     kinds={"pytorch", "csv"},
     owners=OWNERS,
@@ -105,7 +118,7 @@ def variants(
     launchers: dg.ResourceParam[Launchers],
     pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
-    """Train the variants one after the other in one process, then score each."""
+    """Train the variants one after the other in one process, then score each and pair them."""
     layout = workspace.layout
     dataset = context.partition_key
 
@@ -118,12 +131,18 @@ def variants(
 
         # Scored only after all are trained: a variant that fails leaves no half table.
         news = NewsPool.read(layout.news_pool)
-        rows = pl.concat([_score_trial(context, config, news, trial) for trial in trials])
+        scores = [_score_trial(context, config, news, trial) for trial in trials]
+        rows = pl.concat([scored.rows for scored in scores])
         path = layout.results / f"ablation-{dataset}.csv"
         write_rows(path, rows)
 
+        # Written without any pair too: those of an earlier run would stand below other rows.
+        paired = _pair_with_full_method(trials, scores)
+        write_atomically(layout.results / f"paired-ablation-{dataset}.csv", paired.write_csv)
+
     base = config.resolve(workspace.preset)
     budget = {
+        "seeds": len(config.select_seeds(base)),
         "rounds": base.run.rounds,
         "batch_size": base.run.batch_size,
         "agents": base.population.agents,
@@ -131,6 +150,7 @@ def variants(
     return dg.MaterializeResult(
         metadata={
             **metadata.describe_scores(rows, path),
+            "paired_tests": metadata.render_table(paired, rows=20),
             "budget": metadata.render_counts(budget),
         }
     )
@@ -142,7 +162,7 @@ def _prepare_trials(
     workspace: Workspace,
     windows: WindowSet,
 ) -> list[Trial]:
-    """Return what to train and score, without what would repeat the full method.
+    """Return what to train and score under every seed, without what would repeat the full method.
 
     Raises:
         ConfigError: nothing is left.
@@ -157,16 +177,19 @@ def _prepare_trials(
             context.log.warning(f"{name} left out: with these settings it is the full method")
             continue
 
-        changed = configure_experiment(base, name)
-        prepared = prepare_windows(windows, name, changed.run.seed)
+        # Once for all seeds: rows of the same windows are averaged, and seeds differ by training.
+        prepared = prepare_windows(windows, name, base.run.seed)
         folder = layout.windows(dataset)
         if prepared is not windows:
             folder = layout.windows(f"{dataset}-{name}")
             prepared.write(folder)
 
-        run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
-        job = prepare_job(workspace, folder, changed, run, resume=config.resume)
-        trials.append(Trial(name, job, prepared))
+        for seed in config.select_seeds(base):
+            changed = configure_experiment(base.with_overrides({"run.seed": seed}), name)
+            # The name holds the hash of the configuration, which differs by seed.
+            run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
+            job = prepare_job(workspace, folder, changed, run, resume=config.resume)
+            trials.append(Trial(name, job, prepared))
 
     if not trials:
         raise ConfigError(
@@ -178,9 +201,9 @@ def _prepare_trials(
 
 def _score_trial(
     context: dg.AssetExecutionContext, config: AblationConfig, news: NewsPool, trial: Trial
-) -> pl.DataFrame:
-    """Return the result rows of a trained variant."""
-    context.log.info(f"scoring {trial.name}")
+) -> PopulationScores:
+    """Return the scores of a trained variant under one seed."""
+    context.log.info(f"scoring {trial.name}, seed {trial.job.config['run']['seed']}")
     forecaster = load_population(trial.job.folder.path, news)
     scores = score_population(
         forecaster,
@@ -196,4 +219,23 @@ def _score_trial(
 
     del forecaster
     gc.collect()  # the next backbone is loaded into the memory of this one
-    return scores.rows
+    return scores
+
+
+def _pair_with_full_method(
+    trials: Sequence[Trial], scores: Sequence[PopulationScores]
+) -> pl.DataFrame:
+    """Return the paired tests of every variant with the full method, in each scope."""
+    by_name: defaultdict[str, list[PopulationScores]] = defaultdict(list)
+    for trial, scored in zip(trials, scores, strict=True):
+        by_name[trial.name].append(scored)
+
+    tests = []
+    for place, (scope, _) in enumerate(scores[0].predictions):
+        # Windows with swapped news have the ids and truths of the others.
+        forecasts = {
+            name: [scored.predictions[place][1][name] for scored in of_seeds]
+            for name, of_seeds in by_name.items()
+        }
+        tests += compare_with_reference(scope, forecasts, FULL_METHOD)
+    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")

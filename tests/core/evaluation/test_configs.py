@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.configs import read_configs, write_config
+from compevo_core.evaluation.configs import hash_without_seed, read_configs, write_config
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -18,6 +18,14 @@ def test_a_configuration_is_found_by_the_hash_that_rows_carry(tmp_path):
     assert path == tmp_path / "results" / "configs" / f"{config.hash}.json"
     assert read_configs(tmp_path / "results") == {config.hash: config.to_dict()}
     assert read_configs(tmp_path) == {}
+
+
+def test_seeds_of_one_configuration_share_a_hash_and_other_settings_do_not():
+    config = RunConfig.preset("tiny")
+    seeds = [config.with_overrides({"run.seed": seed}) for seed in (0, 3, 8)]
+    assert len({hash_without_seed(each) for each in seeds}) == 1
+    other = config.with_overrides({"run.rounds": config.run.rounds + 1})
+    assert hash_without_seed(other) != hash_without_seed(config)
 
 
 def test_a_configuration_with_old_names_is_read_with_todays_under_its_old_hash(tmp_path):

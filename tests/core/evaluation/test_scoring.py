@@ -14,7 +14,7 @@ import pytest
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.configs import read_configs
+from compevo_core.evaluation.configs import hash_without_seed, read_configs
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.population_forecast import forecast_scope
 from compevo_core.evaluation.result_rows import POOLED
@@ -90,6 +90,7 @@ def test_the_rows_of_a_population_name_its_run_and_every_scope():
     assert (row["experiment"], row["commit"], row["device"]) == ("main", "abc", "cuda")
     assert (row["config_hash"], row["artifact_hash"]) == (config.hash, "f" * 64)
     assert (row["backbone"], row["seed"]) == (config.backbone.name_or_path, config.run.seed)
+    assert row["seedless_hash"] == hash_without_seed(config)
     assert row["parse_failure_rate"] == 0.5
     assert row["mase"] > 0
     assert (row["news_choice_share"], row["refit"]) == (1.0, False)

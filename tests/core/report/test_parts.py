@@ -5,7 +5,11 @@ import polars as pl
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.page import render_page
-from compevo_core.report.provenance_tables import identity_table, paired_table
+from compevo_core.report.provenance_tables import (
+    identity_table,
+    paired_table,
+    variant_test_table,
+)
 from compevo_core.report.result_tables import (
     ablation_table,
     agent_table,
@@ -126,6 +130,41 @@ def test_controls_stand_apart_from_the_ablation_with_the_full_method_in_both():
 def test_paired_tests_show_side_interval_and_the_papers_test():
     table = paired_table(make_inputs().paired)
     assert table.rows[0][3:] == ["100", "-6.90", "-12.50 to 0.2500", "0.0620 (better)", "0.0310"]
+
+
+def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
+    rows = make_frame(
+        *(
+            make_row(name, mae, experiment="ablation", seed=seed, config_hash=f"{name}{seed}")
+            | {"seedless_hash": name}
+            for name, errors in (("compevo", (200.0, 204.0)), ("no-grpo", (201.0, 207.0)))
+            for seed, mae in enumerate(errors)
+        )
+    )
+    table = ablation_table(rows, "electricity")
+    assert names(table) == ["CompEvo", "No GRPO"]
+    assert [row[1] for row in table.rows] == ["202.0", "204.0"]
+    assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
+
+
+def test_variants_are_paired_below_the_ablation_and_nowhere_else():
+    ours = make_inputs().paired[0]
+    variant = ours | {"method_a": "no-grpo", "method_b": "compevo"}
+    elsewhere = variant | {"dataset": "exchange"}
+    inputs = make_inputs(paired=[ours, variant, elsewhere])
+
+    table = variant_test_table(inputs.paired, "electricity")
+    assert [row[:2] for row in table.rows] == [["No GRPO", "CompEvo"]]
+    assert any("how much the two may differ at most" in note for note in table.notes)
+    assert variant_test_table([ours], "electricity") is None
+
+    page = render_page(inputs)
+    results, ablation = page.index('id="results"'), page.index('id="ablation"')
+    place = page.index("variants and controls against the full method")
+    assert results < page.index("Paired comparisons by window") < ablation < place
+    assert page.count("-12.50 to 0.2500") == 2
+    markdown = format_results(inputs)
+    assert markdown.index("ablation under one") < markdown.index("against the full method")
 
 
 def test_paired_tests_of_older_versions_are_read_without_what_they_lack(tmp_path):

@@ -19,7 +19,7 @@ def test_a_missing_column_is_named_with_its_file(tmp_path):
 
 
 def test_rows_of_versions_that_measured_less_are_read_with_nulls(tmp_path):
-    make_rows().drop("news_choice_share", "refit").write_csv(tmp_path / "old.csv")
+    make_rows().drop("news_choice_share", "refit", "seedless_hash").write_csv(tmp_path / "old.csv")
     found = read_rows(tmp_path)
     assert found.columns == make_rows().columns
     assert found["refit"].null_count() == found.height
@@ -48,6 +48,25 @@ def test_seeds_become_one_row_with_their_range():
     rows = make_frame(make_row("gbm", 180.0), make_row("gbm", 184.0, seed=1))
     (row,) = average_over_seeds(rows).to_dicts()
     assert (row["mae"], row["mae_low"], row["mae_high"], row["seeds"]) == (182.0, 180.0, 184.0, 2)
+
+
+def test_seeds_of_one_configuration_become_one_row_though_their_hashes_differ():
+    rows = make_frame(
+        make_row("compevo", 180.0, seed=4, config_hash="b", seedless_hash="s"),
+        make_row("compevo", 184.0, seed=7, config_hash="a", seedless_hash="s"),
+        make_row("compevo", 199.0, seed=4, config_hash="c", seedless_hash="t"),
+    )
+    found = average_over_seeds(rows).select("config_hash", "mae", "seeds").rows()
+    assert found == [("b", 182.0, 2), ("c", 199.0, 1)]
+
+
+@pytest.mark.parametrize("unknown", [None, ""])
+def test_rows_that_do_not_say_what_their_seeds_share_stand_by_their_own_hash(unknown):
+    rows = make_frame(
+        make_row("compevo", 180.0, config_hash="a", seedless_hash=unknown),
+        make_row("compevo", 184.0, seed=1, config_hash="b", seedless_hash=unknown),
+    )
+    assert average_over_seeds(rows)["seeds"].to_list() == [1, 1]
 
 
 def test_pooled_and_ablation_rows_do_not_mix():

@@ -1,0 +1,100 @@
+"""The ablation asset: every variant under every seed, each paired with the full method."""
+
+import json
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.report.rows import average_over_seeds
+from compevo_pipeline.assets.ablation import AblationConfig
+from tests.support import population as small
+from tests.support.deployment import deploy
+
+VARIANTS = ["compevo", "no-grpo", "swapped-news"]
+SEEDS = [3, 8]
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    """A deployment without sources, in which two seeds of three variants were trained."""
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    parts = [
+        small.windows("train", 6),
+        small.windows("val", 2, first_day=40),
+        small.windows("test", 2, first_day=60),
+        small.windows("test", 2, first_day=100),
+    ]
+    # Other news every day: which day lends its news can then be told.
+    ids = tuple(small.article_ids())
+    varied = [
+        replace(window, view=replace(window.view, candidate_ids=ids[place % len(ids) :]))
+        for place, window in enumerate(window for part in parts for window in part)
+    ]
+    windows = WindowSet(varied, dataset="electricity")
+    windows.write(deployment.layout.windows("electricity"))
+    small.news_pool().write(deployment.layout.news_pool)
+
+    config = {
+        "rounds": 1,
+        "variants": VARIANTS,
+        "seeds": SEEDS,
+        "overrides": {"population.agents": 2, "run.validate_every": 0},
+    }
+    deployment.materialize(
+        "ablation/variants", partition="electricity", config={"ablation/variants": config}
+    )
+    return deployment.layout
+
+
+@pytest.fixture(scope="module")
+def pooled(layout):
+    path = layout.results / "ablation-electricity.csv"
+    rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA)
+    return rows.filter(pl.col("entity") == "pooled")
+
+
+def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
+    assert pooled.select("method", "seed").rows() == [(v, s) for v in VARIANTS for s in SEEDS]
+    trained = [
+        json.loads(path.read_text())["run"]["seed"]
+        for path in (layout.root / "runs").glob("ablation-electricity-*/config.json")
+    ]
+    assert sorted(trained) == sorted(SEEDS * len(VARIANTS))
+    assert pooled["artifact_hash"].n_unique() == len(pooled)
+
+
+def test_the_seeds_of_a_variant_meet_the_same_windows_and_become_one_row(pooled):
+    assert set(pooled.group_by("method").agg(pl.col("data_hash").n_unique())["data_hash"]) == {1}
+    averaged = average_over_seeds(pooled)
+    assert averaged.select("method", "seeds").rows() == [(v, len(SEEDS)) for v in VARIANTS]
+    assert (averaged["mae_low"] < averaged["mae_high"]).all()
+
+
+def test_every_variant_is_paired_with_the_full_method_over_all_seeds(layout, pooled):
+    paired = pl.read_csv(layout.results / "paired-ablation-electricity.csv")
+    assert paired.columns == list(PAIRED_TEST_SCHEMA)
+    assert paired.select("method_a", "method_b", "n").rows() == [
+        ("no-grpo", "compevo", 8),
+        ("swapped-news", "compevo", 8),
+    ]
+
+    # All truths are observed: the mean over windows is that over points.
+    mae = dict(pooled.group_by("method").agg(pl.col("mae").mean()).iter_rows())
+    expected = [mae[variant] - mae["compevo"] for variant in VARIANTS[1:]]
+    assert paired["mean_difference"].to_list() == pytest.approx(expected, abs=1e-6)
+    assert (paired["interval_low"] <= paired["interval_high"]).all()
+
+
+def test_seeds_are_the_ones_named_or_that_of_the_run():
+    def select(**fields):
+        config = AblationConfig(**fields)
+        return config.select_seeds(config.resolve("tiny"))
+
+    assert select(seeds=[5, 2, 5]) == [5, 2]
+    assert select(seeds=[5, 2], seed=7) == [5, 2]
+    assert select(seed=7) == [7]
+    assert select() == [AblationConfig().resolve("tiny").run.seed]
