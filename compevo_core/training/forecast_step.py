@@ -82,7 +82,11 @@ class ForecastStep:
     @property
     def has_dropout(self) -> bool:
         """Whether the training pass sees other forecasts than those that are scored."""
-        return self.config.population.dropout > 0.0 or self.config.news.dropout > 0.0
+        # Text is generated without adapter dropout in either pass, and is most of a round's time.
+        drops_units = (
+            self.config.population.dropout > 0.0 and self.config.forecast.decoder == "head"
+        )
+        return drops_units or self.config.news.dropout > 0.0
 
     def run(
         self,
@@ -171,8 +175,8 @@ class ForecastStep:
 
     def _backward_jointly(self, part: _MicroBatch) -> _TrainedForecasts:
         """Read a micro-batch by all local agents at once, and go backward through all of them."""
-        local = self.executor.forecast(part.logics, part.examples, news=part.news, train=True)
-        values_ABH, token_loss_A = self._gather(part, local.values_ABH, local.token_loss_A)
+        local = self._read(part, slice(None), train=True)
+        values_ABH, token_loss_A = self._gather(part, [local])
 
         pred, own = self._loss(part, values_ABH)
         total = pred + self.config.objective.lambda_own * own
@@ -193,11 +197,7 @@ class ForecastStep:
             states.append(DropoutState.read())
             first.append(self._read_first(part, row))
 
-        values_ABH, token_loss_A = self._gather(
-            part,
-            torch.cat([reading.values_ABH for reading in first]),
-            torch.cat([reading.token_loss_A for reading in first]),
-        )
+        values_ABH, token_loss_A = self._gather(part, first)
 
         # The gradient by the forecasts, and by the gates, which need no second reading.
         values_ABH.requires_grad_()
@@ -217,7 +217,7 @@ class ForecastStep:
 
     def _read_first(self, part: _MicroBatch, row: int) -> BatchForecasts:
         """Read a micro-batch by one agent; return its forecasts without their graph."""
-        reading = self._read_agent(part, row)
+        reading = self._read(part, slice(row, row + 1), train=True)
         # The text decoder's token loss is the agent's own: it need not wait for the others.
         if reading.token_loss_A.requires_grad:
             (part.share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
@@ -230,33 +230,18 @@ class ForecastStep:
     def _read_again(self, part: _MicroBatch, row: int, gradient_1BH: Tensor) -> None:
         """Read a micro-batch by one agent once more, and go backward with its loss's gradient."""
         # In a function of its own: its graph is gone before the next agent reads.
-        values_1BH = self._read_agent(part, row).values_ABH
+        values_1BH = self._read(part, slice(row, row + 1), train=True).values_ABH
         values_1BH.backward(gradient_1BH)  # type: ignore[no-untyped-call]
-
-    def _read_agent(self, part: _MicroBatch, row: int) -> BatchForecasts:
-        agent = slice(row, row + 1)
-        return self.executor.forecast(
-            part.logics[agent], part.examples, news=part.news[agent], train=True, agents=agent
-        )
 
     def _forecast_without_dropout(self, part: _MicroBatch) -> _TrainedForecasts:
         # Agent by agent where memory is short: all of them at once would be the peak of the round.
         agents = len(part.logics)
         size = 1 if self.config.run.gradient == "by-agent" else agents
-        readings = []
-        for row in range(0, agents, size):
-            chosen = slice(row, row + size)
-            readings.append(
-                self.executor.forecast(
-                    part.logics[chosen], part.examples, news=part.news[chosen], agents=chosen
-                )
-            )
+        readings = [
+            self._read(part, slice(row, row + size), train=False) for row in range(0, agents, size)
+        ]
 
-        values_ABH, _ = self._gather(
-            part,
-            torch.cat([reading.values_ABH for reading in readings]),
-            torch.cat([reading.token_loss_A for reading in readings]),
-        )
+        values_ABH, _ = self._gather(part, readings)
         return _TrainedForecasts(
             values_ABH,
             (0.0, 0.0, 0.0),
@@ -264,12 +249,25 @@ class ForecastStep:
             sum(reading.n_cut for reading in readings),
         )
 
+    def _read(self, part: _MicroBatch, agents: slice, *, train: bool) -> BatchForecasts:
+        """Forecast a micro-batch by some of the local agents."""
+        return self.executor.forecast(
+            part.logics[agents], part.examples, news=part.news[agents], train=train, agents=agents
+        )
+
     def _gather(
-        self, part: _MicroBatch, values_ABH: Tensor, token_loss_A: Tensor
+        self, part: _MicroBatch, readings: Sequence[BatchForecasts]
     ) -> tuple[Tensor, Tensor]:
-        """Gather forecasts and token losses of all agents, and check them."""
-        values_ABH = self.shards.all_gather(values_ABH, "forecasts")
-        token_loss_A = self.shards.all_gather(token_loss_A, "losses")
+        """Gather forecasts and token losses of all agents, and check them.
+
+        Args:
+            part: the micro-batch.
+            readings: those of the local agents, in order; each of one agent or of more.
+        """
+        local_ABH = torch.cat([reading.values_ABH for reading in readings])
+        values_ABH = self.shards.all_gather(local_ABH, "forecasts")
+        losses_A = torch.cat([reading.token_loss_A for reading in readings])
+        token_loss_A = self.shards.all_gather(losses_A, "losses")
 
         # Gathered values: with NaN in one agent every process stops, none waits for the others.
         require_finite("the forecast", values_ABH.sum((1, 2)), part.round_number)

@@ -11,10 +11,12 @@ from compevo_core.agents import text_decoder
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import BatchForecasts, StrategyExecutor
+from compevo_core.lm.population import Population
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.generators import DropoutState
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_state import PlayedForecasts
+from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
@@ -203,6 +205,28 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(
 
     values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
+
+
+def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
+    monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    trainer, logics, examples = build(
+        forecast__decoder="text", population__dropout=0.9, run__micro_batch_size=3
+    )
+    seen = _record_news(monkeypatch)
+    played, found = run_forecasts(trainer, logics, examples)
+    assert [train for train, _ in seen] == [True]
+    assert played.n_unparsed == 3  # of nine answers, counted once
+
+    values_ABH = trainer.executor.forecast(logics, examples, news=seen[0][1]).values_ABH
+    assert torch.equal(played.values_ABH, values_ABH)
+
+    # The loss is what dropout is for.
+    trainer, logics, examples = build(forecast__decoder="text", run__micro_batch_size=3)
+    _, without = run_forecasts(trainer, logics, examples)
+    assert not torch.allclose(found["adapters.0"], without["adapters.0"], rtol=0.1)
 
 
 def test_news_are_dropped_by_agent_and_window_as_the_generator_draws(
