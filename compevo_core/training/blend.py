@@ -7,12 +7,11 @@ of calibration (``training.calibration``).
 Shapes: A agents, B validation windows, H horizon.
 """
 
-import dataclasses
-
 import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.training.agent_forecasts import AgentForecasts, mean_errors
 
 NEIGHBOUR_STEPS = 4
 """Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
@@ -21,31 +20,6 @@ corrections of half hours two hours apart are nearly the same forecast."""
 POOLED_WINDOWS = 30.0
 """Windows that the blend of a step needs for its own evidence to count as much as that of all
 steps together; of a few dozen windows most is pooled."""
-
-
-@dataclasses.dataclass(frozen=True)
-class AgentForecasts:
-    """Forecasts of windows whose truth is known, scaled.
-
-    Attributes:
-        values_ABH: forecasts of the agents.
-        base_ABH: the bases that they correct.
-        truth_BH: NaN where missing; every window has a known target.
-    """
-
-    values_ABH: FloatArray
-    base_ABH: FloatArray
-    truth_BH: FloatArray
-
-    def blend(self, blend_AH: FloatArray) -> FloatArray:
-        """Return the bases with a share of the corrections, (A, B, H)."""
-        return self.base_ABH + blend_AH[:, None] * (self.values_ABH - self.base_ABH)
-
-    def take(self, windows: npt.NDArray[np.intp]) -> "AgentForecasts":
-        """Return the forecasts of some of the windows."""
-        return AgentForecasts(
-            self.values_ABH[:, windows], self.base_ABH[:, windows], self.truth_BH[windows]
-        )
 
 
 def fit_blend(
@@ -80,16 +54,6 @@ def fit_blend(
         has_learnt_A &= mean_errors(held_out_ABH, truth_BH[both]) < base_A
 
     return np.asarray(np.where(has_learnt_A[:, None], blend_AH, 0.0))
-
-
-def mean_errors(values_ABH: FloatArray, truth_BH: FloatArray) -> FloatArray:
-    """Return each agent's mean absolute error (A,), mean over windows."""
-    return np.array([mean_error(values_BH, truth_BH) for values_BH in values_ABH])
-
-
-def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
-    """Return the mean absolute error, mean over windows, as the validation of a round has it."""
-    return float(np.nanmean(np.abs(values_BH - truth_BH), axis=1).mean())
 
 
 def _least_squares(forecasts: AgentForecasts) -> FloatArray:

@@ -31,7 +31,14 @@ from compevo_core.baselines.known_errors import (
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
-from compevo_core.training.blend import AgentForecasts, fit_blend, mean_error, mean_errors
+from compevo_core.training.agent_forecasts import (
+    AgentForecasts,
+    aggregate_error,
+    forecast_examples,
+    mean_errors,
+    weigh_examples,
+)
+from compevo_core.training.blend import fit_blend
 from compevo_core.training.model import PopulationModel
 
 Guard = Literal["none", "equal", "best", "prior"]
@@ -134,8 +141,8 @@ def calibrate(
         )
 
     settings = config.calibration
-    forecasts = _forecast(model, executor, logics, val_examples)
-    weights_BA = _weigh(model, val_examples)
+    forecasts = forecast_examples(model, executor, logics, val_examples)
+    weights_BA = weigh_examples(model, val_examples)
     halves = split_by_time([example.view for example in val_examples])
 
     # The blend first: the level is then that of what the blend lets through.
@@ -167,7 +174,7 @@ def calibrate(
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
-        raw_mae=_aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
+        raw_mae=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
         calibrated_mae=sealed,
         blend=tuple(blend_AH.mean(1).tolist()),
         known_errors=rule.form,
@@ -194,7 +201,7 @@ def restart_levels(
         logics: (A,) logics of all agents.
         examples: windows with their truth and out-of-fold priors.
     """
-    forecasts = _forecast(model, executor, logics, examples)
+    forecasts = forecast_examples(model, executor, logics, examples)
     local_AH = model.calibration.blend_AH
     blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
@@ -239,12 +246,12 @@ def _guard(
     truth_BH = forecasts.truth_BH
     prior = float(mean_errors(forecasts.base_ABH, truth_BH).min())
 
-    learnt = _aggregate_error(sealed_ABH, weights_BA, truth_BH)
+    learnt = aggregate_error(sealed_ABH, weights_BA, truth_BH)
     if learnt <= prior:
         return "none", np.zeros(agents), learnt
 
     equal_A = np.full(agents, 1.0 / agents)
-    equal = _aggregate_error(sealed_ABH, np.broadcast_to(equal_A, weights_BA.shape), truth_BH)
+    equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, weights_BA.shape), truth_BH)
     if equal <= prior:
         return "equal", equal_A, equal
 
@@ -253,30 +260,6 @@ def _guard(
     if error_A[best] <= prior:
         return "best", np.eye(agents)[best], float(error_A[best])
     return "prior", np.zeros(agents), prior
-
-
-@torch.no_grad()
-def _forecast(
-    model: PopulationModel,
-    executor: StrategyExecutor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> AgentForecasts:
-    """Forecast the examples by all agents; every process has them all."""
-    local = model.shards.local(logics)
-    size = model.config.run.micro_batch_size
-    values, bases = [], []
-    for start in range(0, len(examples), size):
-        part = examples[start : start + size]
-        values_ABH = executor.forecast(local, part).values_ABH
-        values.append(model.shards.all_gather(values_ABH, "forecasts"))
-        bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
-
-    return AgentForecasts(
-        values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
-        base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
-        truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-    )
 
 
 def _forecast_history(
@@ -293,7 +276,7 @@ def _forecast_history(
     if not earlier:
         return None
 
-    forecasts = _forecast(model, executor, logics, earlier)
+    forecasts = forecast_examples(model, executor, logics, earlier)
     return _collect_errors(model, forecasts, blend_AH, earlier)
 
 
@@ -326,14 +309,3 @@ def _remember(model: PopulationModel, rule: LevelRule, known: _KnownErrors) -> N
     model.calibration.start_levels(rule)
     local_ABH = model.shards.local(known.error_ABH)
     model.calibration.observe(known.minutes, known.entities, local_ABH)
-
-
-@torch.no_grad()
-def _weigh(model: PopulationModel, examples: Sequence[ForecastExample]) -> FloatArray:
-    """Return the selection's weights (B, A)."""
-    weights_BA = model.selection.weights([example.view.entity for example in examples])
-    return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
-
-
-def _aggregate_error(values_ABH: FloatArray, weights_BA: FloatArray, truth_BH: FloatArray) -> float:
-    return mean_error(np.einsum("abh,ba->bh", values_ABH, weights_BA), truth_BH)
