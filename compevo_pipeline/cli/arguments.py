@@ -24,6 +24,16 @@ WindowsFolder = Annotated[
 NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
+Preset = Annotated[str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change one setting: population.agents=3, or "
+        "'population.members=[{prior = \"gbm\"}, {seed = 1}]'.",
+    ),
+]
+Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
 Subset = Annotated[str, typer.Option(help="Named subset to use instead of the whole split.")]
 

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from compevo_pipeline.cli.arguments import NewsFolder, WindowsFolder, parse_changes
+from compevo_pipeline.cli.arguments import (
+    Changes,
+    NewsFolder,
+    Preset,
+    Restart,
+    WindowsFolder,
+    parse_changes,
+)
 
 
 def folds(
@@ -14,15 +21,9 @@ def folds(
     out: Annotated[
         Path, typer.Option(help="Folder that gets a run folder fold_0, fold_1, ... and folds.csv.")
     ],
-    preset: Annotated[
-        str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")
-    ] = "default",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one setting: population.agents=3.")
-    ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start over instead of resuming.")
-    ] = False,
+    preset: Preset = "default",
+    changes: Changes = None,
+    restart: Restart = False,
 ) -> None:
     """Cross-validate a configuration: train on each of the five folds within the train split.
 

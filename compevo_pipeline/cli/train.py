@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from compevo_pipeline.cli.arguments import NewsFolder, WindowsFolder, parse_changes
+from compevo_pipeline.cli.arguments import (
+    Changes,
+    NewsFolder,
+    Preset,
+    Restart,
+    WindowsFolder,
+    parse_changes,
+)
 
 
 class Validation(StrEnum):
@@ -23,17 +30,8 @@ def train(
     out: Annotated[
         Path, typer.Option(help="Run folder; an unfinished run of the same identity is resumed.")
     ],
-    preset: Annotated[
-        str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")
-    ] = "default",
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change one setting: population.agents=3, or "
-            "'population.members=[{prior = \"gbm\"}, {seed = 1}]'.",
-        ),
-    ] = None,
+    preset: Preset = "default",
+    changes: Changes = None,
     variant: Annotated[
         str,
         typer.Option(
@@ -45,9 +43,7 @@ def train(
         Validation,
         typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
     ] = Validation.SPLIT,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start over instead of resuming.")
-    ] = False,
+    restart: Restart = False,
 ) -> None:
     """Train a population on the train split; validation chooses the round.
 
