@@ -3,7 +3,7 @@
 What belongs here: the order of a round, the groups of logics and what becomes of them. What does
 not: forecasts under the played logics (``training.forecast_step``), the update
 (``training.update``), the instruments (``training.diagnose``), the record's keys
-(``training.round_record``), batches, validation and checkpoints (``training.trainer``).
+(``training.round_record``), batches, validation and checkpoints (``training.loop``).
 
 Every round forecasts and updates the forecasting side. Some rounds rewrite the logics as well
 (``training.schedule``).
