@@ -32,7 +32,8 @@ from compevo_core.agents.selection import (
     aggregate_forecasts,
     forecast_error,
 )
-from compevo_core.config import RunConfig, SelectionConfig
+from compevo_core.config import RunConfig
+from compevo_core.config_sections import SelectionConfig
 from compevo_core.data.files import write_atomically
 from compevo_core.data.window import HORIZON
 from compevo_core.training.schedule import learning_rate_factor

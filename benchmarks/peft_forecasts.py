@@ -22,7 +22,8 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from compevo_core.config import PopulationConfig, RunConfig
+from compevo_core.config import RunConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.selection import forecast_error
-from compevo_core.config import MemberConfig, ObjectiveConfig
+from compevo_core.config_sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import hash_text
 from compevo_core.data.window import HORIZON, WindowView

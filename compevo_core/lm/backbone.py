@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.data.files import hash_file
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.packaged_models import (

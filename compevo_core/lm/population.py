@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from compevo_core.config import PopulationConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterRouter
 from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compevo_core.config import PopulationConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapter_routing import KINDS, AdapterRouter
 from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad

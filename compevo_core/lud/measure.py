@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically, write_text
 from compevo_core.lm.encoder import Encoder

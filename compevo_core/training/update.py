@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from compevo_core.agents.grpo import PolicyLoss, group_advantages
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.objective import diversity_loss, pruning_loss, require_finite
-from compevo_core.config import OptimConfig
+from compevo_core.config_sections import OptimConfig
 from compevo_core.diagnostics.theory import GradientConflict
 from compevo_core.training.gradients import Gradients
 from compevo_core.training.model import PopulationModel

@@ -10,7 +10,7 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.arguments import RunPath
 
 if TYPE_CHECKING:
-    from compevo_core.config import BackboneConfig
+    from compevo_core.config_sections import BackboneConfig
     from compevo_core.lud.judge import Judge
 
 

@@ -7,7 +7,7 @@ What belongs here: settings -> judges. What does not: prompts and verdicts
 
 import dagster as dg
 
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lud.judge import EndpointJudge, Judge
 from compevo_core.lud.measure import BackboneJudge

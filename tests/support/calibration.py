@@ -13,7 +13,8 @@ import torch
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.config import RunConfig, SelectionConfig
+from compevo_core.config import RunConfig
+from compevo_core.config_sections import SelectionConfig
 from compevo_core.distributed import AgentShards
 from tests.support.window_samples import make_window
 

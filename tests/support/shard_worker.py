@@ -16,7 +16,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from compevo_core.agents import text_decoder as answers
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.distributed import process_group
 from compevo_core.errors import CompEvoError
 from compevo_core.lm.backbone import load_backbone

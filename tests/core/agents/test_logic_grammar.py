@@ -6,7 +6,7 @@ import pytest
 
 from compevo_core.agents.logic_grammar import SLOT_SEED_LOGICS, build_slots, list_seed_logics
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.data.datasets import NEM_PLACES
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.grammar import SlotGrammar

@@ -7,7 +7,8 @@ import pytest
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.config import BackboneConfig, RunConfig
+from compevo_core.config import RunConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder

@@ -15,7 +15,7 @@ from compevo_core.agents.prompts import (
     render_logic_prompt,
     render_task,
 )
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
 from tests.support.population import windows
 

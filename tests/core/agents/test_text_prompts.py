@@ -5,7 +5,7 @@ import pytest
 
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.text_prompts import ReadingPrompts, TextPromptBuilder
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from tests.support.population import tiny, windows

@@ -7,7 +7,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
 
-from compevo_core.config import PopulationConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC
 from compevo_core.lm.backbone import Backbone

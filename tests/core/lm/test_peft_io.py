@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
-from compevo_core.config import BackboneConfig, PopulationConfig
+from compevo_core.config_sections import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.adapter_routing import KINDS, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS

@@ -4,7 +4,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from compevo_core.config import PopulationConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC, AdapterRoute, AdapterRouter
 from compevo_core.lm.decode import draw_tokens

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from compevo_core.config import BackboneConfig
+from compevo_core.config_sections import BackboneConfig
 from compevo_core.lm.backbone import PACKAGED, TINY, Backbone, load_backbone
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from compevo_core.config import PopulationConfig
+from compevo_core.config_sections import PopulationConfig
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
