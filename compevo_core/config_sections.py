@@ -265,7 +265,8 @@ class RunLengthConfig(SettingsSection):
     validate_every: int = Field(default=50, ge=0)
     """rounds between validations; 0 = never"""
     validation_windows: int = Field(default=60, ge=0)
-    """evenly spaced validation windows measured between rounds; 0 = all. Calibration uses all"""
+    """evenly spaced validation windows measured between rounds, and by the guard where nothing else
+    is calibrated; 0 = all. What calibration fits uses all"""
     checkpoint_every: int = Field(default=10, ge=1)
     """rounds between checkpoints"""
     fixed_logics: int = Field(default=2, ge=0, le=10)

@@ -201,11 +201,15 @@ def restart_levels(
         logics: (A,) logics of all agents.
         examples: windows with their truth and out-of-fold priors.
     """
+    rule = model.calibration.level_rule
+    if rule.form == "none":
+        return
+
     forecasts = forecast_examples(model, executor, logics, examples)
     local_AH = model.calibration.blend_AH
     blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
-    _remember(model, model.calibration.level_rule, known)
+    _remember(model, rule, known)
 
 
 def _choose_rule(

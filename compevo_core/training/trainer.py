@@ -182,7 +182,12 @@ def _train_again(
 def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
     data = loop.data
-    if not data.calibration_examples:
+    settings = loop.config.calibration
+    # Fits take all the evidence there is. The guard alone judges as the rounds were judged: an
+    # answer as text takes minutes.
+    is_fitted = settings.blend or settings.known_errors != "none"
+    examples = data.calibration_examples if is_fitted else data.val_examples
+    if not examples:
         return None
 
     # The last train windows, as many as validation has: older errors hardly count.
@@ -191,9 +196,9 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
         loop.model,
         loop.executor,
         state.logics,
-        data.calibration_examples,
+        examples,
         loop.config,
-        history=by_time[-len(data.calibration_examples) :],
+        history=by_time[-len(examples) :],
     )
 
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.

@@ -130,3 +130,12 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
     assert len(folder.read_rounds()) == 2
     assert summary["chosen_round"] > 0
     assert len(RunFolder(folder.refit).read_rounds()) == summary["chosen_round"]
+
+
+@pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])
+def test_what_is_fitted_takes_all_of_validation_and_the_guard_alone_what_the_rounds_took(
+    is_fitted: bool, windows_read: int, tmp_path: Path
+) -> None:
+    changes = {"run__validation_windows": 2, "calibration__blend": is_fitted}
+    summary = run_here(tmp_path, run__rounds=1, run__validate_every=1, **changes)
+    assert summary["calibration"]["windows"] == windows_read
