@@ -38,31 +38,9 @@ two-sided one, the interval that of the mean difference at 95 %, whole days draw
 
 
 def compare_with_opponents(
-    scope: Scope, method: str, population_NH: FloatArray, opponents: Mapping[str, FloatArray]
+    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], method: str
 ) -> list[dict[str, Any]]:
-    """Test, window by window, whether the population's errors differ from each opponent's.
-
-    Args:
-        scope: the windows.
-        method: name of the population.
-        population_NH: its forecasts.
-        opponents: forecasts (N, H) by name.
-
-    Returns:
-        One record an opponent, with the keys of ``PAIRED_TEST_SCHEMA``.
-    """
-    truth_NH = scope.windows.truth()
-    population_N = measure_window_errors(truth_NH, population_NH)
-    return [
-        _compare(scope, method, population_N, name, measure_window_errors(truth_NH, opponent_NH))
-        for name, opponent_NH in opponents.items()
-    ]
-
-
-def compare_with_reference(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
-) -> list[dict[str, Any]]:
-    """Test, window by window, whether each method's errors differ from those of one of them.
+    """Test, window by window, whether a method's errors differ from those of each other one.
 
     A method's error of a window is the mean over its seeds: the chance of one training is no
     property of the method, and pairs of single seeds would count a window several times.
@@ -70,24 +48,42 @@ def compare_with_reference(
     Args:
         scope: the windows.
         forecasts: forecasts (N, H) of every seed, by method.
-        reference: the method that the others are compared with.
+        method: the method that is tested against all others.
 
     Returns:
-        One record a method besides the reference, with the keys of ``PAIRED_TEST_SCHEMA``; none
-        where there is no reference.
+        One record for each other method, with the keys of ``PAIRED_TEST_SCHEMA``.
     """
+    errors = _average_errors(scope, forecasts)
+    others = [name for name in errors if name != method]
+    return [_compare(scope, method, errors[method], name, errors[name]) for name in others]
+
+
+def compare_with_reference(
+    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
+) -> list[dict[str, Any]]:
+    """Test whether each method's errors differ from those of one of them.
+
+    As :func:`compare_with_opponents`, with the sides exchanged.
+
+    Returns:
+        One record a method besides the reference; none where there is no reference.
+    """
+    errors = _average_errors(scope, forecasts)
+    if reference not in errors:
+        return []
+    others = [name for name in errors if name != reference]
+    return [_compare(scope, name, errors[name], reference, errors[reference]) for name in others]
+
+
+def _average_errors(
+    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]]
+) -> dict[str, FloatArray]:
+    """Return one error a window (N,) by method, the mean over its seeds."""
     truth_NH = scope.windows.truth()
-    errors = {
+    return {
         name: np.mean([measure_window_errors(truth_NH, seed_NH) for seed_NH in seeds], axis=0)
         for name, seeds in forecasts.items()
     }
-    if reference not in errors:
-        return []
-    return [
-        _compare(scope, name, errors_N, reference, errors[reference])
-        for name, errors_N in errors.items()
-        if name != reference
-    ]
 
 
 def _compare(

@@ -5,7 +5,10 @@ file (``evaluation.result_rows``, ``evaluation.scopes``, ``evaluation.panels``,
 ``evaluation.configs``), computing scores (``evaluation.scoring``).
 """
 
+from collections.abc import Iterable
 from pathlib import Path
+
+import polars as pl
 
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_atomically
@@ -40,12 +43,38 @@ def write_population_scores(
         The file of result rows.
     """
     # Rows first: they took the time, and a report without paired tests or panels is still right.
-    rows_file = results / f"{rows_name}.csv"
-    write_rows(rows_file, scores.rows)
-    write_atomically(results / f"{paired_name}.csv", scores.paired_tests.write_csv)
-    write_config(results, config)
+    rows_file = write_tables(
+        scores.rows, scores.paired_tests, [config], results, rows_name, paired_name
+    )
+    write_run_forecasts(scores, run)
+    return rows_file
 
-    # Into the run folder: they are of this model, and a report reads one run folder at a time.
+
+def write_tables(
+    rows: pl.DataFrame,
+    paired_tests: pl.DataFrame,
+    configs: Iterable[RunConfig],
+    results: Path,
+    rows_name: str,
+    paired_name: str,
+) -> Path:
+    """Write result rows, paired tests and the configurations that rows name by their hash.
+
+    Returns:
+        The file of result rows.
+    """
+    rows_file = results / f"{rows_name}.csv"
+    write_rows(rows_file, rows)
+    write_atomically(results / f"{paired_name}.csv", paired_tests.write_csv)
+    for config in configs:
+        write_config(results, config)
+    return rows_file
+
+
+def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
+    """Write forecasts and panels into the run folder: they are of this model alone.
+
+    A report reads one run folder at a time.
+    """
     write_forecasts(run.predictions_file, scores.predictions)
     write_panels(run.panels_file, scores.panels)
-    return rows_file

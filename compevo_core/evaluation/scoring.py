@@ -192,9 +192,13 @@ def score_population(
         ]
         predictions.append((scope, by_method))
 
-        opponents = {name: by_method[name] for name in _compared_parts(method) if name in by_method}
+        compared = {
+            name: by_method[name]
+            for name in (method, *list_compared_parts(method))
+            if name in by_method
+        } | dict(baselines)
         paired_tests += compare_with_opponents(
-            scope, method, forecast.values_NH, {**opponents, **baselines}
+            scope, {name: [values_NH] for name, values_NH in compared.items()}, method
         )
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
@@ -331,6 +335,6 @@ def _identify_part(identity: Identity, name: str) -> Identity:
     )
 
 
-def _compared_parts(method: str) -> tuple[str, str]:
+def list_compared_parts(method: str) -> tuple[str, str]:
     """Return the parts of a population that it is tested against; each agent would be too many."""
     return f"{method}-equal", f"{method}-prior"

@@ -6,7 +6,6 @@ same windows and pairing it with the full method. What does not: what a variant 
 """
 
 import gc
-from collections import defaultdict
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import select_test_scopes
 from compevo_core.evaluation.scoring import PopulationScores, load_population, score_population
+from compevo_core.evaluation.seeds import collect_seeds
 from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS
 from compevo_core.experiments.controls import (
     EXPERIMENTS,
@@ -137,7 +137,7 @@ def variants(
         write_rows(path, rows)
 
         # Written without any pair too: those of an earlier run would stand below other rows.
-        paired = _pair_with_full_method(trials, scores)
+        paired = _pair_with_full_method(scores)
         write_atomically(layout.results / f"paired-ablation-{dataset}.csv", paired.write_csv)
 
     base = config.resolve(workspace.preset)
@@ -222,20 +222,12 @@ def _score_trial(
     return scores
 
 
-def _pair_with_full_method(
-    trials: Sequence[Trial], scores: Sequence[PopulationScores]
-) -> pl.DataFrame:
+def _pair_with_full_method(scores: Sequence[PopulationScores]) -> pl.DataFrame:
     """Return the paired tests of every variant with the full method, in each scope."""
-    by_name: defaultdict[str, list[PopulationScores]] = defaultdict(list)
-    for trial, scored in zip(trials, scores, strict=True):
-        by_name[trial.name].append(scored)
-
-    tests = []
-    for place, (scope, _) in enumerate(scores[0].predictions):
-        # Windows with swapped news have the ids and truths of the others.
-        forecasts = {
-            name: [scored.predictions[place][1][name] for scored in of_seeds]
-            for name, of_seeds in by_name.items()
-        }
-        tests += compare_with_reference(scope, forecasts, FULL_METHOD)
+    # Windows with swapped news have the ids and truths of the others.
+    tests = [
+        test
+        for scope, forecasts in collect_seeds(scores)
+        for test in compare_with_reference(scope, forecasts, FULL_METHOD)
+    ]
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")

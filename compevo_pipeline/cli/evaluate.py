@@ -4,16 +4,19 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
 
-from compevo_pipeline.cli.arguments import NewsFolder, RunPath, Split, Subset, WindowsFolder
+from compevo_pipeline.cli.arguments import NewsFolder, Split, Subset, WindowsFolder
 from compevo_pipeline.cli.report import render_headline
 
 log = logging.getLogger(__name__)
 
 
 def evaluate(
-    run: RunPath,
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of training runs that differ by seed alone.")
+    ],
     windows: WindowsFolder,
     news: NewsFolder,
     results: Annotated[
@@ -38,43 +41,55 @@ def evaluate(
 ) -> None:
     """Score a trained population and every baseline that can forecast the chosen windows.
 
-    Writes result rows and paired tests; forecasts and panels are written into the run folder.
+    Runs that differ by seed alone are scored as one method: tables show the mean over seeds, and
+    paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
+    and panels are written into each run folder.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scopes import select_scopes
-    from compevo_core.evaluation.score_files import write_population_scores
-    from compevo_core.evaluation.scoring import load_population, score_with_baselines
+    from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
+    from compevo_core.evaluation.scoring import score_baselines
+    from compevo_core.evaluation.seeds import require_seeds_of_one_method, score_seeds
     from compevo_core.experiments.ablation import FULL_METHOD
     from compevo_core.experiments.controls import prepare_windows
+    from compevo_core.training.artifact import read_config
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.provenance import read_commit
 
+    configs = [read_config(run) for run in runs]
+    require_seeds_of_one_method(configs)
+    commit = read_commit()
     pool = NewsPool.read(news)
-    population = load_population(run, pool)
     name = variant or FULL_METHOD
-    window_set = prepare_windows(WindowSet.read(windows), name, population.config.run.seed)
+    window_set = prepare_windows(WindowSet.read(windows), name, configs[0].run.seed)
+    scopes = select_scopes(window_set, split=split, subset=subset, every=every)
+    train = window_set.split("train")
 
-    # The same call as the evaluation assets make: equal rows, cell by cell.
-    scores = score_with_baselines(
-        population,
-        select_scopes(window_set, split=split, subset=subset, every=every),
-        train=window_set.split("train"),
+    # The same calls as the evaluation assets make: equal rows, cell by cell.
+    baselines = score_baselines(
+        train,
+        scopes,
         val=window_set.split("val"),
+        experiment=experiment,
+        seeds=seeds,
+        commit=commit,
+    )
+    scored = score_seeds(
+        runs,
+        scopes,
+        train=train,
         news=pool,
         experiment=experiment,
-        commit=read_commit(),
+        commit=commit,
         log=log,
         method=name,
-        seeds=seeds,
+        baseline_forecasts=baselines.forecasts,
     )
-    write_population_scores(
-        scores,
-        population.config,
-        results,
-        RunFolder(run),
-        rows_name=experiment,
-        paired_name=f"paired-{experiment}",
-    )
+
+    rows = pl.concat([scored.rows, baselines.rows])
+    write_tables(rows, scored.paired_tests, configs, results, experiment, f"paired-{experiment}")
+    for run, scores in zip(runs, scored.by_run, strict=True):
+        write_run_forecasts(scores, RunFolder(run))
 
     typer.echo(render_headline(results))

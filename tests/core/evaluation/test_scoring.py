@@ -238,7 +238,8 @@ def test_the_interval_of_a_difference_draws_whole_days():
     days = [view.origin_utc.toordinal() % 3 for view in scope.windows.views()]
     truth_NH = scope.windows.truth()
     worse_NH = truth_NH + np.array(days)[:, None]
-    (test,) = compare_with_opponents(scope, "compevo", truth_NH, {"other": worse_NH})
+    forecasts = {"compevo": [truth_NH], "other": [worse_NH]}
+    (test,) = compare_with_opponents(scope, forecasts, "compevo")
     by_window = bootstrap_interval(-np.array(days, float), np.random.default_rng(0))
     width = test["interval_high"] - test["interval_low"]
     assert width > 1.2 * (by_window[1] - by_window[0])
