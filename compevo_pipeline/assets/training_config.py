@@ -23,7 +23,9 @@ class TrainConfig(dg.Config):
 
     preset: str = Field(
         default="",
-        description="tiny, demo, default, paper or a .toml file; empty: the deployment's",
+        description=(
+            "tiny, demo, default, paper, paper-small or a .toml file; empty: the deployment's"
+        ),
     )
     rounds: int = Field(default=0, description="stop after this many rounds; 0: as the preset says")
     seed: int = Field(default=-1, description="seed of every generator; -1: as the preset says")

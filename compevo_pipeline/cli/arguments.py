@@ -24,7 +24,10 @@ WindowsFolder = Annotated[
 NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
-Preset = Annotated[str, typer.Option(help="paper, default, tiny, demo, or a path to a .toml file.")]
+Preset = Annotated[
+    str,
+    typer.Option(help="paper, paper-small, default, tiny, demo, or a path to a .toml file."),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(

@@ -60,6 +60,26 @@ def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
     assert config.backbone.name_or_path == "meta-llama/Llama-3.1-8B-Instruct"
 
 
+def test_the_small_paper_preset_is_the_papers_method_scaled_down() -> None:
+    paper, small = RunConfig.preset("paper").to_dict(), RunConfig.preset("paper-small").to_dict()
+    changed = {
+        f"{section}.{key}"
+        for section, settings in paper.items()
+        for key, value in settings.items()
+        if small[section][key] != value
+    }
+    # Decoder, prior, selection, objective and the form of logics are as printed.
+    assert {name for name in changed if not name.startswith(("backbone.", "run."))} == {
+        "population.agents",
+        "population.dropout",
+        "news.encoder",
+        "evolution.every",
+        "grpo.group_size",
+        "grpo.reward_windows",
+        "optim.forecast_lr",
+    }
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
     assert (
@@ -98,7 +118,7 @@ def test_overrides_change_one_setting_and_the_hash() -> None:
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"default, demo, paper, tiny"):
+    with pytest.raises(ConfigError, match=r"default, demo, paper, paper-small, tiny"):
         RunConfig.preset("papers")
 
 
