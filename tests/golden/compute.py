@@ -99,6 +99,7 @@ HEAD: Changes = {
 }
 VARIANT: Changes = {
     "forecast.prior": "gbm",
+    "forecast.known_errors": "mean",
     "forecast.logic_in_prompt": False,
     "selection.fitness_shift": "min",
     "evolution.update": "simplified",
