@@ -5,7 +5,7 @@ it. What does not: metrics (``evaluation.metrics``), significance (``evaluation.
 layout (``templates/summary.html``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,12 @@ IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 NO_BETTER_THAN_PRIOR = (
     "CompEvo does not improve on its prior here: the language-model agents added no measurable "
     "value."
+)
+
+#: Where the paired test says that chance alone may have made the difference.
+NOT_TOLD_FROM_PRIOR = (
+    "Whether CompEvo improves on its prior cannot be told here: the difference lies between {low} "
+    "and {high} (95 %, whole days drawn)."
 )
 
 Row = Mapping[str, Any]
@@ -109,12 +115,29 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
             if rival in rivals
         ]
         is_only_one = len(populations) == 1
+        # Paired tests name no configuration, and are of a model that was not refitted.
+        is_tested = not row["refit"] and sum(not other["refit"] for other in populations) == 1
+        interval = _find_interval(inputs.paired, dataset, subset, priors) if is_tested else None
         configuration = f", configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
             scope=name if is_only_one else name + configuration,
-            summary=_summarize(row, comparisons),
+            summary=_summarize(row, comparisons, interval),
             comparisons=comparisons,
         )
+
+
+def _find_interval(
+    paired: Sequence[Row], dataset: str, subset: str, priors: Collection[str | None]
+) -> tuple[float, float] | None:
+    """Return the interval of the mean difference from the prior; None where it was not tested."""
+    intervals = [
+        (test["interval_low"], test["interval_high"])
+        for test in paired
+        if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, "compevo")
+        and test["method_b"] in priors
+        and test.get("interval_low") is not None
+    ]
+    return intervals[0] if len(intervals) == 1 else None
 
 
 def _compare(population: Row, rival: Row, *, is_prior: bool) -> Comparison:
@@ -153,7 +176,9 @@ def _name_rival(rival: Row, *, is_prior: bool) -> str:
     return f"its own prior ({plain})" if is_named else plain
 
 
-def _summarize(population: Row, comparisons: Sequence[Comparison]) -> str:
+def _summarize(
+    population: Row, comparisons: Sequence[Comparison], interval: tuple[float, float] | None
+) -> str:
     error = (
         f"MAE {format_with_unit(population['mae'], population['unit'])} over "
         f"{population['n_windows']:,} windows"
@@ -168,6 +193,17 @@ def _summarize(population: Row, comparisons: Sequence[Comparison]) -> str:
     # Without its configuration the prior is unknown, and nothing is claimed about it.
     priors = [comparison for comparison in comparisons if comparison.is_prior]
     if priors:
-        improves = all(comparison.outcome == "better" for comparison in priors)
-        sentences.append(IMPROVES_ON_PRIOR if improves else NO_BETTER_THAN_PRIOR)
+        sentences.append(_judge_prior(population, priors, interval))
     return " ".join(sentences)
+
+
+def _judge_prior(
+    population: Row, priors: Sequence[Comparison], interval: tuple[float, float] | None
+) -> str:
+    """Return what the rows, and the paired test where there is one, say about the prior."""
+    if not all(comparison.outcome == "better" for comparison in priors):
+        return NO_BETTER_THAN_PRIOR
+    if interval is None or interval[1] < 0:
+        return IMPROVES_ON_PRIOR
+    low, high = (format_with_unit(bound, population["unit"]) for bound in interval)
+    return NOT_TOLD_FROM_PRIOR.format(low=low, high=high)

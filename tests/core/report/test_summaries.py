@@ -1,5 +1,7 @@
 """Who won, said plainly, also when it is not CompEvo."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from compevo_core.config import RunConfig
@@ -44,9 +46,37 @@ def test_a_tie_with_the_prior_is_not_an_improvement():
     assert NO_BETTER_THAN_PRIOR in result.summary
 
 
+def _paired_with_prior(low, high):
+    return [dict(make_inputs().paired[0], interval_low=low, interval_high=high)]
+
+
 def test_a_population_that_beats_its_prior_may_say_so():
-    (result,) = summarize_results(make_scores(compevo=195.0, calendar_ridge=205.0))
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
+    # Without a paired test the rows alone speak, as in the results of earlier versions.
+    for paired in ((), _paired_with_prior(-12.0, -1.0)):
+        (result,) = summarize_results(replace(scores, paired=paired))
+        assert result.summary.endswith(IMPROVES_ON_PRIOR)
+
+
+def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
+    (result,) = summarize_results(replace(scores, paired=_paired_with_prior(-12.0, 0.5)))
+    assert "cannot be told here: the difference lies between -12.00 MW and 0.5000 MW" in result.summary
+
+    other = [dict(_paired_with_prior(-12.0, 0.5)[0], subset="aemo-2021")]
+    (result,) = summarize_results(replace(scores, paired=other))
     assert result.summary.endswith(IMPROVES_ON_PRIOR)
+
+
+def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
+    rows = make_frame(
+        make_row("compevo", 195.0),
+        make_row("compevo", 190.0, config_hash="again", refit=True),
+        make_row("calendar-ridge", 205.0),
+    )
+    first, again = summarize_results(make_inputs(rows=rows, paired=_paired_with_prior(-12.0, 0.5)))
+    assert "cannot be told" in first.summary
+    assert "cannot be told" not in again.summary
 
 
 def test_an_unknown_configuration_claims_no_prior():
