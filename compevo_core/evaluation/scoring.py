@@ -92,46 +92,6 @@ def load_population(run: Path, news: NewsPool) -> "CompEvoForecaster":
     return CompEvoForecaster.load(run, news)
 
 
-def score_with_baselines(
-    forecaster: "CompEvoForecaster",
-    scopes: Sequence[Scope],
-    *,
-    train: WindowSet,
-    news: NewsPool,
-    experiment: str,
-    commit: str,
-    log: logging.Logger,
-    method: str = COMPEVO,
-    val: WindowSet | None = None,
-    seeds: int = BASELINE_SEEDS,
-    panels_per_scope: int = PANELS_PER_SCOPE,
-) -> PopulationScores:
-    """Score a population and every applicable baseline; the rows hold both, population first.
-
-    Arguments and errors are those of :func:`score_population` and :func:`score_baselines`.
-    """
-    # Baselines first: they take seconds, and their forecasts are what the population meets.
-    baselines = score_baselines(
-        train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
-    )
-    population = score_population(
-        forecaster,
-        scopes,
-        train=train,
-        experiment=experiment,
-        commit=commit,
-        log=log,
-        method=method,
-        baseline_forecasts=baselines.forecasts,
-        news=news,
-        panels_per_scope=panels_per_scope,
-        # The parts of a variant or control would crowd a table that is about the whole of it.
-        parts=method == COMPEVO,
-    )
-
-    return replace(population, rows=pl.concat([population.rows, baselines.rows]))
-
-
 def score_population(
     forecaster: "CompEvoForecaster",
     scopes: Sequence[Scope],
