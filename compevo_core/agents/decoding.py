@@ -38,6 +38,15 @@ def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
     return ", ".join(format_numbers(values, unit))
 
 
+def has_all_numbers(text: str, horizon: int = HORIZON) -> bool:
+    """Whether a text that is being written holds its last number, and a separator after it.
+
+    Before the separator the last number may go on.
+    """
+    parts = [part for part in _SEPARATOR.split(text) if part]
+    return len(parts) >= horizon and _SEPARATOR.fullmatch(text[-1:]) is not None
+
+
 def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer.
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.decoders import AgentReadings, DecodedForecasts, Reading, format_headlines
-from compevo_core.agents.decoding import format_answer, parse_answer
+from compevo_core.agents.decoding import format_answer, has_all_numbers, parse_answer
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.text_prompts import ReadingPrompts, TextPromptBuilder
 from compevo_core.agents.tokens import list_stop_tokens
@@ -135,6 +135,7 @@ class TextDecoder:
             max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
             temperature=0.0,
             stop_tokens=list_stop_tokens(tokenizer),
+            is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids)),
         )
 
         forecasts = []

@@ -11,7 +11,7 @@ P tokens of the longest prompt, T new tokens, t new tokens so far, V vocabulary,
 K key/value heads, g query heads of each, d width of a head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -129,6 +129,23 @@ class GrammarRows:
         """Write one token a row; what is written to rows that have ended is never read."""
         for written, tokens in zip(self._written, token_AM.tolist(), strict=True):
             written[:] = [(*ids, token) for ids, token in zip(written, tokens, strict=True)]
+
+
+def find_complete(
+    ids: Sequence[Tensor], is_alive_AM: Tensor, is_complete: Callable[[Sequence[int]], bool]
+) -> Tensor:
+    """Return which rows (A, M) among those that go on are complete with their last token.
+
+    Args:
+        ids: tokens (A, M) so far, step by step.
+        is_alive_AM: rows that have not ended; others are not asked about.
+        is_complete: whether a continuation, given as its ids, ends here.
+    """
+    written_AMT = torch.stack(list(ids), -1).cpu()
+    is_complete_AM = torch.zeros_like(is_alive_AM)
+    for agent, row in is_alive_AM.nonzero().tolist():
+        is_complete_AM[agent, row] = is_complete(written_AMT[agent, row].tolist())
+    return is_complete_AM
 
 
 def choose_tokens(

@@ -12,7 +12,7 @@ T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterR
 from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.backbone_layers import find_adapter_targets, take_first_layers
-from compevo_core.lm.decode import DecodeAttention, GrammarRows, choose_tokens
+from compevo_core.lm.decode import DecodeAttention, GrammarRows, choose_tokens, find_complete
 from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
 from compevo_core.lm.grammar import TokenGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
@@ -241,6 +241,7 @@ class Population(nn.Module):
         stop_tokens: Sequence[int],
         generators: Sequence[torch.Generator] = (),
         grammar: TokenGrammar | None = None,
+        is_complete: Callable[[Sequence[int]], bool] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Sample continuations of every prompt, all at once.
 
@@ -254,9 +255,11 @@ class Population(nn.Module):
                 goes on, so its samples do not depend on which other agents are in the batch.
             grammar: what may be written; probabilities are those of the softmax over the tokens
                 that it allows. ``max_new_tokens`` still cuts a text off.
+            is_complete: whether a continuation, given as its ids so far, ends here; asked after
+                each token.
 
         Returns:
-            ids (A, M, T) and mask (A, M, T); the stop token is part of a continuation, what follows
+            ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows
             it is masked.
         """
         pad_id = self.backbone.tokenizer.pad_token_id
@@ -288,6 +291,8 @@ class Population(nn.Module):
                 grammar_rows.append(token_AM)
 
             is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
+            if is_complete is not None:
+                is_alive_AM = is_alive_AM & ~find_complete(ids, is_alive_AM, is_complete)
             if not is_alive_AM.any() or step == max_new_tokens - 1:
                 break  # nobody reads the state after the last token
 

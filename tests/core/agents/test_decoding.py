@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compevo_core.agents.decoding import format_answer, parse_answer
+from compevo_core.agents.decoding import format_answer, has_all_numbers, parse_answer
 from compevo_core.errors import ForecastParseError
 
 
@@ -56,3 +56,23 @@ def test_short_long_and_wordy_answers_are_refused(text: str) -> None:
 
 def test_a_remark_on_the_next_line_is_ignored() -> None:
     assert parse_answer(", ".join(["1.5"] * 48) + "\nThis is my forecast.").tolist() == [1.5] * 48
+
+
+@pytest.mark.parametrize(
+    ("text", "is_over"),
+    [
+        (" " + "1.5, " * 47, False),
+        (" " + "1.5, " * 47 + "1", False),  # may still become 1.5
+        (" " + "1.5, " * 47 + "1.5", False),
+        (" " + "1.5, " * 47 + "1.5,", True),
+        ("1.5\n" * 48, True),
+        ("", False),
+        (", " * 60, False),
+    ],
+)
+def test_an_answer_is_over_with_the_separator_after_its_last_number(
+    text: str, is_over: bool
+) -> None:
+    assert has_all_numbers(text) is is_over
+    if is_over:
+        assert parse_answer(text.replace("\n", " ")).shape == (48,)

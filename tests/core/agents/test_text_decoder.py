@@ -1,6 +1,6 @@
 """Answers as text: what is taught, its loss, each agent's own base, answers that cannot be read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -244,3 +244,25 @@ def _is_readable(text: str) -> bool:
         return bool(np.isfinite(parse_answer(text)).all())
     except ForecastParseError:
         return False
+
+
+def test_generation_ends_after_the_number_that_was_asked_for_last(
+    built: tuple[TextDecoder, list[ForecastExample]],
+) -> None:
+    decoder, examples = built
+    tokenizer = decoder.population.backbone.tokenizer
+    asked: dict[str, Callable[[list[int]], bool]] = {}
+
+    def write(*_: object, **given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.update(is_complete=given["is_complete"])
+        return pad_rows([tokenizer.encode("7, " * 48, add_special_tokens=False)] * 6, agents=3)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Population, "sample", write)
+        decoded = decoder.decode(_read(examples), train=False)
+
+    # The separator that ended it is no part of the answer.
+    assert decoded.n_unparsed == 0
+    for count, is_over in ((47, False), (48, True)):
+        ids = tokenizer.encode(" " + "7, " * count, add_special_tokens=False)
+        assert asked["is_complete"](ids) is is_over

@@ -1,5 +1,7 @@
 """The population is exact: against PEFT one adapter at a time, across prefixes and agents."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 from peft import PeftModel
@@ -228,6 +230,31 @@ def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_t
                     state = population.last_token_states(population.pack([[PromptGroup(path)]]))
                 assert int(population.logits(state)[0, 0].argmax()) == token
                 path = [*path, token]
+
+
+def test_a_continuation_ends_with_the_token_that_completes_it_and_the_others_go_on() -> None:
+    population = build_population()
+
+    def write(
+        is_complete: Callable[[Sequence[int]], bool] | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return population.sample(
+            population.prefill(_packed_groups(population)),
+            max_new_tokens=5,
+            temperature=0.0,
+            stop_tokens=[],
+            is_complete=is_complete,
+        )
+
+    with population.use_adapters(LOGIC), torch.no_grad():
+        ids, _ = write(None)
+        first = int(ids[1, 0, 0])
+        shorter, mask = write(lambda row: len(row) == 2 and row[0] == first)
+
+    ends = ids[..., 0] == first
+    assert ends.any() and not ends.all()
+    assert torch.equal(mask.sum(-1), torch.where(ends, 2, 5))
+    assert torch.equal(shorter[mask.bool()], ids[mask.bool()])
 
 
 def test_samples_of_one_prompt_share_its_keys_and_are_the_same_for_the_same_generators() -> None:
