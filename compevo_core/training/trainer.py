@@ -67,7 +67,8 @@ def train(
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
-        on_round: called with the record of each round, on the first process alone.
+        on_round: called with the record of each round, on the first process alone; with
+            ``run.refit`` with those of the second training too, which count from the first again.
         backbone: an already loaded frozen model without adapters; loaded from the configuration
             unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
@@ -114,7 +115,7 @@ def train(
         kept = _copy_calibration(loop)
         del loop  # its backbone has adapters and is of no more use: freed before the next is loaded
         joined = join_for_refit(train_windows, val_windows)
-        loop, state = _train_again(parts, folder, joined, outcome, kept, data)
+        loop, state = _train_again(parts, folder, joined, outcome, kept, data, on_round)
 
     return _seal(folder, loop, state, outcome)
 
@@ -170,10 +171,11 @@ def _train_again(
     outcome: RunOutcome,
     kept: Mapping[str, Tensor],
     first: TrainingData,
+    on_round: OnRound | None,
 ) -> tuple[TrainingLoop, RoundState]:
     """Train on train and validation with every choice that the first training made."""
     loop = parts.build_refit(folder, joined, outcome.chosen_round)
-    state = loop.run(resume=True)
+    state = loop.run(resume=True, on_round=on_round)
     if outcome.calibration is not None:
         _restore_calibration(loop, state, kept, first)
     return loop, state

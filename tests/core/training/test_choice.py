@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.training import loop
+from compevo_core.training.loop import OnRound
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
@@ -15,9 +16,10 @@ from compevo_core.training.validation import ValidationErrors
 from tests.support.population import news_pool, tiny, windows
 
 
-def run_here(out: Path, **overrides: object) -> dict[str, object]:
+def run_here(out: Path, on_round: OnRound | None = None, **overrides: object) -> dict[str, object]:
     config = tiny(grpo__group_size=2, **overrides)
-    return train(config, windows("train", 2), windows("val", 2, first_day=20), news_pool(), out)
+    val = windows("val", 2, first_day=20)
+    return train(config, windows("train", 2), val, news_pool(), out, on_round=on_round)
 
 
 def read_sealed(out: Path, agent: int) -> torch.Tensor:
@@ -113,8 +115,10 @@ def test_without_validation_windows_the_last_round_is_sealed_as_it_is(tmp_path: 
 
 
 def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path) -> None:
+    reported: list[int] = []
     summary = run_here(
         tmp_path,
+        lambda record: reported.append(record.round),
         run__rounds=2,
         run__validate_every=1,
         run__refit=True,
@@ -129,7 +133,10 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
     folder = RunFolder(tmp_path)
     assert len(folder.read_rounds()) == 2
     assert summary["chosen_round"] > 0
-    assert len(RunFolder(folder.refit).read_rounds()) == summary["chosen_round"]
+    again = RunFolder(folder.refit).read_rounds()
+    assert len(again) == summary["chosen_round"]
+    # Both trainings report their progress.
+    assert reported == [record.round for record in (*folder.read_rounds(), *again)]
 
 
 @pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])
