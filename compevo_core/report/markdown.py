@@ -17,17 +17,15 @@ import typer
 from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
-from compevo_core.report.provenance_tables import variant_test_table
 from compevo_core.report.result_tables import (
-    ablation_table,
     agent_table,
-    control_table,
     headline_table,
     short_table,
 )
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
+from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import join_items
 
 #: What the short table shows: electricity, the test set published with the paper's baseline.
@@ -59,12 +57,8 @@ def format_results(inputs: ReportInputs) -> str:
     # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
-        for table in (
-            ablation_table(inputs.rows, dataset),
-            control_table(inputs.rows, dataset),
-            variant_test_table(inputs.paired, dataset),
-        ):
-            parts += _format_table(table) if table else ()
+        for table in list_variant_tables(inputs, dataset):
+            parts += _format_table(table)
     return "\n\n".join(parts)
 
 

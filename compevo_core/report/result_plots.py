@@ -15,6 +15,7 @@ from compevo_core.report.figures import make_axis
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
+    list_scopes,
     select_pooled,
     select_scope,
 )
@@ -30,9 +31,10 @@ def plot_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Figure:
 
 
 def plot_ablation(rows: pl.DataFrame, dataset: str) -> Figure:
-    """Draw the pooled MAE of each ablation variant, best on top."""
+    """Draw the pooled MAE of each ablation variant on the first scope, best on top."""
     chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
-    return _plot_mae(chosen)
+    _, first = list_scopes(chosen)[0]
+    return _plot_mae(select_scope(chosen, dataset, first))
 
 
 def _plot_mae(rows: pl.DataFrame) -> Figure:

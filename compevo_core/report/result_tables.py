@@ -120,25 +120,27 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     )
 
 
-def ablation_table(rows: pl.DataFrame, dataset: str) -> Table | None:
-    """Return the ablation variants of one data set, lowest MAE first; None without any."""
+def ablation_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
+    """Return the ablation variants of one scope, lowest MAE first; None without any."""
     is_shown = ~pl.col("method").is_in(list(CONTROLS))
-    return _variant_table(rows.filter(is_shown), dataset, "ablation under one equal budget")
+    title = "ablation under one equal budget"
+    return _variant_table(rows.filter(is_shown), dataset, subset, title)
 
 
-def control_table(rows: pl.DataFrame, dataset: str) -> Table | None:
-    """Return the controls of one data set and the full method, lowest MAE first; None without."""
+def control_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
+    """Return the controls of one scope and the full method, lowest MAE first; None without."""
     is_shown = pl.col("method").is_in([FULL_METHOD, *CONTROLS])
-    return _variant_table(rows.filter(is_shown), dataset, "controls under the same budget")
+    title = "controls under the same budget"
+    return _variant_table(rows.filter(is_shown), dataset, subset, title)
 
 
-def _variant_table(rows: pl.DataFrame, dataset: str, title: str) -> Table | None:
-    chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
+def _variant_table(rows: pl.DataFrame, dataset: str, subset: str, title: str) -> Table | None:
+    chosen = select_scope(select_pooled(rows, ablation=True), dataset, subset)
     # The full method alone is compared with nothing.
     if set(chosen.get_column("method")) <= {FULL_METHOD}:
         return None
 
-    name = scope_name(dataset, "", synthetic=is_synthetic(chosen))
+    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
     return _method_table(rank_methods(chosen), f"{name}: {title}")
 
 

@@ -18,13 +18,10 @@ from compevo_core.report.provenance_tables import (
     identity_table,
     is_of_variant,
     paired_table,
-    variant_test_table,
 )
 from compevo_core.report.result_plots import plot_ablation, plot_methods
 from compevo_core.report.result_tables import (
-    ablation_table,
     agent_table,
-    control_table,
     headline_table,
     region_table,
 )
@@ -32,6 +29,7 @@ from compevo_core.report.rows import is_synthetic, list_scopes, select_pooled, s
 from compevo_core.report.run_sections import build_run_parts
 from compevo_core.report.summaries import summarize_results
 from compevo_core.report.tables import Table
+from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import scope_name
 
 #: Subsets later than all training data: they stand in the leakage section, not among the results.
@@ -161,15 +159,7 @@ def _ablation_section(inputs: ReportInputs) -> Section | None:
         view={
             "datasets": [
                 {
-                    "tables": [
-                        table
-                        for table in (
-                            ablation_table(inputs.rows, dataset),
-                            control_table(inputs.rows, dataset),
-                            variant_test_table(inputs.paired, dataset),
-                        )
-                        if table
-                    ],
+                    "tables": list_variant_tables(inputs, dataset),
                     "bars": _show_ablation(inputs.rows, dataset),
                 }
                 for dataset in datasets

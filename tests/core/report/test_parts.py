@@ -19,6 +19,7 @@ from compevo_core.report.result_tables import (
     short_table,
 )
 from compevo_core.report.summaries import summarize_results
+from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import method_name
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
 
@@ -118,11 +119,11 @@ def test_controls_stand_apart_from_the_ablation_with_the_full_method_in_both():
             for name, mae in (("compevo", 200.0), ("no-grpo", 201.0), ("no-news", 205.0))
         )
     )
-    assert names(ablation_table(rows, "electricity")) == ["CompEvo", "No GRPO"]
-    assert names(control_table(rows, "electricity")) == ["CompEvo", "No news"]
-    assert control_table(make_rows(), "electricity") is None
+    assert names(ablation_table(rows, *SCOPE)) == ["CompEvo", "No GRPO"]
+    assert names(control_table(rows, *SCOPE)) == ["CompEvo", "No news"]
+    assert control_table(make_rows(), *SCOPE) is None
     only_controls = rows.filter(pl.col("method") != "no-grpo")
-    assert ablation_table(only_controls, "electricity") is None
+    assert ablation_table(only_controls, *SCOPE) is None
     page = format_results(make_inputs(rows=pl.concat([ROWS, rows])))
     assert "controls under the same budget" in page
 
@@ -141,7 +142,7 @@ def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
             for seed, mae in enumerate(errors)
         )
     )
-    table = ablation_table(rows, "electricity")
+    table = ablation_table(rows, *SCOPE)
     assert names(table) == ["CompEvo", "No GRPO"]
     assert [row[1] for row in table.rows] == ["202.0", "204.0"]
     assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
@@ -181,3 +182,17 @@ def test_paired_tests_of_older_versions_are_read_without_what_they_lack(tmp_path
 def test_a_name_with_known_errors_keeps_that_of_its_method():
     assert method_name("calendar-ridge-recalibrated") == "Calendar ridge, known errors added"
     assert method_name("compevo-agent-12") == "Agent 12 alone"
+
+
+def test_variants_that_were_scored_on_two_sets_of_windows_get_a_table_for_each():
+    rows = make_frame(
+        *(
+            make_row(name, mae, experiment="ablation", config_hash=name, subset=subset)
+            for subset, shift in (("n2f-test-100", 0.0), ("aemo-2021", -50.0))
+            for name, mae in (("compevo", 200.0 + shift), ("no-grpo", 201.0 + shift))
+        )
+    )
+    tables = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+    assert [names(table) for table in tables] == [["CompEvo", "No GRPO"]] * 2
+    assert len({table.caption for table in tables}) == 2
+    assert [table.rows[0][1] for table in tables] == ["200.0", "150.0"]
