@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 
 from compevo_pipeline.cli.arguments import NewsFolder, Split, Subset, WindowsFolder
@@ -45,6 +44,8 @@ def evaluate(
     paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
     and panels are written into each run folder.
     """
+    import polars as pl
+
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scopes import select_scopes
