@@ -152,11 +152,8 @@ def score_population(
         ]
         predictions.append((scope, by_method))
 
-        compared = {
-            name: by_method[name]
-            for name in (method, *list_compared_parts(method))
-            if name in by_method
-        } | dict(baselines)
+        names = [name for name in (method, *list_compared_parts(method)) if name in by_method]
+        compared = {name: by_method[name] for name in names} | dict(baselines)
         paired_tests += compare_with_opponents(
             scope, {name: [values_NH] for name, values_NH in compared.items()}, method
         )

@@ -46,6 +46,20 @@ class SeedScores:
     paired_tests: pl.DataFrame
 
 
+def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
+    """Return the configurations of runs that differ by seed alone.
+
+    Raises:
+        ConfigError: two runs have other settings, or the same seed.
+    """
+    # torch takes seconds to import; whoever compares scores alone does not wait for it.
+    from compevo_core.training.artifact import read_config
+
+    configs = [read_config(run) for run in runs]
+    require_seeds_of_one_method(configs)
+    return configs
+
+
 def require_seeds_of_one_method(configs: Sequence[RunConfig]) -> None:
     """Check that runs differ by seed alone.
 

@@ -132,17 +132,22 @@ class GrammarRows:
 
 
 def find_complete(
-    ids: Sequence[Tensor], is_alive_AM: Tensor, is_complete: Callable[[Sequence[int]], bool]
+    ids: Sequence[Tensor],
+    is_alive_AM: Tensor,
+    is_complete: Callable[[Sequence[int]], bool] | None,
 ) -> Tensor:
     """Return which rows (A, M) among those that go on are complete with their last token.
 
     Args:
         ids: tokens (A, M) so far, step by step.
         is_alive_AM: rows that have not ended; others are not asked about.
-        is_complete: whether a continuation, given as its ids, ends here.
+        is_complete: whether a continuation, given as its ids, ends here; None: none does.
     """
-    written_AMT = torch.stack(list(ids), -1).cpu()
     is_complete_AM = torch.zeros_like(is_alive_AM)
+    if is_complete is None:
+        return is_complete_AM
+
+    written_AMT = torch.stack(list(ids), -1).cpu()
     for agent, row in is_alive_AM.nonzero().tolist():
         is_complete_AM[agent, row] = is_complete(written_AMT[agent, row].tolist())
     return is_complete_AM

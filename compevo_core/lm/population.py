@@ -291,8 +291,7 @@ class Population(nn.Module):
                 grammar_rows.append(token_AM)
 
             is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
-            if is_complete is not None:
-                is_alive_AM = is_alive_AM & ~find_complete(ids, is_alive_AM, is_complete)
+            is_alive_AM = is_alive_AM & ~find_complete(ids, is_alive_AM, is_complete)
             if not is_alive_AM.any() or step == max_new_tokens - 1:
                 break  # nobody reads the state after the last token
 

@@ -51,15 +51,13 @@ def evaluate(
     from compevo_core.evaluation.scopes import select_scopes
     from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
     from compevo_core.evaluation.scoring import score_baselines
-    from compevo_core.evaluation.seeds import require_seeds_of_one_method, score_seeds
+    from compevo_core.evaluation.seeds import read_seeds, score_seeds
     from compevo_core.experiments.ablation import FULL_METHOD
     from compevo_core.experiments.controls import prepare_windows
-    from compevo_core.training.artifact import read_config
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.provenance import read_commit
 
-    configs = [read_config(run) for run in runs]
-    require_seeds_of_one_method(configs)
+    configs = read_seeds(runs)
     commit = read_commit()
     pool = NewsPool.read(news)
     name = variant or FULL_METHOD
@@ -68,13 +66,9 @@ def evaluate(
     train = window_set.split("train")
 
     # The same calls as the evaluation assets make: equal rows, cell by cell.
+    val = window_set.split("val")
     baselines = score_baselines(
-        train,
-        scopes,
-        val=window_set.split("val"),
-        experiment=experiment,
-        seeds=seeds,
-        commit=commit,
+        train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
     )
     scored = score_seeds(
         runs,
