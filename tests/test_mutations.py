@@ -83,6 +83,14 @@ def test_a_mutation_without_end_is_ended_named_and_an_error(repository):
     assert run(repository, ENDLESS, limit=3.0) == (1, {"endless": "timeout"})
 
 
+def test_tests_that_hang_once_are_run_again(repository, tmp_path):
+    # The first time it leaves a mark and sleeps, as a child that inherited a closed lock would.
+    mark = f"__import__('pathlib').Path({str(tmp_path / 'mark')!r})"
+    sleep = f"__import__('time').sleep({mark}.touch() or 60)"
+    hanging = {"id": "once", "old": "a + b", "new": f"a - b if {mark}.exists() else {sleep}"}
+    assert run(repository, hanging, limit=3.0) == (0, {"once": "killed"})
+
+
 def test_tests_that_fail_anyway_kill_nothing(repository):
     path = repository / "tests" / "test_sums.py"
     path.write_text(TESTS.replace("(3, 0, 0)", "(4, 0, 0)"), encoding="utf-8")
