@@ -117,13 +117,15 @@ class PriorSet:
         return self.levels.apply(views, self._forecast_as_fitted(views))
 
     def observe(self, windows: Sequence[Window]) -> None:
-        """Take note of the priors' errors on windows whose truth is known.
+        """Take note of the priors' errors on windows whose truth is known, if they are kept.
 
         Raises:
             DataError: a window lies before the last one whose errors are known.
         """
-        views = [window.view for window in windows]
-        self.levels.observe(windows, self._forecast_as_fitted(views))
+        # Without levels nothing is remembered, and the priors need not forecast for it.
+        if self._has_levels:
+            views = [window.view for window in windows]
+            self.levels.observe(windows, self._forecast_as_fitted(views))
 
     def save(self, folder: Path) -> None:
         """Write every prior below ``folder``."""
