@@ -22,6 +22,7 @@ from compevo_core.training.run_folder import RunFolder
 
 def write_population_scores(
     scores: PopulationScores,
+    paired_tests: pl.DataFrame,
     config: RunConfig,
     results: Path,
     run: RunFolder,
@@ -33,6 +34,7 @@ def write_population_scores(
 
     Args:
         scores: what to write.
+        paired_tests: of the population with every opponent.
         config: the configuration that the population was trained with.
         results: gets ``<rows_name>.csv`` and ``<paired_name>.csv``, and the configuration.
         run: gets the forecasts and the panels.
@@ -43,9 +45,7 @@ def write_population_scores(
         The file of result rows.
     """
     # Rows first: they took the time, and a report without paired tests or panels is still right.
-    rows_file = write_tables(
-        scores.rows, scores.paired_tests, [config], results, rows_name, paired_name
-    )
+    rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
     write_run_forecasts(scores, run)
     return rows_file
 

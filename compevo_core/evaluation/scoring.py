@@ -1,9 +1,9 @@
 """Score a trained population and the baselines on the same windows.
 
-What belongs here: from a forecaster and scopes to result rows, paired tests and forecast panels;
-whoever scores (an asset, the command line) calls these functions, so that the same run always makes
-the same rows. What does not: which windows form a scope (``evaluation.scopes``), metrics and
-statistics (``evaluation.metrics``, ``evaluation.significance``), files
+What belongs here: from a forecaster and scopes to result rows and forecast panels; whoever scores
+(an asset, the command line) calls these functions, so that the same run always makes the same rows.
+What does not: which windows form a scope (``evaluation.scopes``), metrics
+(``evaluation.metrics``), paired tests of what was scored (``evaluation.seeds``), files
 (``evaluation.score_files``).
 
 Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -25,7 +25,6 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
@@ -69,13 +68,11 @@ class PopulationScores:
 
     Attributes:
         rows: result rows of every scope, by entity and pooled.
-        paired_tests: one row a scope and opponent, in the columns of ``PAIRED_TEST_SCHEMA``.
         panels: a few windows of every scope as the report draws them.
         predictions: the forecasts of every scope.
     """
 
     rows: pl.DataFrame
-    paired_tests: pl.DataFrame
     panels: list[ForecastPanel]
     predictions: list[ScopeForecasts]
 
@@ -116,18 +113,16 @@ def score_population(
         commit: commit of the code, for the rows.
         log: gets a progress line with the time left after every few windows.
         method: name of the population in the rows.
-        baseline_forecasts: for each scope, forecasts (N, H) by baseline to test against; empty: the
-            population is compared with nothing.
+        baseline_forecasts: for each scope, forecasts (N, H) by baseline that the panels show too;
+            empty: they show the population alone.
         news: the articles whose titles the panels show; None: no panels are made.
         panels_per_scope: number of windows of each scope that become panels.
-        parts: whether the plain mean of the agents, each agent and the prior get rows of their own;
-            the population is also compared with that mean and with the prior.
+        parts: whether the plain mean of the agents, each agent and the prior get rows of their own.
 
     Raises:
         DataError: ``baseline_forecasts`` is not one mapping a scope.
     """
     rows: list[pl.DataFrame] = []
-    paired_tests: list[dict[str, Any]] = []
     panels: list[ForecastPanel] = []
     predictions: list[ScopeForecasts] = []
 
@@ -142,7 +137,7 @@ def score_population(
             subset=scope.subset,
             commit=commit,
         )
-        # The values, not the forecaster: panels and tests below must show what was scored.
+        # The values, not the forecaster: panels below and later tests must show what was scored.
         by_method = {method: forecast.values_NH}
         if parts:
             by_method |= forecast.name_parts(method)
@@ -151,12 +146,6 @@ def score_population(
             for name, values_NH in by_method.items()
         ]
         predictions.append((scope, by_method))
-
-        names = [name for name in (method, *list_compared_parts(method)) if name in by_method]
-        compared = {name: by_method[name] for name in names} | dict(baselines)
-        paired_tests += compare_with_opponents(
-            scope, {name: [values_NH] for name, values_NH in compared.items()}, method
-        )
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             shown = {k: v for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
@@ -165,7 +154,6 @@ def score_population(
 
     return PopulationScores(
         rows=pl.concat(rows),
-        paired_tests=pl.DataFrame(paired_tests, schema=PAIRED_TEST_SCHEMA, orient="row"),
         panels=panels,
         predictions=predictions,
     )
@@ -290,8 +278,3 @@ def _identify_part(identity: Identity, name: str) -> Identity:
     return replace(
         named, backbone="", knowledge_cutoff="", parse_failure_rate=None, news_top_k=None
     )
-
-
-def list_compared_parts(method: str) -> tuple[str, str]:
-    """Return the parts of a population that it is tested against; each agent would be too many."""
-    return f"{method}-equal", f"{method}-prior"

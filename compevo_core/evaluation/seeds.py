@@ -1,4 +1,4 @@
-"""Several seeds of one method as one method: its rows and its paired tests with the others.
+"""The seeds of one method, one or several, as one method: its rows and its paired tests.
 
 What belongs here: scoring the runs one after the other, and their forecasts side by side. What does
 not: scoring one (``evaluation.scoring``), the tests themselves (``evaluation.comparison``), tables
@@ -25,7 +25,6 @@ from compevo_core.evaluation.scopes import Scope
 from compevo_core.evaluation.scoring import (
     COMPEVO,
     PopulationScores,
-    list_compared_parts,
     load_population,
     score_population,
 )
@@ -147,15 +146,20 @@ def compare_seeds(
     baseline_forecasts: Sequence[Mapping[str, FloatArray]],
     method: str,
 ) -> pl.DataFrame:
-    """Return the paired tests of a method of several seeds, with its parts and every baseline.
+    """Return the paired tests of a method with its parts and every baseline.
+
+    Its parts are the plain mean of its agents and the prior; each agent would be too many.
 
     Args:
         scores: of each seed, on the same scopes.
         baseline_forecasts: for each scope, forecasts (N, H) by baseline.
         method: name of the method.
+
+    Returns:
+        One row a scope and opponent, in the columns of ``PAIRED_TEST_SCHEMA``.
     """
     tests = []
-    compared = (method, *list_compared_parts(method))
+    compared = (method, f"{method}-equal", f"{method}-prior")
     for (scope, by_method), baselines in zip(
         collect_seeds(scores), baseline_forecasts, strict=True
     ):

@@ -20,6 +20,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
+from compevo_core.evaluation.configs import write_config
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import select_test_scopes
 from compevo_core.evaluation.scoring import PopulationScores, load_population, score_population
@@ -135,6 +136,8 @@ def variants(
         rows = pl.concat([scored.rows for scored in scores])
         path = layout.results / f"ablation-{dataset}.csv"
         write_rows(path, rows)
+        for trial in trials:
+            write_config(layout.results, RunConfig.from_mapping(trial.job.config))
 
         # Written without any pair too: those of an earlier run would stand below other rows.
         paired = _pair_with_full_method(scores)
@@ -177,8 +180,7 @@ def _prepare_trials(
             context.log.warning(f"{name} left out: with these settings it is the full method")
             continue
 
-        # Once for all seeds: rows of the same windows are averaged, and seeds differ by training.
-        prepared = prepare_windows(windows, name, base.run.seed)
+        prepared = prepare_windows(windows, name)
         folder = layout.windows(dataset)
         if prepared is not windows:
             folder = layout.windows(f"{dataset}-{name}")

@@ -16,7 +16,13 @@ from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import read_forecasts, select_test_scopes, write_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
-from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
+from compevo_core.evaluation.scoring import (
+    COMPEVO,
+    load_population,
+    score_baselines,
+    score_population,
+)
+from compevo_core.evaluation.seeds import compare_seeds
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
 from compevo_pipeline.assets import metadata
@@ -141,6 +147,8 @@ def population(
         run = find_current_run(layout, dataset)
         news = NewsPool.read(layout.news_pool)
         forecaster = load_population(run, news)
+        # Fails where a window has no stored forecast: paired tests need the same windows.
+        baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
         scores = score_population(
             forecaster,
             scopes,
@@ -148,13 +156,14 @@ def population(
             experiment=EXPERIMENT,
             commit=read_commit(),
             log=context.log,
-            # Fails where a window has no stored forecast: paired tests need the same windows.
-            baseline_forecasts=[read_forecasts(stored, scope) for scope in scopes],
+            baseline_forecasts=baseline_forecasts,
             news=news,
             panels_per_scope=config.shown,
         )
+        paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
         path = write_population_scores(
             scores,
+            paired_tests,
             forecaster.config,
             layout.results,
             RunFolder(run),
@@ -165,7 +174,7 @@ def population(
     return dg.MaterializeResult(
         metadata={
             **metadata.describe_scores(scores.rows, path),
-            "paired_tests": metadata.render_table(scores.paired_tests, rows=20),
+            "paired_tests": metadata.render_table(paired_tests, rows=20),
         }
     )
 

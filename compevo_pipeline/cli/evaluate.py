@@ -61,7 +61,7 @@ def evaluate(
     commit = read_commit()
     pool = NewsPool.read(news)
     name = variant or FULL_METHOD
-    window_set = prepare_windows(WindowSet.read(windows), name, configs[0].run.seed)
+    window_set = prepare_windows(WindowSet.read(windows), name)
     scopes = select_scopes(window_set, split=split, subset=subset, every=every)
     train = window_set.split("train")
 

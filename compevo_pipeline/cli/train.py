@@ -64,7 +64,7 @@ def train(
     base = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
     name = variant or FULL_METHOD
     config = configure_experiment(base, name)
-    window_set = prepare_windows(WindowSet.read(windows), name, config.run.seed)
+    window_set = prepare_windows(WindowSet.read(windows), name)
     train_windows, val_windows = choose_validation(
         window_set, last_fold=validation is Validation.LAST_FOLD
     )

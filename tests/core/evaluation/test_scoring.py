@@ -13,7 +13,7 @@ import pytest
 
 from compevo_core.config import RunConfig
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
+from compevo_core.evaluation.comparison import compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed, read_configs
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.population_forecast import forecast_scope
@@ -24,6 +24,7 @@ from compevo_core.evaluation.scoring import (
     score_baselines,
     score_population,
 )
+from compevo_core.evaluation.seeds import compare_seeds
 from compevo_core.evaluation.significance import bootstrap_interval
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
@@ -113,7 +114,7 @@ def test_the_parts_of_a_population_are_scored_from_the_same_forecasts():
     assert (prior["backbone"], prior["possibly_memorised"]) == ("", False)
     assert (prior["parse_failure_rate"], prior["news_choice_share"]) == (None, None)
 
-    tests = scores.paired_tests
+    tests = compare_seeds([scores], [{}], "compevo")
     assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
 
 
@@ -127,12 +128,11 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     assert set(scores.rows["method"]) == {"compevo"}
 
 
-def test_a_variant_has_its_own_name_and_is_compared_with_nothing():
+def test_a_variant_has_its_own_name_and_no_parts():
     scores = score_population(FakePopulation(), SCOPES, **SHARED, method="no-grpo", parts=False)
     assert set(scores.rows["method"]) == {"no-grpo"}
     assert list(scores.predictions[0][1]) == ["no-grpo"]
     assert scores.panels == []
-    assert scores.paired_tests.is_empty() and scores.paired_tests.schema == PAIRED_TEST_SCHEMA
 
 
 def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_first_is_compared():
@@ -181,21 +181,22 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
 
 
 def _score_beside_baselines(panels_per_scope):
-    baselines = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc")
-    return score_population(
+    forecasts = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc").forecasts
+    scores = score_population(
         FakePopulation(),
         SCOPES,
         **SHARED,
-        baseline_forecasts=baselines.forecasts,
+        baseline_forecasts=forecasts,
         news=small.news_pool(),
         panels_per_scope=panels_per_scope,
     )
+    return scores, compare_seeds([scores], forecasts, "compevo")
 
 
 def test_a_population_meets_every_baseline_on_every_scope():
-    scores = _score_beside_baselines(panels_per_scope=2)
+    scores, paired_tests = _score_beside_baselines(panels_per_scope=2)
     assert scores.rows["method"].unique(maintain_order=True).to_list() == PARTS
-    assert scores.paired_tests.select("subset", "method_b", "n").rows() == [
+    assert paired_tests.select("subset", "method_b", "n").rows() == [
         (subset, method, n)
         for subset, n in (("first", 12), ("second", 4))
         for method in (
@@ -221,9 +222,8 @@ def test_a_population_meets_every_baseline_on_every_scope():
 def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
     truth_NH = SCOPES[0].windows.truth()
     forecasts = [{"oracle": truth_NH, "far off": truth_NH + 1e6}]
-    tests = score_population(
-        FakePopulation(), SCOPES[:1], **SHARED, baseline_forecasts=forecasts, parts=False
-    ).paired_tests
+    scores = score_population(FakePopulation(), SCOPES[:1], **SHARED, parts=False)
+    tests = compare_seeds([scores], forecasts, "compevo")
     assert tests["method_a"].to_list() == ["compevo", "compevo"]
     assert tests["p_value"][0] > 0.99 and tests["mean_difference"][0] > 0
     assert tests["p_value"][1] < 0.01 and tests["mean_difference"][1] < 0
@@ -255,10 +255,11 @@ def test_forecasts_for_some_scopes_only_are_refused():
 
 def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
     population = FakePopulation()
-    scores = _score_beside_baselines(panels_per_scope=1)
+    scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
     run = RunFolder(tmp_path / "run")
     path = write_population_scores(
         scores,
+        paired_tests,
         population.config,
         tmp_path / "results",
         run,
@@ -268,7 +269,7 @@ def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
 
     assert path == tmp_path / "results" / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
-    assert pl.read_csv(tmp_path / "results" / "paired-main.csv").equals(scores.paired_tests)
+    assert pl.read_csv(tmp_path / "results" / "paired-main.csv").equals(paired_tests)
     assert list(read_configs(tmp_path / "results")) == [population.config.hash]
     assert [panel.window_id for panel in read_panels(run.panels_file)] == [
         panel.window_id for panel in scores.panels

@@ -21,10 +21,7 @@ TRUTH_NH = SCOPE.windows.truth()
 def _scores(**errors: float) -> PopulationScores:
     """Scores whose methods are off by a constant each."""
     forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
-    tests = pl.DataFrame(schema=PAIRED_TEST_SCHEMA)
-    return PopulationScores(
-        rows=pl.DataFrame(), paired_tests=tests, panels=[], predictions=[(SCOPE, forecasts)]
-    )
+    return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 
 def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds() -> None:
@@ -34,6 +31,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
     ]
     tests = compare_seeds(scores, [{"gbm": TRUTH_NH + 7.0}], "compevo")
 
+    assert tests.schema == PAIRED_TEST_SCHEMA
     assert tests["method_a"].unique().to_list() == ["compevo"]
     difference = dict(tests.select("method_b", "mean_difference").iter_rows())
     # 2 against 3 and 7; forecasts averaged first would err by 1. Single agents are not compared.

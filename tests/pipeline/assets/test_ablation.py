@@ -8,6 +8,7 @@ import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.report.rows import average_over_seeds
 from compevo_pipeline.assets.ablation import AblationConfig
@@ -65,6 +66,7 @@ def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
     ]
     assert sorted(trained) == sorted(SEEDS * len(VARIANTS))
     assert pooled["artifact_hash"].n_unique() == len(pooled)
+    assert set(read_configs(layout.results)) == set(pooled["config_hash"])
 
 
 def test_the_seeds_of_a_variant_meet_the_same_windows_and_become_one_row(pooled):
