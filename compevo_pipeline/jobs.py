@@ -31,11 +31,12 @@ def build_demo_config() -> dict[str, Any]:
 
     Result rows name what made them: subset, seeds, configuration hash.
     """
-    # Six variants share the budget of the demo: fewer agents, one round that rewrites logics, and
+    # Some variants share the budget of the demo: fewer agents, one round that rewrites logics, and
     # nothing that no row of theirs shows.
     smaller = {
         "population.agents": 2,
         "population.members": [{"prior": "calendar-ridge"}, {"prior": "persistence"}],
+        "run.batch_size": 4,
         "run.supervised_epochs": 0,
         "run.validate_every": 0,
         "run.validation_windows": 4,
@@ -44,7 +45,13 @@ def build_demo_config() -> dict[str, Any]:
     }
     ops: dict[str, dict[str, Any]] = {
         "models__compevo": {"preset": "demo"},
-        "ablation__variants": {"preset": "demo", "rounds": 1, "overrides": smaller, "every": 4},
+        "ablation__variants": {
+            "preset": "demo",
+            "rounds": 1,
+            "overrides": smaller,
+            "every": 4,
+            "variants": ["compevo", "no-grpo"],
+        },
         "evaluation__baselines": {"seeds": 1},
         "evaluation__test": {"scopes": 1},
         "evaluation__lud": {"pairs": 2},

@@ -17,10 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.baselines.known_errors import NOT_STARTED, ErrorEvidence, Form, LevelRule
+from compevo_core.baselines.known_errors import (
+    NOT_STARTED,
+    ErrorEvidence,
+    Form,
+    LevelRule,
+    find_rows,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import HORIZON
-from compevo_core.errors import DataError
 
 _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
 
@@ -124,13 +129,7 @@ class ErrorCalibration(nn.Module):
         Raises:
             DataError: a series is none of the train split's.
         """
-        row_of = {entity: row for row, entity in enumerate(self.entities)}
-        if unknown := sorted(set(entities) - row_of.keys()):
-            raise DataError(
-                f"no errors are kept for {unknown}, only for the series of the train split, "
-                f"{list(self.entities)}; forecast those"
-            )
-        return [row_of[entity] for entity in entities]
+        return find_rows(self.entities, entities)
 
     @torch.no_grad()
     def start_levels(self, rule: LevelRule) -> None:

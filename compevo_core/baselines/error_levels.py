@@ -14,7 +14,12 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.baselines.known_errors import ErrorEvidence, LevelRule, count_minutes
+from compevo_core.baselines.known_errors import (
+    ErrorEvidence,
+    LevelRule,
+    count_minutes,
+    find_rows,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import HORIZON, Window, WindowView
@@ -34,7 +39,7 @@ class ErrorLevels:
         self.rule = rule
         self.scaler = scaler
         self.evidence = ErrorEvidence.start(forecasters, len(scaler.mean), HORIZON)
-        self._row_of = {entity: row for row, entity in enumerate(sorted(scaler.mean))}
+        self._entities = sorted(scaler.mean)
 
     @property
     def minute(self) -> int:
@@ -92,12 +97,7 @@ class ErrorLevels:
         self.evidence = ErrorEvidence(tensors["sum"], tensors["weight"], tensors["minute"].item())
 
     def _rows(self, views: Sequence[WindowView]) -> list[int]:
-        if unknown := sorted({view.entity for view in views} - self._row_of.keys()):
-            raise DataError(
-                f"no errors are kept for {unknown}, only for the series of the train split, "
-                f"{list(self._row_of)}; forecast those"
-            )
-        return [self._row_of[view.entity] for view in views]
+        return find_rows(self._entities, [view.entity for view in views])
 
     def _spread(self, views: Sequence[WindowView]) -> FloatArray:
         return np.array([self.scaler.std[view.entity] for view in views])[:, None, None]

@@ -139,6 +139,25 @@ class ErrorEvidence:
         self.weight_EH *= kept_EH
 
 
+def find_rows(known: Sequence[str], entities: Sequence[str]) -> list[int]:
+    """Return the row of the evidence that each of some series has.
+
+    Args:
+        known: series of the train split, in the order of their rows.
+        entities: series to look up.
+
+    Raises:
+        DataError: a series is none of the train split's.
+    """
+    row_of = {entity: row for row, entity in enumerate(known)}
+    if unknown := sorted(set(entities) - row_of.keys()):
+        raise DataError(
+            f"no errors are kept for {unknown}, only for the series of the train split, "
+            f"{list(known)}; forecast those"
+        )
+    return [row_of[entity] for entity in entities]
+
+
 def count_minutes(views: Sequence[WindowView]) -> list[int]:
     """Return the origin of each window in minutes since 1970."""
     return [(view.origin_utc - _EPOCH_UTC) // _MINUTE for view in views]
