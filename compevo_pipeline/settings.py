@@ -89,6 +89,11 @@ class Layout:
         return self.root / "runs" / name
 
     @property
+    def stages(self) -> Path:
+        """Supervised stages that the variants of an ablation share while it runs."""
+        return self.root / "stages"
+
+    @property
     def fits(self) -> Path:
         """Fitted baselines that several assets use; may be deleted at any time."""
         return self.root / "fits"

@@ -30,6 +30,7 @@ from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.round_state import RoundState
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.shared_stages import SharedStages, hash_stage
 from compevo_core.training.train_state import RunProgress, capture_state, restore_state
 from compevo_core.training.training_data import TrainingData
 from compevo_core.training.validation import ValidationErrors, measure_validation
@@ -53,6 +54,7 @@ class TrainingLoop:
         schedule: stages and rates.
         rounds: how many rounds of the schedule to train; all unless given.
         backbone: a frozen model without adapters; loaded from the configuration unless given.
+        stages: supervised stages of other runs; a run without a checkpoint goes on from its own.
         clock: seconds, for durations.
     """
 
@@ -69,6 +71,7 @@ class TrainingLoop:
         schedule: RunSchedule,
         rounds: int | None = None,
         backbone: Backbone | None = None,
+        stages: SharedStages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -79,6 +82,7 @@ class TrainingLoop:
         self.start = start
         self.schedule = schedule
         self.rounds = schedule.total_rounds if rounds is None else rounds
+        self.stages = stages if schedule.supervised_rounds else None
         self.clock = clock
         self.progress = RunProgress()
         self._validate_every = config.run.validate_every if data.val_examples else 0
@@ -104,7 +108,7 @@ class TrainingLoop:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if resume else None
         if state is None:
-            state = self._begin()
+            state = self._begin_after_stage() or self._begin()
 
         # Of this process's life: time spent before an interruption says nothing on this machine.
         durations: deque[float] = deque(maxlen=_ETA_ROUNDS)
@@ -116,8 +120,11 @@ class TrainingLoop:
             if self.shards.is_first:
                 self.folder.append_round(record)
             is_due = state.round % self.config.run.checkpoint_every == 0
-            if is_due or state.round == self.rounds:
+            ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
+            if is_due or ends_stage or state.round == self.rounds:
                 self._save_checkpoint(state, self.folder.checkpoints)
+            if self.stages is not None and ends_stage and self.shards.is_first:
+                self.stages.keep(self._stage, self.folder)
             if on_round and self.shards.is_first:
                 on_round(record)
 
@@ -131,13 +138,40 @@ class TrainingLoop:
         best = load_newest_checkpoint(self.folder.best, self.shards, self.start)
         return last if best is None else self._restore(best)
 
-    def _begin(self) -> RoundState:
-        """Return the state before the first round: every agent plays its seed logic."""
-        # What another training has left here may be of later rounds: it would pass for the newest.
+    @property
+    def _stage(self) -> str:
+        """What runs with the same supervised stage have in common."""
+        return hash_stage(self.config, self.identity)
+
+    def _begin_after_stage(self) -> RoundState | None:
+        """Return the state at the end of the supervised stage if another run has trained it."""
+        found = self.stages.find(self._stage, self.shards) if self.stages else None
+        if found is None or self.stages is None:
+            return None
+        end, best = found
+
+        # Saved as this run's own: from here on nothing in its folder is of another run.
+        self._clear()
+        if best is not None:
+            state = restore_state(best, self.round_trainer, self.generators, self.progress)
+            self._save_checkpoint(state, self.folder.best)
+        state = restore_state(end, self.round_trainer, self.generators, self.progress)
+        if self.shards.is_first:
+            self.stages.copy_rounds(self._stage, self.folder)
+        self.shards.barrier()
+        self._save_checkpoint(state, self.folder.checkpoints)
+        return state
+
+    def _clear(self) -> None:
+        """Remove what another training has left: it may be of later rounds, and pass for newer."""
         if self.shards.is_first:
             self.folder.remove_training()
             self.folder.truncate_rounds(0)
         self.shards.barrier()
+
+    def _begin(self) -> RoundState:
+        """Return the state before the first round: every agent plays its seed logic."""
+        self._clear()
 
         agents = self.config.population.agents
         logics = list(list_seed_logics(self.config.evolution.form)[:agents])

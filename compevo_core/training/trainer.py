@@ -29,6 +29,7 @@ from compevo_core.training.loop import OnRound, TrainingLoop
 from compevo_core.training.round_state import RoundState
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.shared_stages import SharedStages
 from compevo_core.training.summary import RunOutcome, summarize_run
 from compevo_core.training.training_data import (
     TrainingData,
@@ -52,6 +53,7 @@ def train(
     on_round: OnRound | None = None,
     backbone: Backbone | None = None,
     fit: FitBaseline = fit_baseline,
+    stages: SharedStages | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Train a population and write its run folder: records, summary, sealed model.
@@ -72,6 +74,7 @@ def train(
         backbone: an already loaded frozen model without adapters; loaded from the configuration
             unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
+        stages: trains equal supervised stages once for several runs; None trains each.
         clock: seconds, for durations.
 
     Returns:
@@ -102,7 +105,7 @@ def train(
     data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
     schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
     parts = _RunParts(config, news, identity, shards, start, schedule, fit, clock)
-    loop = parts.build_loop(folder, data, backbone=backbone)
+    loop = parts.build_loop(folder, data, backbone=backbone, stages=stages)
     state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
     outcome = RunOutcome(
         chosen_round=state.round,
@@ -140,6 +143,7 @@ class _RunParts:
         *,
         rounds: int | None = None,
         backbone: Backbone | None = None,
+        stages: SharedStages | None = None,
     ) -> TrainingLoop:
         """Return a training with an untrained population."""
         return TrainingLoop(
@@ -153,6 +157,7 @@ class _RunParts:
             schedule=self.schedule,
             rounds=rounds,
             backbone=backbone,
+            stages=stages,
             clock=self.clock,
         )
 

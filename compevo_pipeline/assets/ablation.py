@@ -6,8 +6,11 @@ same windows and pairing it with the full method. What does not: what a variant 
 """
 
 import gc
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
@@ -43,6 +46,7 @@ from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Launchers, Workspace
+from compevo_pipeline.settings import Layout
 from compevo_pipeline.storage.runs import make_run_name
 
 CODE = (
@@ -125,10 +129,15 @@ def variants(
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
-        # One process trains all variants: windows are read and priors are fitted once.
+        # One process trains all variants: windows are read and priors are fitted once, and so is a
+        # supervised stage that several have in common.
         trials = _prepare_trials(context, config, workspace, windows)
+        stages = _stages_folder(layout, dataset)
+        if not config.resume:
+            shutil.rmtree(stages, ignore_errors=True)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         launcher.launch(context, [trial.job for trial in trials])
+        shutil.rmtree(stages, ignore_errors=True)
 
         # Scored only after all are trained: a variant that fails leaves no half table.
         news = NewsPool.read(layout.news_pool)
@@ -191,6 +200,8 @@ def _prepare_trials(
             # The name holds the hash of the configuration, which differs by seed.
             run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
             job = prepare_job(workspace, folder, changed, run, resume=config.resume)
+            # A variant that differs after the supervised stage alone goes on from its end.
+            job = replace(job, stages=str(_stages_folder(layout, dataset)))
             trials.append(Trial(name, job, prepared))
 
     if not trials:
@@ -199,6 +210,14 @@ def _prepare_trials(
             "settings; name others"
         )
     return trials
+
+
+def _stages_folder(layout: Layout, dataset: str) -> Path:
+    """Return where supervised stages are kept until all variants are trained: one a code version.
+
+    A launch that was interrupted goes on with them.
+    """
+    return layout.stages / f"{dataset}-{code_version(*CODE)}"
 
 
 def _score_trial(

@@ -46,6 +46,7 @@ class TrainJob:
         resume: False starts over instead of resuming from the newest checkpoint.
         fits: folder of fitted baselines to share with others; empty: fits are shared among the
             jobs of a process alone.
+        stages: folder of supervised stages that several jobs share; empty: each trains its own.
     """
 
     config: Mapping[str, Mapping[str, Any]]
@@ -54,6 +55,7 @@ class TrainJob:
     out: str
     resume: bool = True
     fits: str = ""
+    stages: str = ""
 
     @property
     def folder(self) -> RunFolder:
@@ -112,6 +114,7 @@ class SharedInputs:
 def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:
     """Train and return the trainer's summary."""
     from compevo_core.config import RunConfig
+    from compevo_core.training.shared_stages import SharedStages
     from compevo_core.training.trainer import train
 
     config = RunConfig.from_mapping(job.config)
@@ -137,6 +140,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         resume=job.resume,
         on_round=on_round,
         fit=inputs.fits(job.fits),
+        stages=SharedStages(Path(job.stages)) if job.stages else None,
     )
     return summary
 
