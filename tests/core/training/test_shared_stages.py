@@ -60,6 +60,21 @@ def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it
     assert played == [record.round for record in records[1] if record.stage == "evolution"]
 
 
+def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
+    tmp_path: Path,
+) -> None:
+    # At this rate validation gets worse after the first round.
+    config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
+    kept = SharedStages(tmp_path / "kept")
+    first = run(config, tmp_path / "first", stages=kept)
+    second = run(config, tmp_path / "second", stages=kept)
+    assert 0 < second["chosen_round"] == first["chosen_round"] < len(TRAIN) // 2
+    assert second["artifact_hash"] == first["artifact_hash"]
+    assert (
+        RunFolder(tmp_path / "second").read_rounds() == RunFolder(tmp_path / "first").read_rounds()
+    )
+
+
 def test_the_run_that_trains_a_stage_is_the_same_without_sharing(
     stages: SharedStages, tmp_path: Path
 ) -> None:
