@@ -3,13 +3,34 @@
 import pytest
 import torch
 
-from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad, token_logp
+from compevo_core.lm import frozen_linear as module
+from compevo_core.lm.frozen_linear import (
+    frozen_linear,
+    is_onednn_faster,
+    linear_without_grad,
+    token_logp,
+)
+
+
+@pytest.fixture(params=[True, False], ids=["onednn", "torch"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel in turn, whichever this processor would use."""
+    if request.param and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this build of torch has no oneDNN")
+    monkeypatch.setattr(module, "_USES_ONEDNN", request.param)
+
+
+def test_amds_processors_multiply_by_onednn_and_others_as_torch_chooses() -> None:
+    assert is_onednn_faster("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
+    assert not is_onednn_faster("processor\t: 0\nvendor_id\t: GenuineIntel\n")
+    assert not is_onednn_faster("")
 
 
 def _drawn(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (2, 70, 48), (0, 48)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_frozen_product_and_its_gradient_are_torchs_own(
@@ -27,6 +48,7 @@ def test_a_frozen_product_and_its_gradient_are_torchs_own(
     assert torch.allclose(mine, theirs, atol=1e-5)
 
 
+@pytest.mark.usefixtures("kernel")
 def test_rows_and_weights_that_do_not_lie_one_behind_the_other_give_the_same() -> None:
     x, weight = _drawn(6, 5, 48).transpose(0, 1), _drawn(48, 32).t()
     assert torch.allclose(
