@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from compevo_core.baselines import BASELINES, fit_baseline
     from compevo_core.baselines.base import Forecaster
     from compevo_core.config import RunConfig
-    from compevo_core.data.build import build_windows
+    from compevo_core.data.build import build_views, build_windows
     from compevo_core.data.datasets import DATASETS, DatasetSpec
     from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.window import Window, WindowSet, WindowView
+    from compevo_core.data.view import Window, WindowView
+    from compevo_core.data.window import WindowSet
     from compevo_core.errors import CompEvoError
     from compevo_core.evaluation.result_rows import Identity, evaluate
     from compevo_core.forecaster import CompEvoForecaster
@@ -45,6 +46,7 @@ __all__ = [
     "WindowSet",
     "WindowView",
     "__version__",
+    "build_views",
     "build_windows",
     "evaluate",
     "fit_baseline",
@@ -63,9 +65,10 @@ _MODULES = {
     "RoundRecord": "training.round_record",
     "RunConfig": "config",
     "RunFolder": "training.run_folder",
-    "Window": "data.window",
+    "Window": "data.view",
     "WindowSet": "data.window",
-    "WindowView": "data.window",
+    "WindowView": "data.view",
+    "build_views": "data.build",
     "build_windows": "data.build",
     "evaluate": "evaluation.result_rows",
     "fit_baseline": "baselines",

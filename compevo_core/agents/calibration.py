@@ -25,7 +25,7 @@ from compevo_core.baselines.known_errors import (
     find_rows,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import HORIZON
+from compevo_core.data.view import HORIZON
 
 _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import HORIZON
+from compevo_core.data.view import HORIZON
 from compevo_core.errors import ForecastParseError
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowView
+from compevo_core.data.view import WindowView
 
 
 @dataclasses.dataclass(frozen=True)

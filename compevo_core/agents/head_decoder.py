@@ -41,7 +41,7 @@ from compevo_core.agents.prompts import render_logic_and_news, render_task
 from compevo_core.agents.tokens import tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import LOOKBACK
+from compevo_core.data.view import LOOKBACK
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population

@@ -22,7 +22,7 @@ from compevo_core.baselines.base import repeat_last_season
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import Window, WindowView
+from compevo_core.data.view import Window, WindowView
 
 _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from compevo_core.data.window import HORIZON, LOOKBACK
+from compevo_core.data.view import HORIZON, LOOKBACK
 
 PATCH_STEPS = 4
 PATCHES = HORIZON // PATCH_STEPS

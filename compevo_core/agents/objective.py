@@ -19,7 +19,7 @@ from compevo_core.agents.selection import forecast_error
 from compevo_core.config_sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import hash_text
-from compevo_core.data.window import HORIZON, WindowView
+from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import NonFiniteLoss
 
 _OUTSIDE_WEIGHT = 0.25

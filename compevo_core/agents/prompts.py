@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from jinja2 import TemplateError
 
 from compevo_core.agents.tokens import Tokenizer
-from compevo_core.data.window import HORIZON, WindowView
+from compevo_core.data.view import HORIZON, WindowView
 
 # Chat marks and special tokens of the Llama, Qwen, Mistral and Gemma families.
 _SPECIAL = re.compile(
@@ -40,6 +40,7 @@ _SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
 _TASKS = {
     "electricity": "Predict next-day electricity load for {entity}",
+    "electricity-operational": "Predict next-day operational electricity demand for {entity}",
     "exchange": "Predict the next 48 daily rates of {entity} in US dollars",
     "bitcoin": "Predict the next 48 daily {entity} prices",
     "traffic": "Predict the next 48 hourly road occupancies of sensor {entity}",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.data.datasets import find_place
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder
 
 _KEPT_EMBEDDINGS = 4096

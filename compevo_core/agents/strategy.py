@@ -22,7 +22,7 @@ from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.population import Population
 

@@ -24,7 +24,7 @@ from compevo_core.agents.tokens import list_stop_tokens
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import HORIZON
+from compevo_core.data.view import HORIZON
 from compevo_core.errors import ForecastParseError
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.packing import PromptGroup

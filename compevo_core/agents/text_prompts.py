@@ -21,7 +21,7 @@ from compevo_core.agents.prompts import render_forecast_prompt, render_logic_and
 from compevo_core.agents.tokens import Tokenizer, tokenize_prompt
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import LOOKBACK, WindowView
+from compevo_core.data.view import LOOKBACK, WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PromptGroup
 

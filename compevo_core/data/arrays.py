@@ -1,7 +1,7 @@
 """Array types and index arithmetic that every folder shares.
 
 What belongs here: the float type of forecasts and errors, and choices of positions. What does not:
-anything that knows a window, a scale or a unit (``data.window``, ``data.scaling``).
+anything that knows a window, a scale or a unit (``data.view``, ``data.scaling``).
 """
 
 import numpy as np

@@ -1,27 +1,33 @@
-"""Building the windows of a data set out of series, covariates, articles and published forecasts.
+"""Building views and windows of a data set out of series, covariates, articles and publications.
 
-What belongs here: ``build_windows``, which joins the numbers (``data.cutting``), the split plan
-(``data.splits``) and what was known at each origin (``data.context``), and the manifest of what was
-left out. What does not: any of these steps, the window objects (``data.window``).
+What belongs here: ``build_views``, which joins the numbers (``data.cutting``) and what was known at
+one origin (``data.context``); ``build_windows``, which adds the split plan (``data.splits``), the
+truth and a manifest of what was left out. What does not: any of these steps, the window objects
+(``data.view``).
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
+import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     DroppedOrigins,
     GriddedSeries,
-    WindowValues,
-    cut_window,
+    InputValues,
+    cut_inputs,
+    cut_targets,
     find_origins,
     grid_series,
+    locate_origin,
 )
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.files import hash_text
@@ -34,10 +40,28 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.window import HORIZON, Window, WindowSet
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
 _LISTED_SERIES = 8  # how many given series an error message names
+
+
+UPCOMING_SPLIT = "inference"
+"""Split of views whose truth is not known: no fit may ever see them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltViews:
+    """Views of one origin.
+
+    Attributes:
+        views: one for each entity, in the order of their series.
+        left_out: the reason for each entity that has none.
+    """
+
+    views: tuple[WindowView, ...]
+    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +74,63 @@ class _PlannedSeries:
     spans: tuple[Span, ...]
 
 
+def build_views(
+    spec: DatasetSpec,
+    series: pl.DataFrame,
+    covariates: pl.DataFrame | None = None,
+    articles: pl.DataFrame | None = None,
+    published: pl.DataFrame | None = None,
+    *,
+    origin_utc: datetime,
+    information_until: datetime | None = None,
+    step_covariates: pl.DataFrame | None = None,
+) -> BuiltViews:
+    """Make what a forecaster may see at one origin, whether its truth is known or not.
+
+    Later values in the frames change nothing.
+
+    Args:
+        spec: the declaration of the data set.
+        series: follows ``SERIES_SCHEMA``.
+        covariates: follows ``COVARIATE_SCHEMA``.
+        articles: follows ``ARTICLE_SCHEMA``.
+        published: follows ``PUBLISHED_SCHEMA``.
+        origin_utc: start of the first interval to forecast.
+        information_until: latest instant that anything in the views may be known at; the origin
+            unless given.
+        step_covariates: follows ``STEP_COVARIATE_SCHEMA``.
+
+    Raises:
+        DataError: no series of the data set is in the frame, an instant is no step of the grid, or
+            a frame breaks its contract.
+    """
+    until = origin_utc if information_until is None else information_until
+    unknown_steps, rest = divmod(origin_utc - until, spec.step)
+    if rest or unknown_steps < 0:
+        raise DataError(
+            f"information until {until} is no whole number of steps of {spec.step} before the "
+            f"origin {origin_utc}; give the end of an interval"
+        )
+
+    chosen, _ = _select_series(spec, series)
+    context = ContextBuilder(spec, covariates, articles, published, step_covariates=step_covariates)
+    views: list[WindowView] = []
+    left_out: dict[str, str] = {}
+
+    for entity, frame in _take_newest(chosen):
+        gridded = grid_series(frame, spec.step, spec.max_fill_steps)
+        position = locate_origin(gridded, origin_utc)
+        inputs = cut_inputs(gridded, position, spec.max_filled_inputs, unknown_steps)
+        if isinstance(inputs, str):
+            last_utc = gridded.first_utc + len(gridded) * spec.step
+            left_out[entity] = f"{inputs} (its values end {last_utc:%Y-%m-%d %H:%M} UTC)"
+            continue
+
+        labels = _label(gridded, entity, UPCOMING_SPLIT)
+        views.append(context.build_view(labels, inputs, gridded))
+    return BuiltViews(views=tuple(views), left_out=left_out)
+
+
 def build_windows(
     spec: DatasetSpec,
     series: pl.DataFrame,
@@ -59,6 +140,7 @@ def build_windows(
     benchmark: pl.DataFrame | None = None,
     *,
     news_cutoff: NewsCutoff = "origin",
+    step_covariates: pl.DataFrame | None = None,
 ) -> WindowSet:
     """Cut all windows of a data set.
 
@@ -71,6 +153,7 @@ def build_windows(
         benchmark: follows ``BENCHMARK_SCHEMA``; becomes a subset of the test split.
         news_cutoff: with "horizon-end" candidates reach to the end of the horizon, as in published
             prompts, and every window says ``leaky``.
+        step_covariates: follows ``STEP_COVARIATE_SCHEMA``.
 
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
@@ -80,20 +163,21 @@ def build_windows(
     """
     chosen, unused = _select_series(spec, series)
     planned = [_plan_series(spec, frame, entity) for entity, frame in chosen]
-    context = ContextBuilder(spec, covariates, articles, published, news_cutoff)
+    context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
     dropped = DroppedOrigins()
     cuts = [cut for plan in planned for cut in _cut_series(spec, plan, dropped)]
 
     # Folds divide the time of all train series together, so they need every origin first.
-    folds = assign_folds([values.origin_utc for labels, values in cuts if labels.split == "train"])
+    folds = assign_folds([cut.inputs.origin_utc for cut in cuts if cut.labels.split == "train"])
 
     windows = []
-    for labels, values in cuts:
+    for cut in cuts:
+        labels = cut.labels
         if labels.split == "train":
-            labels = replace(labels, fold=folds[values.origin_utc])
-        view = context.build_view(labels, values.origin_utc, values.x, values.n_filled)
-        windows.append(Window(view=view, y=values.y))
+            labels = replace(labels, fold=folds[cut.inputs.origin_utc])
+        view = context.build_view(labels, cut.inputs, cut.series)
+        windows.append(Window(view=view, y=cut.targets))
 
     if benchmark is not None:
         windows.extend(build_benchmark_windows(spec, benchmark, context))
@@ -149,6 +233,20 @@ def _select_series(
     return [(entity, by_id[series_id]) for entity, series_id in chosen], sorted(set(by_id) - used)
 
 
+def _take_newest(chosen: Sequence[tuple[str, pl.DataFrame]]) -> list[tuple[str, pl.DataFrame]]:
+    """Return one series for each entity: the one whose values reach furthest."""
+    newest: dict[str, pl.DataFrame] = {}
+    for entity, frame in chosen:
+        known = newest.get(entity)
+        if known is None or _last_stamp(frame) > _last_stamp(known):
+            newest[entity] = frame
+    return sorted(newest.items())
+
+
+def _last_stamp(frame: pl.DataFrame) -> datetime:
+    return cast(datetime, frame["start_utc"].max())
+
+
 def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _PlannedSeries:
     series = grid_series(frame, spec.step, spec.max_fill_steps)
 
@@ -169,9 +267,17 @@ def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _Planne
     return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
 
 
-def _cut_series(
-    spec: DatasetSpec, plan: _PlannedSeries, dropped: DroppedOrigins
-) -> Iterator[tuple[WindowLabels, WindowValues]]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cut:
+    """The numbers of one window, what they were cut from, and whose they are."""
+
+    labels: WindowLabels
+    inputs: InputValues
+    targets: FloatArray
+    series: GriddedSeries
+
+
+def _cut_series(spec: DatasetSpec, plan: _PlannedSeries, dropped: DroppedOrigins) -> Iterator[_Cut]:
     series = plan.series
     aligned_offset = spec.market_offset if spec.align_to_market_day else None
 
@@ -182,27 +288,46 @@ def _cut_series(
             dropped.add("outside the split plan or in an embargo")
             continue
 
-        values = cut_window(series, position, spec.max_filled_inputs, dropped)
-        if values is None:
-            continue
+        targets = cut_targets(series, position)
+        for unknown_steps in spec.unknown_steps:
+            subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
+            labels = _label(series, plan.entity, split, subsets)
+            inputs = cut_inputs(series, position, spec.max_filled_inputs, unknown_steps)
+            if isinstance(inputs, str):
+                dropped.add(inputs)
+            elif np.isnan(targets).all():
+                dropped.add("no observed target")
+            else:
+                yield _Cut(labels=labels, inputs=inputs, targets=targets, series=series)
 
-        day = (origin + spec.market_offset).date()
-        subsets = tuple(
-            subset.name
-            for span in plan.spans
-            if span.split == split
-            for subset in span.subsets
-            if subset.contains(day)
-        )
-        labels = WindowLabels(
-            series_id=series.series_id,
-            entity=plan.entity,
-            variable=series.variable,
-            unit=series.unit,
-            split=split,
-            subsets=subsets,
-        )
-        yield labels, values
+
+def _label(
+    series: GriddedSeries, entity: str, split: str, subsets: tuple[str, ...] = ()
+) -> WindowLabels:
+    return WindowLabels(
+        series_id=series.series_id,
+        entity=entity,
+        variable=series.variable,
+        unit=series.unit,
+        split=split,
+        subsets=subsets,
+    )
+
+
+def _find_subsets(
+    spec: DatasetSpec, plan: _PlannedSeries, split: str, origin: datetime, unknown_steps: int
+) -> tuple[str, ...]:
+    day = (origin + spec.market_offset).date()
+    # Windows that know less are a subset of their own: their rows stand beside the others.
+    until = origin + spec.market_offset - unknown_steps * spec.step
+    ending = f"-known-{until:%H%M}" if unknown_steps else ""
+    return tuple(
+        subset.name + ending
+        for span in plan.spans
+        if span.split == split
+        for subset in span.subsets
+        if subset.contains(day)
+    )
 
 
 def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """What surrounds a window's numbers: covariates, published forecasts and candidate news.
 
-What belongs here: look-ups that return only what was available before the origin. What does not:
-cutting series (``data.cutting``), features (``baselines.features``).
+What belongs here: look-ups that return only what was available before the origin, or earlier where
+a view was made earlier. What does not: cutting series (``data.cutting``), values by step
+(``data.step_values``), features (``baselines.features``).
 
-A covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a forecast
-for the day itself).
+A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
+forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
+the same steps of the season before.
 """
 
 from dataclasses import dataclass
@@ -16,14 +18,15 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import build_calendar
+from compevo_core.data.cutting import GriddedSeries, InputValues
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import ArticleIndex
-from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, validate_frame
-from compevo_core.data.window import HORIZON, WindowView
+from compevo_core.data.schemas import COVARIATE_SCHEMA, validate_frame
+from compevo_core.data.step_values import MEDIAN, PUBLISHED, StepValues, find_published_errors
+from compevo_core.data.view import HORIZON, WindowView, count_season_steps, find_known_before
 from compevo_core.errors import DataError
 
 NewsCutoff = Literal["origin", "horizon-end"]
-_MEDIAN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,60 +69,20 @@ class CovariateIndex:
         for entity, name, day, value, available, _ in known.sort(keys).iter_rows():
             self._rows.setdefault((entity, day), []).append((name, value, available))
 
-    def find_before(self, entity: str, target: date, origin_utc: datetime) -> dict[str, float]:
-        """Return the newest value of each name and lag that was available before the origin."""
+    def find_before(self, entity: str, target: date, before: datetime) -> dict[str, float]:
+        """Return the newest value of each name and lag that was available before an instant."""
         values: dict[str, float] = {}
         for lag in range(self._max_lag_days + 1):
             day = target - timedelta(days=lag)
             # Rows are sorted by availability, so a revision replaces the value it revises.
             for name, value, available in self._rows.get((entity, day), ()):
-                if available < origin_utc:
+                if available < before:
                     values[f"{name}_lag{lag}"] = value
         return values
 
 
-class PublishedForecastIndex:
-    """Published median forecasts by entity."""
-
-    def __init__(self, frame: pl.DataFrame | None, step: timedelta) -> None:
-        """Index the rows of quantile 0.5; None means no published forecasts."""
-        self._step = step
-        self._rows: dict[str, dict[datetime, list[tuple[datetime, float]]]] = {}
-        if frame is None:
-            return
-
-        known = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
-        # The median is what a point forecast is scored against; other quantiles stay unused.
-        medians = known.filter((pl.col("quantile") == _MEDIAN) & pl.col("value").is_not_null())
-
-        ordered = medians.sort("entity", "start_utc", "available_at")
-        for entity, start, value, available, _, _ in ordered.iter_rows():
-            self._rows.setdefault(entity, {}).setdefault(start, []).append((available, value))
-
-    def find_before(self, entity: str, origin_utc: datetime) -> FloatArray | None:
-        """Return the newest forecast (48,) that was out before the origin.
-
-        None if any step lacks one: a part of a forecast cannot be compared with whole ones.
-        """
-        rows = self._rows.get(entity)
-        if rows is None:
-            return None
-
-        values = []
-        for i in range(HORIZON):
-            issued = [
-                value
-                for available, value in rows.get(origin_utc + i * self._step, ())
-                if available < origin_utc
-            ]
-            if not issued:
-                return None
-            values.append(issued[-1])
-        return np.array(values)
-
-
 class ContextBuilder:
-    """Builds views: the numbers of a window plus all that was known at its origin."""
+    """Builds views: the numbers of a window plus all that was known when the view was made."""
 
     def __init__(
         self,
@@ -127,27 +90,42 @@ class ContextBuilder:
         covariates: pl.DataFrame | None,
         articles: pl.DataFrame | None,
         published: pl.DataFrame | None,
-        news_cutoff: NewsCutoff,
+        news_cutoff: NewsCutoff = "origin",
+        step_covariates: pl.DataFrame | None = None,
     ) -> None:
         """Index every frame once."""
         self._spec = spec
         self._covariates = CovariateIndex(covariates, spec.covariate_days)
-        self._published = PublishedForecastIndex(published, spec.step)
+        self._published = StepValues.from_published(published, spec.step)
+        self._step_covariates = StepValues(step_covariates, spec.step)
 
         self._articles = articles
         self._article_indices: dict[tuple[str, tuple[str, ...]], ArticleIndex] = {}
         self._cutoff = news_cutoff
 
     def build_view(
-        self, labels: WindowLabels, origin_utc: datetime, x: FloatArray, n_filled: int
+        self, labels: WindowLabels, inputs: InputValues, series: GriddedSeries | None = None
     ) -> WindowView:
-        """Return one view; ``leaky`` is set where the news rule was relaxed on purpose."""
+        """Return one view; ``leaky`` is set where the news rule was relaxed on purpose.
+
+        Args:
+            labels: whose window it is.
+            inputs: its numbers.
+            series: what the numbers were cut from, for the errors of a published forecast; without
+                it the view has none.
+        """
         spec = self._spec
+        origin_utc = inputs.origin_utc
+        until = origin_utc - inputs.unknown_steps * spec.step
+        before = find_known_before(origin_utc, until)
         calendar = build_calendar(origin_utc, spec.find_place(labels.entity))
-        covariates = self._covariates.find_before(labels.entity, calendar.target_date, origin_utc)
+
+        window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
+        if inputs.unknown_steps:
+            window_id += f"|known-{until:%Y%m%dT%H%MZ}"
 
         return WindowView(
-            window_id=f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}",
+            window_id=window_id,
             dataset=spec.name,
             series_id=labels.series_id,
             entity=labels.entity,
@@ -155,19 +133,64 @@ class ContextBuilder:
             unit=labels.unit,
             step_minutes=int(spec.step / timedelta(minutes=1)),
             origin_utc=origin_utc,
-            x=x,
+            x=inputs.x,
             calendar=calendar,
-            covariates=covariates,
-            published=self._published.find_before(labels.entity, origin_utc),
-            candidate_ids=self._find_candidates(labels.entity, origin_utc),
+            covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
+            published=self._find_published(labels.entity, origin_utc, before),
+            candidate_ids=self._find_candidates(labels.entity, before),
             split=labels.split,
             fold=labels.fold,
             subsets=labels.subsets,
             leaky=self._cutoff != "origin",
-            n_filled=n_filled,
+            n_filled=inputs.n_filled,
+            unknown_steps=inputs.unknown_steps,
+            step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
         )
 
-    def _find_candidates(self, entity: str, origin_utc: datetime) -> tuple[str, ...]:
+    def _find_published(
+        self, entity: str, origin_utc: datetime, before: datetime
+    ) -> FloatArray | None:
+        """Return the newest median (H,); None if any step lacks one.
+
+        A part of a forecast cannot be compared with whole ones.
+        """
+        values = self._published.find(entity, MEDIAN, origin_utc, before)
+        return values if np.isfinite(values).all() else None
+
+    def _find_step_covariates(
+        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries | None
+    ) -> dict[str, FloatArray]:
+        """Return covariates by step, and what the published forecast said besides its median."""
+        found: dict[str, FloatArray] = {}
+        origin_utc = inputs.origin_utc
+        season = count_season_steps(self._spec.step) * self._spec.step
+
+        for name in self._step_covariates.names(entity):
+            found[name] = self._step_covariates.find(entity, name, origin_utc, before)
+            found[f"{name}_lag1"] = self._step_covariates.find(
+                entity, name, origin_utc - season, before
+            )
+        if not self._spec.published_evidence or series is None:
+            return found
+
+        for quantile in self._published.names(entity):
+            if quantile != MEDIAN:
+                found[f"{PUBLISHED}_q{quantile}"] = self._published.find(
+                    entity, quantile, origin_utc, before
+                )
+        found[f"{PUBLISHED}_lag1"] = self._published.find(
+            entity, MEDIAN, origin_utc - season, before - season
+        )
+        return found | find_published_errors(
+            self._published,
+            series,
+            entity,
+            origin_utc,
+            origin_utc - inputs.unknown_steps * self._spec.step,
+            before,
+        )
+
+    def _find_candidates(self, entity: str, before: datetime) -> tuple[str, ...]:
         if self._articles is None:
             return ()
 
@@ -181,7 +204,7 @@ class ContextBuilder:
             )
 
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
-        end = origin_utc if self._cutoff == "origin" else origin_utc + HORIZON * spec.step
+        end = before if self._cutoff == "origin" else before + HORIZON * spec.step
         return tuple(
             self._article_indices[key].find_before(
                 end,

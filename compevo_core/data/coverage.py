@@ -7,7 +7,7 @@ plan (``data.splits``), any score.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from compevo_core.data.window import SPLITS, WindowView
+from compevo_core.data.view import SPLITS, WindowView
 
 CHOICE_SIZES = (1, 3, 5)
 """Articles k that an agent reads: a logic has a choice where a window has more candidates."""

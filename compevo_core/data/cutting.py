@@ -23,7 +23,7 @@ from compevo_core.data.series import (
     regularise_series,
     resample_to_step,
 )
-from compevo_core.data.window import HORIZON, LOOKBACK
+from compevo_core.data.view import HORIZON, LOOKBACK, count_season_steps
 from compevo_core.errors import DataError
 
 _DAY = timedelta(days=1)
@@ -53,13 +53,13 @@ class GriddedSeries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowValues:
-    """Inputs ``x`` (48,) and targets ``y`` (48,) of one window; ``y`` is NaN where masked."""
+class InputValues:
+    """Inputs ``x`` (48,) before an origin; the last ``unknown_steps`` were not measured yet."""
 
     origin_utc: datetime
     x: FloatArray
-    y: FloatArray
     n_filled: int
+    unknown_steps: int = 0
 
 
 @dataclass(slots=True)
@@ -131,24 +131,63 @@ def find_origins(
     return list(range(start, len(series) - HORIZON + 1, stride_steps))
 
 
-def cut_window(
-    series: GriddedSeries, position: int, max_filled_inputs: int, dropped: DroppedOrigins
-) -> WindowValues | None:
-    """Return the window whose first target is ``position``, or None with its reason counted."""
-    x = series.filled[position - LOOKBACK : position]
-    y = series.observed[position : position + HORIZON]
-    n_filled = int(np.isnan(series.observed[position - LOOKBACK : position]).sum())
+def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
+    """Return the position of an origin on the grid of a series; it may lie after its end.
 
+    Raises:
+        DataError: the origin is no step of the grid.
+    """
+    offset = origin_utc - series.first_utc
+    if offset % series.step:
+        raise DataError(
+            f"{series.series_id}: origin {origin_utc} is no step of the {series.step} grid that "
+            f"starts {series.first_utc}; give the start of an interval"
+        )
+    return offset // series.step
+
+
+def cut_inputs(
+    series: GriddedSeries, position: int, max_filled_inputs: int, unknown_steps: int = 0
+) -> InputValues | str:
+    """Return the 48 inputs before a position, or the reason why there are none.
+
+    Args:
+        series: the series to cut; of later values nothing is read.
+        position: first target step.
+        max_filled_inputs: most inputs that may have been carried over a gap.
+        unknown_steps: last inputs that nobody had measured yet. The same steps of the day before
+            stand in for them, or of the day before that.
+    """
     # These texts are keys of the manifest: changing one changes the published counts.
-    if np.isnan(x).any():
-        dropped.add("input gap longer than the fill limit")
-        return None
-    if n_filled > max_filled_inputs:
-        dropped.add("too many filled inputs")
-        return None
-    if np.isnan(y).all():
-        dropped.add("no observed target")
-        return None
+    start, known_end = position - LOOKBACK, position - unknown_steps
+    if start < 0 or known_end > len(series):
+        return "the series does not reach over the inputs"
 
-    origin_utc = series.first_utc + position * series.step
-    return WindowValues(origin_utc=origin_utc, x=x, y=y, n_filled=n_filled)
+    known = series.filled[start:known_end]
+    n_filled = int(np.isnan(series.observed[start:known_end]).sum())
+    tail = _repeat_season(series, known_end, unknown_steps)
+    x = np.concatenate([known, tail])
+
+    if np.isnan(x).any():
+        return "input gap longer than the fill limit"
+    if n_filled > max_filled_inputs:
+        return "too many filled inputs"
+
+    return InputValues(
+        origin_utc=series.first_utc + position * series.step,
+        x=x,
+        n_filled=n_filled,
+        unknown_steps=unknown_steps,
+    )
+
+
+def cut_targets(series: GriddedSeries, position: int) -> FloatArray:
+    """Return the 48 targets from a position on, NaN where none was measured."""
+    return series.observed[position : position + HORIZON]
+
+
+def _repeat_season(series: GriddedSeries, end: int, steps: int) -> FloatArray:
+    """Return the last season before ``end``, repeated over ``steps``; NaN before the series."""
+    season = count_season_steps(series.step)
+    positions = [end + i - season * (i // season + 1) for i in range(steps)]
+    return np.array([series.filled[at] if at >= 0 else np.nan for at in positions])

@@ -18,9 +18,10 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.context import ContextBuilder, WindowLabels
+from compevo_core.data.cutting import InputValues
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, validate_frame
-from compevo_core.data.window import HORIZON, LOOKBACK, Window
+from compevo_core.data.view import HORIZON, LOOKBACK, Window
 from compevo_core.errors import DataError
 
 SUBSET = "n2f-test-100"
@@ -62,7 +63,8 @@ def build_benchmark_windows(
         origin = find_origin(day, spec.market_offset)
         x = np.array(record["x"], dtype=np.float64)
         y = np.array(record["y"], dtype=np.float64)
-        windows.append(Window(view=context.build_view(labels, origin, x, n_filled=0), y=y))
+        inputs = InputValues(origin_utc=origin, x=x, n_filled=0)
+        windows.append(Window(view=context.build_view(labels, inputs), y=y))
     return windows
 
 

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import Window
+from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 
 

@@ -36,6 +36,15 @@ COVARIATE_SCHEMA: dict[str, pl.DataType] = {
     "available_at": UTC_US,
     "source": pl.String(),
 }
+# One row per target interval and name, for example the forecast power of rooftop solar.
+STEP_COVARIATE_SCHEMA: dict[str, pl.DataType] = {
+    "entity": pl.String(),
+    "name": pl.String(),
+    "start_utc": UTC_US,
+    "value": pl.Float64(),
+    "available_at": UTC_US,
+    "source": pl.String(),
+}
 # One row per target interval and quantile of a forecast that somebody else published.
 PUBLISHED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),

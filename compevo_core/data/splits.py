@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
-from compevo_core.data.window import HORIZON, LOOKBACK, Window, WindowSet
+from compevo_core.data.view import HORIZON, LOOKBACK, Window
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time

@@ -1,11 +1,8 @@
-"""Windows: 48 values in, 48 out, and the set of them with its manifest.
+"""The set of windows of a data set, with its manifest, its hash and its folder.
 
-What belongs here: the objects, their order, hash and folder format. What does not: how windows are
-cut (``data.cutting``, ``data.build``), where splits lie (``data.splits``), which data sets there
-are (``data.datasets``).
-
-A model is given a ``WindowView``, which has no field for the truth: leaking it would take a change
-of this class, not a slip.
+What belongs here: order, selection, hash, files. What does not: views and windows
+(``data.view``), their rows (``data.window_rows``), how they are cut (``data.cutting``,
+``data.build``), where splits lie (``data.splits``), which data sets there are (``data.datasets``).
 
 Shapes: N windows, H horizon.
 """
@@ -14,8 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, overload
@@ -24,100 +20,13 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.calendar import Calendar
 from compevo_core.data.files import write_atomically, write_text
-from compevo_core.data.schemas import UTC_US
+from compevo_core.data.view import HORIZON, SPLITS, Window, WindowView
+from compevo_core.data.window_rows import FRAME_SCHEMA, from_row, serialize_for_hash, to_row
 from compevo_core.errors import DataError
 
-LOOKBACK = 48  # input steps of every data set, whatever the length of a step
-HORIZON = 48  # target steps
-SPLITS = ("train", "val", "test", "inference")
 WINDOWS_FILE = "windows.parquet"
 MANIFEST_FILE = "manifest.json"
-
-_MINUTES_PER_DAY = 1440
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowView:
-    """All that a forecaster may see of one window, each part known before ``origin_utc``.
-
-    ``x`` and ``published`` are (48,) in ``unit``. ``origin_utc`` is the start of the first target
-    interval. ``n_filled`` counts inputs that were carried forward over a gap.
-    """
-
-    window_id: str
-    dataset: str
-    series_id: str
-    entity: str
-    variable: str
-    unit: str
-    step_minutes: int
-    origin_utc: datetime
-    x: FloatArray
-    calendar: Calendar
-    covariates: Mapping[str, float] = field(default_factory=dict)
-    published: FloatArray | None = None
-    candidate_ids: tuple[str, ...] = ()  # article ids, newest first
-    split: str = "test"
-    fold: int = -1  # -1 outside train, and in the part of train that is no validation fold
-    subsets: tuple[str, ...] = ()
-    leaky: bool = False
-    n_filled: int = 0
-
-    def __post_init__(self) -> None:
-        """Check shapes and values, and make the view read-only.
-
-        Raises:
-            DataError: an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
-        """
-        name = f"window {self.window_id}"
-        if self.split not in SPLITS:
-            raise DataError(f"{name}: split {self.split!r} is none of {', '.join(SPLITS)}")
-        if self.origin_utc.tzinfo is None:
-            raise DataError(f"{name}: origin_utc has no time zone; give an aware UTC datetime")
-
-        # A frozen dataclass sets fields through object; arrays inside would still be writable.
-        object.__setattr__(self, "x", _copy_read_only(self.x, LOOKBACK, f"{name}: x"))
-        if not np.isfinite(self.x).all():
-            raise DataError(f"{name}: x holds NaN or infinity; fill it causally or drop the window")
-
-        if self.published is not None:
-            published = _copy_read_only(self.published, HORIZON, f"{name}: published")
-            object.__setattr__(self, "published", published)
-
-        # Sorted, so that equal covariates give equal prompts, whatever order the frame had.
-        object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
-
-    @property
-    def step(self) -> timedelta:
-        """Length of one step."""
-        return timedelta(minutes=self.step_minutes)
-
-    @property
-    def end_utc(self) -> datetime:
-        """End of the last target interval."""
-        return self.origin_utc + HORIZON * self.step
-
-    @property
-    def season_steps(self) -> int:
-        """Steps of one season: a day below daily grids, else one step."""
-        if self.step_minutes >= _MINUTES_PER_DAY:
-            return 1
-        return _MINUTES_PER_DAY // self.step_minutes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Window:
-    """A view with its truth ``y`` (48,), NaN where that is missing, filled or known to be wrong."""
-
-    view: WindowView
-    y: FloatArray
-
-    def __post_init__(self) -> None:
-        """Check the shape and make the truth read-only."""
-        name = f"window {self.view.window_id}"
-        object.__setattr__(self, "y", _copy_read_only(self.y, HORIZON, f"{name}: y"))
 
 
 class WindowSet(Sequence[Window]):
@@ -241,7 +150,7 @@ class WindowSet(Sequence[Window]):
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write ``windows.parquet`` and ``manifest.json``."""
         folder = Path(folder)
-        frame = pl.DataFrame([_to_row(window) for window in self._windows], schema=_FRAME_SCHEMA)
+        frame = pl.DataFrame([to_row(window) for window in self._windows], schema=FRAME_SCHEMA)
         write_atomically(folder / WINDOWS_FILE, frame.write_parquet)
 
         # The manifest is last: a folder that has one is complete.
@@ -265,7 +174,7 @@ class WindowSet(Sequence[Window]):
         manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
         frame = pl.read_parquet(folder / WINDOWS_FILE)
         windows = cls(
-            (_from_row(row) for row in frame.iter_rows(named=True)),
+            (from_row(row) for row in frame.iter_rows(named=True)),
             dataset=manifest["dataset"],
             manifest=manifest,
         )
@@ -286,7 +195,7 @@ class WindowSet(Sequence[Window]):
         masked = 0
 
         for window in self._windows:
-            digest.update(_serialize_for_hash(window))
+            digest.update(serialize_for_hash(window))
             masked += int(np.isnan(window.y).sum())
             splits[window.view.split] = splits.get(window.view.split, 0) + 1
             for name in window.view.subsets:
@@ -301,84 +210,3 @@ class WindowSet(Sequence[Window]):
             "n_masked_targets": masked,
             "n_filled_inputs": sum(window.view.n_filled for window in self._windows),
         }
-
-
-_NUMBERS = pl.List(pl.Float64)
-_NAMES = pl.List(pl.String)
-
-# Every column enters the hash of a set: a new name here changes every hash that was published.
-_FRAME_SCHEMA: dict[str, pl.DataType] = {
-    "window_id": pl.String(),
-    "dataset": pl.String(),
-    "series_id": pl.String(),
-    "entity": pl.String(),
-    "variable": pl.String(),
-    "unit": pl.String(),
-    "step_minutes": pl.Int64(),
-    "origin_utc": UTC_US,
-    "x": _NUMBERS,
-    "calendar": pl.String(),  # JSON
-    "covariates": pl.String(),  # JSON
-    "published": _NUMBERS,
-    "candidate_ids": _NAMES,
-    "split": pl.String(),
-    "fold": pl.Int64(),
-    "subsets": _NAMES,
-    "leaky": pl.Boolean(),
-    "n_filled": pl.Int64(),
-    "y": _NUMBERS,
-}
-
-
-def _to_row(window: Window) -> dict[str, Any]:
-    view = window.view
-
-    # JSON for what Parquet has no stable column for: covariates differ from window to window.
-    converted = {
-        "x": view.x.tolist(),
-        "calendar": json.dumps(view.calendar.as_dict(), sort_keys=True),
-        "covariates": json.dumps(dict(view.covariates), sort_keys=True),
-        "published": None if view.published is None else view.published.tolist(),
-        "candidate_ids": list(view.candidate_ids),
-        "subsets": list(view.subsets),
-        "y": window.y.tolist(),
-    }
-    return {
-        name: converted[name] if name in converted else getattr(view, name)
-        for name in _FRAME_SCHEMA
-    }
-
-
-def _from_row(row: dict[str, Any]) -> Window:
-    published = row["published"]
-    fields = {name: value for name, value in row.items() if name != "y"}
-    fields |= {
-        "x": np.array(row["x"], dtype=np.float64),
-        "calendar": Calendar.from_dict(json.loads(row["calendar"])),
-        "covariates": json.loads(row["covariates"]),
-        "published": None if published is None else np.array(published, dtype=np.float64),
-        "candidate_ids": tuple(row["candidate_ids"]),
-        "subsets": tuple(row["subsets"]),
-    }
-    return Window(view=WindowView(**fields), y=np.array(row["y"], dtype=np.float64))
-
-
-def _serialize_for_hash(window: Window) -> bytes:
-    row = _to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
-
-    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
-    # patterns, so masked targets enter as their positions.
-    row["x"] = window.view.x.tobytes().hex()
-    row["y"] = np.nan_to_num(window.y, nan=-0.0).tobytes().hex()
-    row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
-
-    return json.dumps(row, sort_keys=True, default=str).encode()
-
-
-def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
-    copied = np.array(values, dtype=np.float64)
-    if copied.shape != (length,):
-        raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
-
-    copied.setflags(write=False)
-    return copied

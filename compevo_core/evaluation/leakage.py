@@ -18,7 +18,8 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.files import hash_file
-from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
 
 _ValuesWithTimes = list[tuple[float, datetime]]
 """Values, and the time from which each of them was available."""
@@ -42,7 +43,7 @@ class Violation:
 def find_unavailable_articles(
     views: Iterable[WindowView], articles: pl.DataFrame
 ) -> list[Violation]:
-    """Find candidates that were not available before the origin, or are not among the articles."""
+    """Find candidates that were not known when a view was made, or are not among the articles."""
     available_at = dict(articles.select("article_id", "available_at").iter_rows())
 
     violations = []
@@ -52,9 +53,12 @@ def find_unavailable_articles(
             if available is None:
                 # Nobody can say when it came out, so it counts as a leak.
                 detail = f"article {article_id} is unknown"
-            elif available >= view.origin_utc:
+            elif available >= view.known_before:
                 # At the origin is too late: the forecast is made in that very moment.
-                detail = f"article {article_id} was available {available}, origin {view.origin_utc}"
+                detail = (
+                    f"article {article_id} was available {available}, the view is of "
+                    f"{view.known_before}"
+                )
             else:
                 continue
             violations.append(Violation(kind="late article", where=view.window_id, detail=detail))
@@ -64,7 +68,7 @@ def find_unavailable_articles(
 def find_unavailable_covariates(
     views: Iterable[WindowView], covariates: pl.DataFrame
 ) -> list[Violation]:
-    """Find covariates whose value was not available before the origin, or is in no row."""
+    """Find covariates whose value was not known when a view was made, or is in no row."""
     # A list for each key: a value can be published again with a correction.
     rows: dict[tuple[str, str, date], _ValuesWithTimes] = {}
     for entity, name, day, value, available in covariates.select(
@@ -78,8 +82,8 @@ def find_unavailable_covariates(
             # The key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
             name, _, lag = key.rpartition("_lag")
             day = view.calendar.target_date - timedelta(days=int(lag))
-            if not _was_available(value, rows.get((view.entity, name, day), []), view.origin_utc):
-                detail = f"{key} = {value} has no row for {day} available before {view.origin_utc}"
+            if not _was_available(value, rows.get((view.entity, name, day), []), view.known_before):
+                detail = f"{key} = {value} has no row for {day} known before {view.known_before}"
                 violations.append(
                     Violation(kind="late covariate", where=view.window_id, detail=detail)
                 )
@@ -89,7 +93,7 @@ def find_unavailable_covariates(
 def find_unavailable_published(
     views: Iterable[WindowView], published: pl.DataFrame
 ) -> list[Violation]:
-    """Find published forecasts of which a step was not out before the origin."""
+    """Find published forecasts of which a step was not out when a view was made."""
     rows: dict[tuple[str, datetime], _ValuesWithTimes] = {}
     for entity, start, value, available in published.select(
         "entity", "start_utc", "value", "available_at"
@@ -103,8 +107,8 @@ def find_unavailable_published(
 
         for step, value in enumerate(view.published):
             start = view.origin_utc + step * view.step
-            if not _was_available(value, rows.get((view.entity, start), []), view.origin_utc):
-                detail = f"step {step} = {value} was not published before {view.origin_utc}"
+            if not _was_available(value, rows.get((view.entity, start), []), view.known_before):
+                detail = f"step {step} = {value} was not published before {view.known_before}"
                 violations.append(
                     Violation(kind="late forecast", where=view.window_id, detail=detail)
                 )
@@ -112,9 +116,40 @@ def find_unavailable_published(
     return violations
 
 
-def _was_available(value: float, rows: _ValuesWithTimes, origin_utc: datetime) -> bool:
+def find_unavailable_step_covariates(
+    views: Iterable[WindowView], step_covariates: pl.DataFrame
+) -> list[Violation]:
+    """Find covariates by step of which a value was not known when a view was made."""
+    rows: dict[tuple[str, str, datetime], _ValuesWithTimes] = {}
+    for entity, name, start, value, available in step_covariates.select(
+        "entity", "name", "start_utc", "value", "available_at"
+    ).iter_rows():
+        rows.setdefault((entity, name, start), []).append((value, available))
+    names = set(step_covariates["name"].unique().to_list())
+
+    violations = []
+    for view in views:
+        for key, values in view.step_covariates.items():
+            # What is derived from published forecasts is no row of this frame.
+            name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), view.season_steps)
+            if name not in names:
+                continue
+
+            for step, value in enumerate(values):
+                start = view.origin_utc + (step - lag) * view.step
+                known = rows.get((view.entity, name, start), [])
+                if value == value and not _was_available(value, known, view.known_before):
+                    detail = f"step {step} of {key} = {value} was not known {view.known_before}"
+                    violations.append(
+                        Violation(kind="late covariate", where=view.window_id, detail=detail)
+                    )
+                    break  # one line a window and name
+    return violations
+
+
+def _was_available(value: float, rows: _ValuesWithTimes, before: datetime) -> bool:
     # The value must match too: a revision that came later has the same key and another value.
-    return any(known == value and available < origin_utc for known, available in rows)
+    return any(known == value and available < before for known, available in rows)
 
 
 def find_overlapping_targets(windows: Iterable[Window]) -> list[Violation]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import Window
+from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 
 _SMALLEST_TRUTH = float(np.finfo(np.float64).tiny)  # no truth of zero may divide an error

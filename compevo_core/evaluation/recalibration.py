@@ -20,7 +20,8 @@ from compevo_core.baselines.error_levels import ErrorLevels
 from compevo_core.baselines.known_errors import NO_LEVEL, RULE_GRID, LevelRule, split_by_time
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import Window, WindowSet, WindowView
+from compevo_core.data.view import Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")

@@ -26,7 +26,8 @@ from compevo_core.baselines.base import Forecaster
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.files import write_atomically
-from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_naive_error, score
 

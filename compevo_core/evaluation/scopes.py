@@ -19,7 +19,11 @@ from compevo_core.data.files import write_atomically
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 
-TEST_SUBSETS = {"electricity": ("n2f-test-100", "aemo-2021")}
+TEST_SUBSETS = {
+    "electricity": ("n2f-test-100", "aemo-2021"),
+    # What is known at midnight, and what is known at 17:00, when AEMO issues its own forecast.
+    "electricity-operational": ("operational-2026-200", "operational-2026-200-known-1700"),
+}
 """Subsets that are scored apart; other data sets are scored on their whole test split."""
 
 

@@ -39,7 +39,7 @@ COMPEVO = "compevo"
 RECALIBRATED = "-recalibrated"
 """Ends the name of a baseline with its known errors added."""
 
-SEEDED_BASELINES = ("gbm", "blend")
+SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
 
 BASELINE_SEEDS = 5

@@ -13,7 +13,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from compevo_core.data.window import Window, WindowSet
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 
 LEAST_DISTANCE = timedelta(days=30)
 """How far the day that lends its news lies back: what is still news after a month is rare."""

@@ -30,6 +30,7 @@ RIVALS = (
     *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
     *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
     *("blend", "blend-recalibrated", "published"),
+    *("published-error-ridge", "published-error-gbm"),
 )
 #: Scored from the same run as the population: another configuration's are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")

@@ -21,6 +21,8 @@ METHOD_COLOURS = {
     "calendar-ridge": "#c8501e",
     "gbm": "#1a7f5a",
     "published": "#9a4bb0",
+    "published-error-ridge": "#a83250",
+    "published-error-gbm": "#4a90c2",
     "prior": "#c8501e",
 }
 _UNKNOWN_METHOD = "#6b7684"

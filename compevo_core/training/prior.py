@@ -30,7 +30,8 @@ from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
-from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
 _FOLDER = "prior"

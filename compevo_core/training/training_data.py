@@ -25,7 +25,8 @@ from compevo_core.data.files import hash_text
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import assign_split
-from compevo_core.data.window import Window, WindowSet
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
 from compevo_core.training.sampler import DaySampler

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowSet, WindowView
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.evaluation.leakage import Violation
 

@@ -10,7 +10,8 @@ from compevo_core.config import RunConfig
 from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.window import Window, WindowSet, WindowView
+from compevo_core.data.view import Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import HashingEncoder
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)

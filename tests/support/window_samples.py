@@ -21,7 +21,8 @@ from compevo_core.data.schemas import (
     SERIES_SCHEMA,
 )
 from compevo_core.data.splits import assign_folds
-from compevo_core.data.window import Window, WindowSet, WindowView
+from compevo_core.data.view import Window, WindowView
+from compevo_core.data.window import WindowSet
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 HALF_HOUR = timedelta(minutes=30)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.data.window import Window, WindowSet
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.training.prior import make_examples
 from tests.support.models import ARTICLE_SIZE, fit_inputs, make_batch, make_priors

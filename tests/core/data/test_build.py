@@ -9,7 +9,7 @@ import pytest
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import DATASETS, ELECTRICITY
 from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
-from compevo_core.data.window import HORIZON, LOOKBACK
+from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,

@@ -2,10 +2,14 @@
 
 from datetime import timedelta
 
+import numpy as np
 import polars as pl
+import pytest
 
-from compevo_core.data.context import CovariateIndex, PublishedForecastIndex
-from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA
+from compevo_core.data.context import CovariateIndex
+from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.data.step_values import MEDIAN, StepValues
+from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, from_nem
 
 ORIGIN = from_nem(2019, 3, 2)
@@ -32,5 +36,19 @@ def test_a_forecast_issued_again_before_the_origin_is_the_one_handed_on():
         for i in range(48)
     ]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
-    found = PublishedForecastIndex(frame, HALF_HOUR).find_before("NSW1", ORIGIN)
+    found = StepValues.from_published(frame, HALF_HOUR).find("NSW1", MEDIAN, ORIGIN, ORIGIN)
     assert found.tolist() == [900.0 + i for i in range(48)]
+
+
+def test_two_values_by_step_for_one_moment_are_refused_unless_one_is_a_revision():
+    row = ("NSW1", "solar_mw", ORIGIN, 1.0, ORIGIN - HOUR, "archive:x")
+    revised = ("NSW1", "solar_mw", ORIGIN, 2.0, ORIGIN - HOUR / 2, "archive:x")
+
+    def find(*rows):
+        frame = pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+        return StepValues(frame, HALF_HOUR).find("NSW1", "solar_mw", ORIGIN, ORIGIN)
+
+    found = find(revised, row)
+    assert found[0] == 2.0 and np.isnan(found[1:]).all()
+    with pytest.raises(DataError, match="two values for one entity, name, interval"):
+        find(row, row)

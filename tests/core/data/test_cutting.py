@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from compevo_core.data.cutting import DroppedOrigins, cut_window, grid_series
+from compevo_core.data.cutting import cut_inputs, cut_targets, grid_series, locate_origin
+from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, make_series
 
 GAP = 3
@@ -18,16 +19,27 @@ def series():
 
 
 def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
-    dropped = DroppedOrigins()
-    window = cut_window(series, 48, GAP, dropped)
-    assert window is not None and window.n_filled == GAP
-    assert window.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-
-    assert cut_window(series, 48, GAP - 1, dropped) is None
-    assert dropped.counts == {"too many filled inputs": 1}
+    inputs = cut_inputs(series, 48, GAP)
+    assert inputs.n_filled == GAP
+    assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
+    assert cut_inputs(series, 48, GAP - 1) == "too many filled inputs"
 
 
 def test_a_target_that_was_not_measured_is_masked_and_not_filled(series):
-    window = cut_window(series, 48, GAP, DroppedOrigins())
-    assert np.flatnonzero(np.isnan(window.y)).tolist() == [12]
-    assert window.y[[0, 47]].tolist() == [48.0, 95.0]
+    targets = cut_targets(series, 48)
+    assert np.flatnonzero(np.isnan(targets)).tolist() == [12]
+    assert targets[[0, 47]].tolist() == [48.0, 95.0]
+
+
+def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
+    assert cut_inputs(series, 96, GAP).x.tolist()[-1] == 95.0
+    assert cut_inputs(series, 97, GAP) == "the series does not reach over the inputs"
+    # Where the newest steps were not measured yet, the day before stands in for them.
+    assert cut_inputs(series, 97, GAP, unknown_steps=1).x[-1] == 48.0
+    assert cut_inputs(series, 47, GAP) == "the series does not reach over the inputs"
+
+
+def test_an_origin_is_found_on_the_grid_also_after_its_end(series):
+    assert locate_origin(series, series.first_utc + 200 * HALF_HOUR) == 200
+    with pytest.raises(DataError, match="no step of the 0:30:00 grid"):
+        locate_origin(series, series.first_utc + HALF_HOUR / 2)

@@ -12,7 +12,8 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
-from compevo_core.data.window import Window, WindowSet
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
     find_shared_windows,

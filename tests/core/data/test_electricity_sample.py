@@ -7,7 +7,8 @@ import pytest
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.splits import build_folds
-from compevo_core.data.window import SPLITS, WindowSet
+from compevo_core.data.view import SPLITS
+from compevo_core.data.window import WindowSet
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS

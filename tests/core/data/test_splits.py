@@ -18,7 +18,8 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet
+from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from tests.support.window_samples import (
     DAY,

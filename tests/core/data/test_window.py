@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from compevo_core.data.window import WindowSet, WindowView
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from tests.support.window_samples import make_window, make_window_set
 

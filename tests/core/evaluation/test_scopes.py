@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.window import Window, WindowSet, WindowView
+from compevo_core.data.view import Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.scopes import (
     read_forecasts,

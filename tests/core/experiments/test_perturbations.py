@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from compevo_core.data.window import Window, WindowSet
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 from compevo_core.experiments.perturbations import LEAST_DISTANCE, swap_news
 from tests.support.population import windows as make_windows
 

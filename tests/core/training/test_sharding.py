@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.config import RunConfig
-from compevo_core.data.window import HORIZON
+from compevo_core.data.view import HORIZON
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
 

@@ -1,0 +1,146 @@
+"""Values by target step that were known before an origin: published forecasts, covariates by step.
+
+What belongs here: look-ups by entity, name and interval that return the newest value of each that
+was available in time, and the errors that a published forecast made on days before. What does not:
+daily covariates and news (``data.context``), models of these errors (``baselines``).
+
+Shapes: H horizon (48).
+"""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.cutting import GriddedSeries
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA, validate_frame
+from compevo_core.data.view import HORIZON, count_season_steps
+from compevo_core.errors import DataError
+
+MEDIAN = "0.5"
+ERROR_LAGS = (1, 2)
+"""Seasons back whose errors enter a view as they are."""
+ERROR_MEANS = (7, 28)
+"""Seasons over which known errors are averaged."""
+PUBLISHED = "published"
+
+_Issued = tuple[datetime, float]
+
+
+class StepValues:
+    """Values by entity, name and interval, each with the instant from which it was available."""
+
+    def __init__(self, frame: pl.DataFrame | None, step: timedelta) -> None:
+        """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
+
+        Raises:
+            DataError: the frame breaks its contract, or holds two values for one key.
+        """
+        self._step = step
+        self._issued: dict[tuple[str, str], dict[datetime, list[_Issued]]] = {}
+        if frame is None:
+            return
+
+        known = validate_frame(frame, STEP_COVARIATE_SCHEMA, "step covariate frame").filter(
+            pl.col("value").is_not_null()
+        )
+        keys = ["entity", "name", "start_utc", "available_at"]
+        if known.select(keys).is_duplicated().any():
+            raise DataError(
+                "step covariate frame has two values for one entity, name, interval and "
+                "availability; keep one"
+            )
+
+        columns = ["entity", "name", "start_utc", "available_at", "value"]
+        for entity, name, start, available, value in known.sort(keys).select(columns).iter_rows():
+            by_start = self._issued.setdefault((entity, name), {})
+            by_start.setdefault(start, []).append((available, value))
+
+    @classmethod
+    def from_published(cls, frame: pl.DataFrame | None, step: timedelta) -> "StepValues":
+        """Index a frame of ``PUBLISHED_SCHEMA``; the name of a value is its quantile."""
+        if frame is None:
+            return cls(None, step)
+
+        known = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
+        return cls(known.with_columns(pl.col("quantile").cast(pl.String).alias("name")), step)
+
+    def names(self, entity: str) -> list[str]:
+        """Return the names that an entity has values of."""
+        return sorted(name for other, name in self._issued if other == entity)
+
+    def find(self, entity: str, name: str, origin_utc: datetime, before: datetime) -> FloatArray:
+        """Return the newest value (H,) of each step that was available before an instant.
+
+        NaN where none was. A revision replaces the value that it revises.
+        """
+        by_start = self._issued.get((entity, name), {})
+        values = np.full(HORIZON, np.nan)
+        for i in range(HORIZON):
+            # Sorted by availability: the last one in time is the newest.
+            for available, value in by_start.get(origin_utc + i * self._step, ()):
+                if available < before:
+                    values[i] = value
+        return values
+
+
+def find_published_errors(
+    published: StepValues,
+    series: GriddedSeries,
+    entity: str,
+    origin_utc: datetime,
+    information_until: datetime,
+    before: datetime,
+) -> dict[str, FloatArray]:
+    """Return what is known of a published forecast's errors, truth minus forecast, by step (H,).
+
+    An error of an earlier season stands at the step of the same place in its own season, as it was
+    for a forecaster who then stood where this one stands now. It counts where its truth was
+    measured by ``information_until``; NaN where no season has one.
+
+    Args:
+        published: forecasts by quantile.
+        series: the measured values.
+        entity: whose forecasts.
+        origin_utc: first target step.
+        information_until: end of the last interval whose truth is known.
+        before: instant before which the forecast of these steps must have been available; those of
+            earlier seasons must have been so as many seasons earlier.
+
+    Returns:
+        ``published_error_lag<k>`` and ``published_error_mean<n>`` by name.
+    """
+    season = count_season_steps(series.step) * series.step
+    n_seasons = max(*ERROR_LAGS, *ERROR_MEANS)
+    errors = np.full((n_seasons + 1, HORIZON), np.nan)
+
+    for back in range(1, n_seasons + 1):
+        start = origin_utc - back * season
+        forecast = published.find(entity, MEDIAN, start, before - back * season)
+        errors[back] = _observe(series, start, information_until) - forecast
+
+    found = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
+    return found | {
+        f"{PUBLISHED}_error_mean{n}": _mean_of_known(errors[1 : n + 1]) for n in ERROR_MEANS
+    }
+
+
+def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> FloatArray:
+    """Return the values (H,) from a start on that were measured until an instant, else NaN."""
+    first = (start_utc - series.first_utc) // series.step
+    known_end = min((until - series.first_utc) // series.step, len(series))
+
+    values = np.full(HORIZON, np.nan)
+    for i in range(HORIZON):
+        if 0 <= first + i < known_end:
+            values[i] = series.observed[first + i]
+    return values
+
+
+def _mean_of_known(rows: FloatArray) -> FloatArray:
+    """Return the mean (H,) of the known values of each column, NaN where there is none."""
+    is_known = np.isfinite(rows)
+    count = is_known.sum(axis=0)
+    total = np.where(is_known, rows, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,0 +1,153 @@
+"""Views and windows: what a forecaster may see of 48 steps, and the same with its truth.
+
+What belongs here: the two objects and until when a view knows. What does not: the set of them
+(``data.window``), their stored form (``data.window_rows``), how they are cut (``data.cutting``,
+``data.build``).
+
+A model is given a ``WindowView``, which has no field for the truth: leaking it would take a change
+of this class, not a slip.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.calendar import Calendar
+from compevo_core.errors import DataError
+
+LOOKBACK = 48  # input steps of every data set, whatever the length of a step
+HORIZON = 48  # target steps
+SPLITS = ("train", "val", "test", "inference")
+
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowView:
+    """All that a forecaster may see of one window, each part known by ``information_until``.
+
+    ``x`` and ``published`` are (48,) in ``unit``, ``step_covariates`` (48,) each, by target step,
+    NaN where unknown. ``origin_utc`` is the start of the first target interval. ``n_filled`` counts
+    inputs that were carried forward over a gap. The last ``unknown_steps`` inputs had not been
+    measured when the view was made: earlier days stand in for them.
+    """
+
+    window_id: str
+    dataset: str
+    series_id: str
+    entity: str
+    variable: str
+    unit: str
+    step_minutes: int
+    origin_utc: datetime
+    x: FloatArray
+    calendar: Calendar
+    covariates: Mapping[str, float] = field(default_factory=dict)
+    published: FloatArray | None = None
+    candidate_ids: tuple[str, ...] = ()  # article ids, newest first
+    split: str = "test"
+    fold: int = -1  # -1 outside train, and in the part of train that is no validation fold
+    subsets: tuple[str, ...] = ()
+    leaky: bool = False
+    n_filled: int = 0
+    unknown_steps: int = 0
+    step_covariates: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check shapes and values, and make the view read-only.
+
+        Raises:
+            DataError: an unknown split, an origin without time zone, a wrong shape, NaN in ``x``.
+        """
+        name = f"window {self.window_id}"
+        if self.split not in SPLITS:
+            raise DataError(f"{name}: split {self.split!r} is none of {', '.join(SPLITS)}")
+        if self.origin_utc.tzinfo is None:
+            raise DataError(f"{name}: origin_utc has no time zone; give an aware UTC datetime")
+
+        # A frozen dataclass sets fields through object; arrays inside would still be writable.
+        object.__setattr__(self, "x", _copy_read_only(self.x, LOOKBACK, f"{name}: x"))
+        if not np.isfinite(self.x).all():
+            raise DataError(f"{name}: x holds NaN or infinity; fill it causally or drop the window")
+
+        if self.published is not None:
+            published = _copy_read_only(self.published, HORIZON, f"{name}: published")
+            object.__setattr__(self, "published", published)
+
+        if not 0 <= self.unknown_steps < LOOKBACK:
+            raise DataError(
+                f"{name}: {self.unknown_steps} of its {LOOKBACK} inputs are unknown; give 0 to "
+                f"{LOOKBACK - 1}"
+            )
+
+        # Sorted, so that equal covariates give equal prompts, whatever order the frame had.
+        object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
+        by_step = {
+            covariate: _copy_read_only(values, HORIZON, f"{name}: {covariate}")
+            for covariate, values in sorted(self.step_covariates.items())
+        }
+        object.__setattr__(self, "step_covariates", by_step)
+
+    @property
+    def step(self) -> timedelta:
+        """Length of one step."""
+        return timedelta(minutes=self.step_minutes)
+
+    @property
+    def end_utc(self) -> datetime:
+        """End of the last target interval."""
+        return self.origin_utc + HORIZON * self.step
+
+    @property
+    def information_until(self) -> datetime:
+        """Latest instant that anything in the view could be known at."""
+        return self.origin_utc - self.unknown_steps * self.step
+
+    @property
+    def known_before(self) -> datetime:
+        """Instant before which everything in the view was available."""
+        return find_known_before(self.origin_utc, self.information_until)
+
+    @property
+    def season_steps(self) -> int:
+        """Steps of one season: a day below daily grids, else one step."""
+        return count_season_steps(self.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """A view with its truth ``y`` (48,), NaN where that is missing, filled or known to be wrong."""
+
+    view: WindowView
+    y: FloatArray
+
+    def __post_init__(self) -> None:
+        """Check the shape and make the truth read-only."""
+        name = f"window {self.view.window_id}"
+        object.__setattr__(self, "y", _copy_read_only(self.y, HORIZON, f"{name}: y"))
+
+
+def find_known_before(origin_utc: datetime, information_until: datetime) -> datetime:
+    """Return the instant before which a thing must have been available to be in a view.
+
+    What comes out at the origin is too late. What comes out at the very time that an earlier view
+    is made, as a forecast that is issued then, is in it.
+    """
+    return min(origin_utc, information_until + _INSTANT)
+
+
+def count_season_steps(step: timedelta) -> int:
+    """Return the steps of one season: a day below daily grids, else one step."""
+    return max(1, timedelta(days=1) // step)
+
+
+def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
+    copied = np.array(values, dtype=np.float64)
+    if copied.shape != (length,):
+        raise DataError(f"{name} has shape {copied.shape}, not ({length},); cut it again")
+
+    copied.setflags(write=False)
+    return copied

@@ -1,0 +1,237 @@
+"""Views without a truth: what a forecaster may see at any origin, and nothing that came later."""
+
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.data.build import BuiltViews, build_views, build_windows
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
+from compevo_core.data.splits import Span
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from compevo_core.evaluation.leakage import find_unavailable_step_covariates
+from tests.support.window_samples import (
+    DAY,
+    HALF_HOUR,
+    from_nem,
+    make_articles,
+    make_covariates,
+    make_daily_values,
+    make_published,
+    make_series,
+    make_spec,
+)
+
+FIRST = from_nem(2025, 6, 1)
+DAYS = 12
+ORIGIN = FIRST + 8 * DAY
+ISSUE_TIME = ORIGIN - timedelta(hours=7)
+UNKNOWN = 14
+SERIES = make_series(
+    make_daily_values(DAYS, seed=3), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+)
+
+
+def make_operational_spec(**changes: object) -> DatasetSpec:
+    train = Span(
+        split="train",
+        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
+        first_day=date(2025, 6, 2),
+        last_day=date(2025, 6, 12),
+    )
+    facts: dict[str, object] = {
+        "spans": (train,),
+        "unknown_steps": (0, UNKNOWN),
+        "published_evidence": True,
+        "news_of_country": False,
+    }
+    return make_spec(**facts | changes)
+
+
+def make_step_covariates(first: datetime, n_days: int) -> pl.DataFrame:
+    """A forecast of solar power for each day, issued at 17:00 the day before."""
+    rows = [
+        (
+            "NSW1",
+            "solar_mw",
+            start,
+            float(48 * day + i),
+            first + day * DAY - timedelta(hours=7),
+            "a",
+        )
+        for day in range(n_days)
+        for i, start in enumerate(first + day * DAY + i * HALF_HOUR for i in range(48))
+    ]
+    return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+
+
+FRAMES = {
+    "covariates": make_covariates([date(2025, 6, 1) + i * DAY for i in range(DAYS)]),
+    "articles": make_articles([FIRST + i * timedelta(hours=5) for i in range(55)]),
+    "published": make_published(FIRST, DAYS),
+    "step_covariates": make_step_covariates(FIRST, DAYS),
+}
+
+
+def build(
+    series: pl.DataFrame = SERIES,
+    origin: datetime = ORIGIN,
+    until: datetime | None = None,
+    **frames: pl.DataFrame,
+) -> BuiltViews:
+    return build_views(
+        make_operational_spec(),
+        series,
+        **FRAMES | frames,
+        origin_utc=origin,
+        information_until=until,
+    )
+
+
+def content(view: WindowView) -> str:
+    """Everything that a view holds, as the hash of a set sees it, but for the split."""
+    from compevo_core.data.view import Window
+
+    plain = replace(view, split="test", fold=-1, subsets=())
+    return WindowSet([Window(view=plain, y=np.zeros(48))], dataset=view.dataset).hash
+
+
+def poison(after: datetime) -> dict[str, pl.DataFrame]:
+    """Every frame with other values where nobody could know them yet."""
+    late = pl.col("available_at") > after
+    changed = {
+        name: frame.with_columns(value=pl.when(late).then(-1e6).otherwise(pl.col("value")))
+        for name, frame in FRAMES.items()
+        if "value" in frame.columns
+    }
+    articles = FRAMES["articles"].with_columns(
+        article_id=pl.when(late).then(pl.col("article_id") + "x").otherwise(pl.col("article_id"))
+    )
+    ends_late = pl.col("start_utc") + HALF_HOUR > after
+    series = SERIES.with_columns(value=pl.when(ends_late).then(-1e6).otherwise(pl.col("value")))
+    return {"series": series, "articles": articles, **changed}
+
+
+@pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
+def test_what_nobody_could_know_yet_changes_no_view(until: datetime) -> None:
+    (clean,) = build(until=until).views
+    (poisoned,) = build(until=until, **poison(until)).views
+    assert content(poisoned) == content(clean)
+    assert clean.information_until == until
+
+    # The probe works: what was known an hour earlier alone is another view.
+    (earlier,) = build(until=until, **poison(until - timedelta(hours=1))).views
+    assert content(earlier) != content(clean)
+
+
+@pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
+def test_windows_with_a_truth_hold_the_very_views(until: datetime) -> None:
+    windows = build_windows(make_operational_spec(), SERIES, **FRAMES)
+    (view,) = build(until=until).views
+    (window,) = [w for w in windows if w.view.window_id == view.window_id]
+    assert content(window.view) == content(view)
+    assert (view.split, window.view.split) == ("inference", "train")
+    assert window.y[0] == SERIES["value"][8 * 48]
+
+
+@pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
+def test_a_view_of_tomorrow_is_the_same_before_anyone_knows_the_truth(until: datetime) -> None:
+    measured = SERIES.filter(pl.col("start_utc") + HALF_HOUR <= until)
+    (today,) = build(series=measured, until=until).views
+    (later,) = build(until=until).views
+    assert content(today) == content(later)
+
+
+def test_inputs_that_nobody_has_measured_are_those_of_the_day_before() -> None:
+    (view,) = build(until=ISSUE_TIME).views
+    values = SERIES["value"].to_numpy()
+    known = 8 * 48 - UNKNOWN
+    assert view.x[: 48 - UNKNOWN].tolist() == values[known - 48 + UNKNOWN : known].tolist()
+    assert view.x[48 - UNKNOWN :].tolist() == values[known - 48 : known - 48 + UNKNOWN].tolist()
+    assert (view.unknown_steps, view.n_filled) == (UNKNOWN, 0)
+
+
+def test_the_known_errors_of_a_publication_end_where_the_truth_does() -> None:
+    truth = SERIES["value"].to_numpy().reshape(DAYS, 48)
+    error = truth - (900.0 + np.arange(48))
+    (midnight,), (five,) = build().views, build(until=ISSUE_TIME).views
+
+    found = midnight.step_covariates
+    assert np.allclose(found["published_error_lag1"], error[7])
+    assert np.allclose(found["published_error_lag2"], error[6])
+    assert np.allclose(found["published_error_mean7"], error[1:8].mean(axis=0))
+    assert np.allclose(found["published_error_mean28"], error[:8].mean(axis=0))
+    assert found["published_q0.1"].tolist() == [1.0] * 48
+    assert found["solar_mw"].tolist() == [48.0 * 8 + i for i in range(48)]
+    assert found["solar_mw_lag1"].tolist() == [48.0 * 7 + i for i in range(48)]
+
+    known = 48 - UNKNOWN
+    last = five.step_covariates["published_error_lag1"]
+    assert np.allclose(last[:known], error[7, :known]) and np.isnan(last[known:]).all()
+    mean = five.step_covariates["published_error_mean7"]
+    assert np.allclose(mean[known:], error[1:7, known:].mean(axis=0))
+
+
+def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone() -> None:
+    (view,) = build(until=ISSUE_TIME).views
+    assert view.published is not None
+    (earlier,) = build(until=ISSUE_TIME - HALF_HOUR).views
+    assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
+
+
+def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason() -> None:
+    short = SERIES.filter(pl.col("start_utc") < ISSUE_TIME)
+    built = build(series=short)
+    assert built.views == ()
+    assert built.left_out == {
+        "NSW1": "the series does not reach over the inputs (its values end 2025-06-08 07:00 UTC)"
+    }
+    assert len(build(series=short, until=ISSUE_TIME).views) == 1
+
+
+def test_instants_off_the_grid_are_refused() -> None:
+    with pytest.raises(DataError, match="no step of the 0:30:00 grid"):
+        build(origin=ORIGIN + timedelta(minutes=10))
+    with pytest.raises(DataError, match="no whole number of steps"):
+        build(until=ORIGIN - timedelta(minutes=10))
+    with pytest.raises(DataError, match="no whole number of steps"):
+        build(until=ORIGIN + HALF_HOUR)
+
+
+def test_windows_that_know_less_are_a_subset_of_their_own_and_are_read_back(tmp_path) -> None:
+    windows = build_windows(make_operational_spec(), SERIES, **FRAMES)
+    ids = [view.window_id for view in windows.views()]
+    # The first day has no day before its yesterday to stand in for what was unknown at 17:00.
+    assert len(ids) == len(set(ids)) == 2 * 11 - 1
+    windows.write(tmp_path)
+    read = WindowSet.read(tmp_path)
+    assert read.hash == windows.hash
+    assert [content(view) for view in read.views()] == [content(view) for view in windows.views()]
+
+    # What stands by step is part of the identity, and of the hash.
+    changed = replace(windows[0].view, step_covariates={"solar_mw": np.zeros(48)})
+    assert content(changed) != content(windows[0].view)
+
+
+def test_covariates_by_step_that_came_too_late_are_found_in_views() -> None:
+    solar = FRAMES["step_covariates"]
+    views = [*build().views, *build(until=ISSUE_TIME).views]
+    assert find_unavailable_step_covariates(views, solar) == []
+
+    # The same values, issued half an hour after the view of 17:00 was made.
+    late = solar.with_columns(available_at=pl.col("available_at") + HALF_HOUR)
+    found = find_unavailable_step_covariates(views, late)
+    assert [violation.where for violation in found] == [views[1].window_id]
+    assert "step 0 of solar_mw" in found[0].detail
+
+    # Yesterday's value under its lag, and a value that is in no row at all.
+    altered = solar.with_columns(
+        value=pl.when(pl.col("start_utc") < ORIGIN).then(-1.0).otherwise(pl.col("value"))
+    )
+    names = {v.detail.split(" = ")[0] for v in find_unavailable_step_covariates(views, altered)}
+    assert names == {"step 0 of solar_mw_lag1"}
