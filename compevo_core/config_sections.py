@@ -9,7 +9,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-PriorName = Literal["none", "persistence", "calendar-ridge", "gbm", "blend", "published"]
+PriorName = Literal[
+    "none",
+    "persistence",
+    "calendar-ridge",
+    "gbm",
+    "blend",
+    "published",
+    "published-error-ridge",
+    "published-error-gbm",
+]
 
 
 class SettingsSection(BaseModel):

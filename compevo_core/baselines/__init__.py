@@ -12,6 +12,9 @@ from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.persistence import Persistence
 from compevo_core.baselines.published import PublishedForecast
+from compevo_core.baselines.published_error_gbm import PublishedErrorTrees
+from compevo_core.baselines.published_error_ridge import PublishedErrorRidge
+from compevo_core.baselines.published_features import knows_published_errors
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.baselines.weekly import WeeklyPersistence, has_full_week
 from compevo_core.data.window import WindowSet
@@ -29,6 +32,8 @@ BASELINES: dict[str, type[Any]] = {
         BoostedTrees,
         Blend,
         PublishedForecast,
+        PublishedErrorRidge,
+        PublishedErrorTrees,
     )
 }
 """Every baseline class by the name that its result rows carry."""
@@ -59,13 +64,16 @@ def load_baseline(folder: Path) -> Baseline:
 def is_applicable(name: str, windows: WindowSet) -> bool:
     """Return whether a baseline can forecast every window.
 
-    Weekly persistence needs a week of input and the published forecast a publication. A table
-    leaves them out rather than scoring them on other windows than the rest.
+    Weekly persistence needs a week of input, the published forecast a publication, models of its
+    errors those errors. A table leaves them out rather than scoring them on other windows than the
+    rest.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())
     if name == PublishedForecast.name:
         return all(view.published is not None for view in windows.views())
+    if name in (PublishedErrorRidge.name, PublishedErrorTrees.name):
+        return all(knows_published_errors(view) for view in windows.views())
     return True
 
 

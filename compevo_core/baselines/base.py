@@ -16,7 +16,8 @@ import numpy as np
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_json
 from compevo_core.data.splits import FITTABLE_SPLITS
-from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 
 BASELINE_FILE = "baseline.json"
@@ -95,6 +96,21 @@ def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
     """Return rows of 48 as (N, 48), also for N = 0."""
     # np.stack refuses an empty list, and a split may have no window.
     return np.stack(rows) if rows else np.empty((0, HORIZON))
+
+
+def stack_published(views: Sequence[WindowView]) -> FloatArray:
+    """Return the published medians (N, H).
+
+    Raises:
+        DataError: a view has none.
+    """
+    without = [view for view in views if view.published is None]
+    if without:
+        raise DataError(
+            f"{len(without)} of {len(views)} windows have no published forecast, first "
+            f"{without[0].window_id}; use it only where every window has one"
+        )
+    return stack_rows([view.published for view in views if view.published is not None])
 
 
 def write_baseline_file(folder: Path, name: str, **facts: object) -> None:

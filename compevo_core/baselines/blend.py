@@ -23,7 +23,8 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch
 
 BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name: 0.7}

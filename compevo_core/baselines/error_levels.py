@@ -8,6 +8,7 @@ Shapes: P forecasters, E series, N windows, H horizon.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from compevo_core.baselines.known_errors import (
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.errors import DataError
 
 
@@ -118,12 +119,15 @@ def follow_levels(
     followed_NPH = np.empty_like(forecast_NPH)
 
     # Two queues in the order of time: a day is forecast, and its truth is known when it has ended.
-    by_origin = sorted(range(len(windows)), key=lambda i: windows[i].view.origin_utc)
-    by_end = sorted(by_origin, key=lambda i: windows[i].view.end_utc)
+    def until(i: int) -> datetime:
+        return windows[i].view.information_until
+
+    by_time = sorted(range(len(windows)), key=until)
+    by_end = sorted(by_time, key=lambda i: windows[i].view.end_utc)
     n_known = 0
-    for origin_utc, group in groupby(by_origin, key=lambda i: windows[i].view.origin_utc):
+    for known_until, group in groupby(by_time, key=until):
         first = n_known
-        while windows[by_end[n_known]].view.end_utc <= origin_utc:
+        while windows[by_end[n_known]].view.end_utc <= known_until:
             n_known += 1
         ended = by_end[first:n_known]
         levels.observe([windows[i] for i in ended], forecast_NPH[ended])

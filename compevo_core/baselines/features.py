@@ -22,7 +22,7 @@ from compevo_core.baselines.base import repeat_last_season, stack_rows
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
 
 DAYS_OF_YEAR = 365.25  # the mean length, so that the yearly wave stays in phase over leap years
 MIN_COVERAGE = 0.5  # share of train windows that must have a covariate for it to be used

@@ -33,7 +33,8 @@ from compevo_core.baselines.features import (
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_text
-from compevo_core.data.window import HORIZON, LOOKBACK, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.window import WindowSet
 
 BOOSTING_ROUNDS = 1000
 SETTINGS: dict[str, Any] = {

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 
 POOLED_WINDOWS = 30.0

@@ -18,7 +18,8 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowSet, WindowView
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
 
 
 class Persistence:

@@ -11,12 +11,12 @@ from typing import ClassVar, Self
 from compevo_core.baselines.base import (
     read_baseline_file,
     refuse_held_out_splits,
-    stack_rows,
+    stack_published,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import WindowSet, WindowView
-from compevo_core.errors import DataError
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
 
 
 class PublishedForecast:
@@ -38,14 +38,7 @@ class PublishedForecast:
             DataError: a view has no published forecast.
         """
         # Leaving windows out would score this method on other windows than the rest of its table.
-        without = [view for view in views if view.published is None]
-        if without:
-            raise DataError(
-                f"{len(without)} of {len(views)} windows have no published forecast, first "
-                f"{without[0].window_id}; use it only where every window has one"
-            )
-
-        return stack_rows([view.published for view in views if view.published is not None])
+        return stack_published(views)
 
     def save(self, folder: Path) -> None:
         """Write the name."""

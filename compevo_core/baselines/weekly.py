@@ -16,7 +16,8 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.window import LOOKBACK, WindowSet, WindowView
+from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
 WEEK_MINUTES = 7 * 24 * 60

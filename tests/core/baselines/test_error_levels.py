@@ -1,5 +1,6 @@
 """Levels of known errors in the unit of a series: what is known when, and what is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from compevo_core.baselines.error_levels import ErrorLevels, follow_levels
 from compevo_core.baselines.known_errors import NO_LEVEL, LevelRule
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import Window
+from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 from tests.support import population as small
 
@@ -58,6 +59,19 @@ def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin() -
     # At the first origin nothing is known; from the second on the error of the first day is.
     assert np.allclose(followed_NPH[0, 0], truth_NH[0] + HIGH)
     assert np.allclose(followed_NPH[1:, 0], truth_NH[1:])
+
+
+def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended() -> None:
+    days = [
+        Window(view=replace(window.view, unknown_steps=14), y=window.y)
+        for window in _one_series(list(TRAIN))
+    ]
+    followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
+    truth_NH = np.stack([window.y for window in days])
+
+    # The first day ends with the origin of the second, hours after that one's view was made.
+    assert np.allclose(followed_NPH[:2, 0], truth_NH[:2] + HIGH)
+    assert np.allclose(followed_NPH[2:, 0], truth_NH[2:])
 
 
 @pytest.mark.parametrize("poisoned", range(4))

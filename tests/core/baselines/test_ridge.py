@@ -75,7 +75,6 @@ def test_windows_that_share_steps_do_not_make_a_weak_penalty_look_good(tmp_path)
 
 def test_a_missing_covariate_counts_as_its_train_mean_and_a_known_one_by_its_distance_from_it():
     fitted = LinearMap(
-        with_weather=True,
         penalty=1.0,
         mean=np.array([290.0, 1.0]),
         spread=np.array([5.0, 2.0]),

@@ -1,0 +1,143 @@
+"""Models of a published forecast's own error: what they learn, what they see, what they refuse."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.baselines import fit_baseline, is_applicable, published_error_gbm
+from compevo_core.baselines.published_features import PublishedErrorSpace
+from compevo_core.data.build import build_windows
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.data.splits import Span
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from tests.support.window_samples import (
+    DAY,
+    HALF_HOUR,
+    from_nem,
+    make_daily_values,
+    make_series,
+    make_spec,
+    make_window_set,
+)
+
+MODELS = ("published-error-ridge", "published-error-gbm")
+N_DAYS = 90
+N_TRAIN = 70
+FIRST = from_nem(2025, 6, 1)
+ISSUED_BEFORE = timedelta(hours=7)
+UNKNOWN = 14
+
+
+@pytest.fixture(autouse=True)
+def use_small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(published_error_gbm.SETTINGS, "min_data_in_leaf", 10)
+
+
+def make_publications(truth_DH: np.ndarray) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A forecast whose error of yesterday comes back, and solar power that says nothing."""
+    rng = np.random.default_rng(1)
+    bias = np.zeros(48)
+    published, solar = [], []
+    for day, truth_H in enumerate(truth_DH):
+        # The error by half-hour is a slow walk: yesterday's is the best guess of today's.
+        bias = 0.9 * bias + rng.normal(0, 20, 48)
+        issued = FIRST + day * DAY - ISSUED_BEFORE
+        for step in range(48):
+            start = FIRST + day * DAY + step * HALF_HOUR
+            median = truth_H[step] - bias[step]
+            published += [
+                ("NSW1", start, median + spread, issued, quantile, "a")
+                for quantile, spread in ((0.1, -30.0), (0.5, 0.0), (0.9, 30.0))
+            ]
+            solar.append(("NSW1", "solar_mw", start, float(step), issued, "a"))
+    return (
+        pl.DataFrame(published, schema=PUBLISHED_SCHEMA, orient="row"),
+        pl.DataFrame(solar, schema=STEP_COVARIATE_SCHEMA, orient="row"),
+    )
+
+
+@pytest.fixture(scope="module")
+def windows() -> WindowSet:
+    values = make_daily_values(N_DAYS, seed=4)
+    published, solar = make_publications(np.array(values).reshape(N_DAYS, 48))
+    span = Span(
+        split="train",
+        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
+        first_day=date(2025, 6, 3),
+        last_day=date(2025, 12, 31),
+    )
+    return build_windows(
+        make_spec(spans=(span,), unknown_steps=(0, UNKNOWN), published_evidence=True),
+        make_series(values, first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
+        published=published,
+        step_covariates=solar,
+    )
+
+
+def by_lead(windows: WindowSet, unknown_steps: int) -> WindowSet:
+    chosen = [w for w in windows if w.view.unknown_steps == unknown_steps]
+    return WindowSet(chosen, dataset=windows.dataset)
+
+
+def error(name: str, train: WindowSet, test: WindowSet) -> float:
+    forecast_NH = fit_baseline(name, train).predict(test.views())
+    return float(np.abs(forecast_NH - test.truth()).mean())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(
+    name: str, windows: WindowSet
+) -> None:
+    train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
+    published = error("published", train, by_lead(test, 0))
+    midnight = error(name, train, by_lead(test, 0))
+    five = error(name, train, by_lead(test, UNKNOWN))
+    assert midnight < five < 0.9 * published
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_the_train_split_did_not_have_is_refused(name: str, windows: WindowSet) -> None:
+    fitted = fit_baseline(name, by_lead(windows[: 2 * N_TRAIN], 0))
+    (view,) = windows[0:1].views()
+    with pytest.raises(DataError, match="unknown_steps 3 is none of the train split's"):
+        fitted.predict([replace(view, unknown_steps=3)])
+    with pytest.raises(DataError, match="entity 'QLD1' is none of the train split's"):
+        fitted.predict([replace(view, entity="QLD1")])
+    with pytest.raises(DataError, match="have no published forecast, first"):
+        fitted.predict([replace(view, published=None)])
+    with pytest.raises(DataError, match="no published forecast with its errors"):
+        fit_baseline(name, make_window_set(40))
+    assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
+
+
+def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSet) -> None:
+    space = PublishedErrorSpace.fit(windows)
+    assert space.quantiles == ("published_q0.1", "published_q0.9")
+    assert space.covariates == ("solar_mw",)
+    assert space.leads == (0, UNKNOWN)
+
+    spread = space.scaler.std["NSW1"]
+    view = by_lead(windows, UNKNOWN)[40].view
+    steps = dict(zip(space.step_names, space.encode_steps([view])[0].T * spread, strict=True))
+    assert np.allclose(steps["published_q0.1"], 30.0) and np.allclose(steps["published_q0.9"], 30.0)
+    assert np.allclose(steps["solar_mw_change"], 0.0)
+    yesterday = view.step_covariates["published_lag1"]
+    assert np.allclose(steps["published_change"], view.published - yesterday)
+
+    days = dict(zip(space.day_names, space.encode_days([view])[0], strict=True))
+    last = view.step_covariates["published_error_lag1"]
+    known = 48 - UNKNOWN
+    assert days["error_last_known"] * spread == pytest.approx(last[known - 6 : known].mean())
+    assert days["published_error_lag1_mean"] * spread == pytest.approx(last[:known].mean())
+
+
+def test_targets_are_the_errors_and_come_back_as_forecasts(windows: WindowSet) -> None:
+    space = PublishedErrorSpace.fit(windows)
+    some: list[Window] = [windows[i] for i in (3, 8)]
+    back = space.add_errors([w.view for w in some], space.scale_targets(some))
+    assert np.allclose(back, [w.y for w in some])
