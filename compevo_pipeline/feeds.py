@@ -15,6 +15,7 @@ import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
 from compevo_pipeline.sources import exchange, weather
+from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
@@ -71,6 +72,17 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
                 "news2forecast-benchmark",
                 _read_benchmark_files,
                 {FrameKind.BENCHMARK: _concat(prompts.parse_benchmark)},
+            ),
+        ),
+        "electricity-operational": (
+            _make_feed(
+                "aemo-operational",
+                operational.read_files,
+                {
+                    FrameKind.SERIES: aemo.parse_all,
+                    FrameKind.PUBLISHED: aemo.parse_published,
+                    FrameKind.STEP_COVARIATES: _concat(operational.parse_step_covariates),
+                },
             ),
         ),
         "exchange": (

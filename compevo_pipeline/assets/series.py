@@ -1,4 +1,4 @@
-"""``series/<dataset>``: four time series as Parquet, with the frames that accompany them.
+"""``series/<dataset>``: the series of each data set as Parquet, with the frames beside them.
 
 What belongs here: reading every feed of a data set and storing what it gives. What does not:
 formats (``sources``), SQL and files (``storage``), quality rules (``checks``). Nothing is stored
@@ -28,6 +28,10 @@ DESCRIPTIONS = {
     "electricity": (
         "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored apart), "
         "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
+    ),
+    "electricity-operational": (
+        "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, with "
+        "AEMO's day-ahead forecasts of demand and of rooftop solar power."
     ),
     "exchange": (
         "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."

@@ -101,6 +101,7 @@ def _cut_windows(workspace: Workspace, dataset: str, news_cutoff: str) -> Window
         articles=deduplicate_articles(workspace.news_store().read_articles()),
         published=tables.read(dataset, FrameKind.PUBLISHED),
         benchmark=tables.read(dataset, FrameKind.BENCHMARK),
+        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
     )
 

@@ -58,6 +58,7 @@ WARNINGS = frozenset({"gaps", DATA_AGE})
 
 MAX_DATA_AGE = {
     "electricity": timedelta(days=2),
+    "electricity-operational": timedelta(days=2),
     "exchange": timedelta(days=5),  # a long weekend without rates
     "bitcoin": timedelta(days=3),
     "traffic": timedelta(days=45),  # a month is published when it is over
@@ -74,6 +75,11 @@ def _make_specs(key: dg.AssetKey, descriptions: Mapping[str, str]) -> list[dg.As
     ]
 
 
+def _name_step(key: dg.AssetKey) -> str:
+    """Return the name of the step that checks an asset; Dagster allows no hyphen in it."""
+    return f"{'_'.join(key.path).replace('-', '_')}_checks"
+
+
 def build_asset_checks() -> list[dg.AssetChecksDefinition]:
     """Return every check that is a step of its own."""
     series = [build_series_checks(dataset) for dataset in DATASETS]
@@ -86,7 +92,7 @@ def build_series_checks(dataset: str) -> dg.AssetChecksDefinition:
     key = series_key(dataset)
 
     @dg.multi_asset_check(
-        name=f"series_{dataset}_checks",
+        name=_name_step(key),
         specs=_make_specs(key, SERIES_DESCRIPTIONS),
         can_subset=True,
     )
@@ -153,7 +159,7 @@ def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
     key = windows_key(dataset)
 
     @dg.multi_asset_check(
-        name=f"windows_{dataset}_checks",
+        name=_name_step(key),
         specs=_make_specs(key, WINDOW_DESCRIPTIONS),
         can_subset=True,
     )

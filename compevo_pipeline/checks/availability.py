@@ -7,12 +7,13 @@ or what a check does about a violation.
 
 from collections.abc import Sequence
 
-from compevo_core.data.window import WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.evaluation.leakage import (
     Violation,
     find_unavailable_articles,
     find_unavailable_covariates,
     find_unavailable_published,
+    find_unavailable_step_covariates,
 )
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import FrameKind
@@ -37,6 +38,10 @@ def find_availability_violations(
     published = tables.read(dataset, FrameKind.PUBLISHED)
     if published is not None:
         violations += find_unavailable_published(views, published)
+
+    step_covariates = tables.read(dataset, FrameKind.STEP_COVARIATES)
+    if step_covariates is not None:
+        violations += find_unavailable_step_covariates(views, step_covariates)
 
     return violations
 

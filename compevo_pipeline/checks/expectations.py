@@ -66,16 +66,26 @@ _RATE_BOUNDS = {
     "eur": (0.7, 1.8),
 }
 
+# South Australian demand falls below zero when roofs feed more in than is used.
+_DEMAND_VARIABLES = {
+    "demand_mw": Variable(unit="MW", low=-1000, high=20000),
+    "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
+}
+
 RULES: dict[str, Rules] = {
     "electricity": Rules(
         step=timedelta(minutes=30),
         variables={
-            # South Australian demand falls below zero when roofs feed more in than is used.
-            "demand_mw": Variable(unit="MW", low=-1000, high=20000),
-            "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
+            **_DEMAND_VARIABLES,
             # The market's floor, and a cap above every one it has had.
             "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
         },
+        max_gap_share=0.01,
+        hole=timedelta(days=2),
+    ),
+    "electricity-operational": Rules(
+        step=timedelta(minutes=30),
+        variables=_DEMAND_VARIABLES,
         max_gap_share=0.01,
         hole=timedelta(days=2),
     ),

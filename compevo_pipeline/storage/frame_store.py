@@ -16,6 +16,7 @@ from compevo_pipeline.sources.common.base import FrameKind
 KEYS: dict[FrameKind, tuple[str, ...]] = {
     FrameKind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
     FrameKind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
+    FrameKind.STEP_COVARIATES: ("entity", "name", "start_utc", "available_at"),
     FrameKind.BENCHMARK: ("source", "record"),
 }
 """Columns that identify a row of a kind."""

@@ -1,8 +1,8 @@
 """AEMO operational demand: actuals and the day-ahead forecast in three quantiles.
 
 What belongs here: the collected day files (one JSON a trading day) and the publisher's own
-``OPERATIONAL_DEMAND`` report. What does not: reading the JSON with its checks
-(``aemo.operational_day``), rooftop PV, which the days also carry.
+``OPERATIONAL_DEMAND`` report, and the forecast of rooftop solar power that the days also carry.
+What does not: reading the JSON with its checks (``aemo.operational_day``).
 
 Operational demand is another measure than TOTALDEMAND and HISTDEMAND.
 
@@ -14,12 +14,21 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.schemas import PUBLISHED_SCHEMA
-from compevo_pipeline.sources.aemo.operational_day import ACTUAL, QUANTILES, read_day
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.aemo.operational_day import (
+    ACTUAL,
+    MEDIAN_FIELD,
+    QUANTILES,
+    ROOFTOP_PV,
+    read_day,
+)
 from compevo_pipeline.sources.aemo.region_series import build_region_series, refuse_unknown_regions
 from compevo_pipeline.sources.aemo.report import STAMP_FORMATS, read_report
+from compevo_pipeline.sources.aemo.sample import OPERATIONAL_SPANS, make_operational_days
 from compevo_pipeline.sources.common.base import (
     Clock,
+    Mode,
     RawFile,
     find_archive_files,
     wrap_member,
@@ -30,14 +39,36 @@ from compevo_pipeline.sources.common.nem import (
     HALF_HOUR,
     interval_start_utc,
 )
+from compevo_pipeline.sources.common.sample_world import SampleWorld
 from compevo_pipeline.sources.common.series_frame import build_series_frame, flag_missing
 from compevo_pipeline.sources.common.tables import LINE, to_number, to_stamp
 from compevo_pipeline.sources.common.unpack import untar
 
 SOURCE = "aemo_operational_demand"
 FORECAST_VARIABLE = "demand_forecast_mw"
+ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
 REPORT_TABLE = ("OPERATIONAL_DEMAND", "ACTUAL")
 REPORT_COLUMNS = ("REGIONID", "INTERVAL_DATETIME", "OPERATIONAL_DEMAND", "LASTCHANGED")
+
+
+def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iterator[RawFile]:
+    """Yield every day's file in a mode, for a data set of this measure alone.
+
+    Raises:
+        SourceAbsent: live mode, or an archive without the product's folder.
+    """
+    match mode:
+        case Mode.SAMPLE:
+            world = SampleWorld()
+            for span in OPERATIONAL_SPANS:
+                yield from make_operational_days(world, SOURCE, span)
+        case Mode.ARCHIVE:
+            yield from read_archive(archive, clock)
+        case Mode.LIVE:
+            raise SourceAbsent(
+                "AEMO's files cannot be fetched in live mode yet; download them into the archive "
+                "folder and use archive mode"
+            )
 
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -98,6 +129,25 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
         pl.lit(raw.label).alias("source"),
     )
     return rows.select(pl.col(name).cast(kind) for name, kind in PUBLISHED_SCHEMA.items())
+
+
+def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
+    """Parse one day's forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``.
+
+    Raises:
+        SchemaDrift: not the known structure; names the file, the path inside it and the remedy.
+    """
+    forecasts = read_day(raw, ROOFTOP_PV, [MEDIAN_FIELD]).filter(pl.col("value").is_not_null())
+
+    rows = forecasts.select(
+        pl.col("region").alias("entity"),
+        pl.lit(ROOFTOP_PV_COVARIATE).alias("name"),
+        pl.col("start_utc"),
+        pl.col("value"),
+        pl.col("available_at"),
+        pl.lit(raw.label).alias("source"),
+    )
+    return rows.select(pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items())
 
 
 def parse_report(raw: RawFile) -> pl.DataFrame:

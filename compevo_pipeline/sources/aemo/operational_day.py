@@ -8,6 +8,7 @@ POE10 is the level exceeded with a probability of 10 %, that is the 0.9 quantile
 public from ``forecastIssuedAt``, 17:00 NEM time the day before.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 import polars as pl
@@ -22,8 +23,20 @@ QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
 """Field of the day file -> the quantile it is; POE is a probability of exceedance."""
 
 
-def read_day(raw: RawFile) -> pl.DataFrame:
+MEDIAN_FIELD = "poe50"
+DEMAND = "demand"
+ROOFTOP_PV = "rooftopPv"
+
+
+def read_day(
+    raw: RawFile, part: str = DEMAND, fields: Sequence[str] = (ACTUAL, *QUANTILES)
+) -> pl.DataFrame:
     """Read one day: 48 rows a region and field.
+
+    Args:
+        raw: the day's file.
+        part: ``demand``, which every region must have, or ``rooftopPv``, which may be missing.
+        fields: fields of it to read.
 
     Returns:
         Columns ``region``, ``field`` (``actual`` or a key of :data:`QUANTILES`), ``value`` in MW,
@@ -43,15 +56,17 @@ def read_day(raw: RawFile) -> pl.DataFrame:
 
     columns: dict[str, list[object]] = {"region": [], "field": [], "value": []}
     for region in REGIONS:
-        path = f"regions.{region}.demand"
+        path = f"regions.{region}.{part}"
         parts = _read_object(raw, regions[region], f"regions.{region}")
-        demand = _read_object(raw, parts.get("demand"), path)
-        _check_intervals(raw, demand.get("intervals"), day, f"{path}.intervals")
+        if part != DEMAND and not parts.get(part):
+            continue
+        found = _read_object(raw, parts.get(part), path)
+        _check_intervals(raw, found.get("intervals"), day, f"{path}.intervals")
 
-        for field in (ACTUAL, *QUANTILES):
+        for field in fields:
             columns["region"].append(region)
             columns["field"].append(field)
-            columns["value"].append(_read_values(raw, demand.get(field), f"{path}.{field}"))
+            columns["value"].append(_read_values(raw, found.get(field), f"{path}.{field}"))
 
     days = pl.DataFrame(
         columns, schema={"region": pl.String, "field": pl.String, "value": pl.List(pl.Float64)}

@@ -14,12 +14,21 @@ import numpy as np
 from compevo_core.data.arrays import FloatArray
 from compevo_pipeline.sources.common.base import RawFile, wrap_sample
 from compevo_pipeline.sources.common.nem import HALF_HOUR, PERIODS_PER_DAY, REGIONS
-from compevo_pipeline.sources.common.sample_world import SampleWorld, days_between
+from compevo_pipeline.sources.common.sample_world import (
+    WORLD_REGIONS,
+    SampleWorld,
+    days_between,
+)
 
 # Something of every span of the split plan: train in two measures, validation, test, inference.
 HISTDEMAND_SPAN = (date(2019, 11, 1), date(2019, 12, 31))
 PRICE_MONTHS = (date(2020, 1, 1), date(2020, 12, 1), date(2021, 1, 1))
 OPERATIONAL_SPAN = (date(2026, 2, 16), date(2026, 3, 30))
+# Of the operational data set: a month of its train span, then the end of validation, and test.
+OPERATIONAL_SPANS = (
+    (date(2025, 8, 2), date(2025, 8, 31)),
+    (date(2026, 2, 8), date(2026, 3, 30)),
+)
 
 _POE_SPREAD = 0.07  # distance of POE10 and POE90 from the median, as a share of it
 
@@ -70,9 +79,11 @@ def make_price_and_demand_months(world: SampleWorld, source: str) -> Iterator[Ra
             yield wrap_sample(source, f"PRICE_AND_DEMAND_{first:%Y%m}_{region}.csv", content)
 
 
-def make_operational_days(world: SampleWorld, source: str) -> Iterator[RawFile]:
-    """Yield one day with actuals and a day-ahead forecast in three quantiles."""
-    for day in days_between(*OPERATIONAL_SPAN):
+def make_operational_days(
+    world: SampleWorld, source: str, span: tuple[date, date] = OPERATIONAL_SPAN
+) -> Iterator[RawFile]:
+    """Yield a file a day: actuals, forecasts in three quantiles, and forecast solar power."""
+    for day in days_between(*span):
         ends = [
             datetime.combine(day, time()) + (period + 1) * HALF_HOUR
             for period in range(PERIODS_PER_DAY)
@@ -83,7 +94,10 @@ def make_operational_days(world: SampleWorld, source: str) -> Iterator[RawFile]:
             "tradingDate": f"{day:%Y-%m-%d}",
             "forecastIssuedAt": f"{day - timedelta(days=1):%Y-%m-%d}T17:00+10:00",
             "regions": {
-                region: {"demand": {"intervals": intervals, **_quantiles(world, region, day)}}
+                region: {
+                    "demand": {"intervals": intervals, **_quantiles(world, region, day)},
+                    "rooftopPv": {"intervals": intervals, "poe50": _solar(region, day)},
+                }
                 for region in REGIONS
             },
         }
@@ -102,3 +116,15 @@ def _quantiles(world: SampleWorld, region: str, day: date) -> dict[str, list[flo
         "actual": actual,
     }
     return {name: [float(value) for value in np.round(row)] for name, row in fields.items()}
+
+
+def _solar(region: str, day: date) -> list[float]:
+    """Return the forecast power of rooftop solar in whole MW (48): a half-sine from 6:00 to 18:00.
+
+    The season is a yearly wave that is highest at midsummer; no cloud ever passes.
+    """
+    hours = (np.arange(PERIODS_PER_DAY) + 0.5) / 2
+    daylight = np.clip(np.sin(np.pi * (hours - 6) / 12), 0, None) * ((hours > 6) & (hours < 18))
+    season = 1 + 0.3 * np.cos(2 * np.pi * day.timetuple().tm_yday / 365.25)
+    peak = WORLD_REGIONS[region].base_mw / 4
+    return [float(value) for value in np.round(peak * season * daylight)]

@@ -36,6 +36,7 @@ class FrameKind(StrEnum):
     SERIES = "series"
     COVARIATES = "covariates"
     PUBLISHED = "published"
+    STEP_COVARIATES = "step_covariates"
     BENCHMARK = "benchmark"
     ARTICLES = "articles"
 
