@@ -35,7 +35,7 @@ from compevo_core.agents.selection import (
 from compevo_core.config import RunConfig
 from compevo_core.config_sections import SelectionConfig
 from compevo_core.data.files import write_atomically
-from compevo_core.data.window import HORIZON
+from compevo_core.data.view import HORIZON
 from compevo_core.training.schedule import learning_rate_factor
 
 RESULTS = Path(__file__).parent / "results" / "fitness_shift.csv"

@@ -15,7 +15,8 @@ import polars as pl
 from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.window import HORIZON, Window, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import Encoder
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)

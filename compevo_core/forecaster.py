@@ -27,7 +27,8 @@ from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import HORIZON, WindowSet, WindowView
+from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
@@ -192,6 +193,21 @@ class CompEvoForecaster:
             n_unparsed=n_unparsed,
         )
 
+    def select_unobserved(self, windows: WindowSet, until: datetime) -> WindowSet:
+        """Return the windows whose errors are known by an instant, and were not observed yet.
+
+        Args:
+            windows: of the data set, with their truth.
+            until: latest instant that a truth may be known at.
+        """
+        last = max(int(self._model.calibration.minute), self.priors.levels.minute)
+        later = [
+            window
+            for window, minute in zip(windows, count_minutes(windows.views()), strict=True)
+            if minute > last and window.view.end_utc <= until
+        ]
+        return WindowSet(later, dataset=windows.dataset)
+
     def observe(self, windows: WindowSet) -> int:
         """Take note of the errors of windows whose truth is known: later forecasts start from them.
 
@@ -253,11 +269,14 @@ class CompEvoForecaster:
     def _refuse_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
         early = [
-            view for view in views if self._known_until and view.origin_utc < self._known_until
+            view
+            for view in views
+            if self._known_until and view.information_until < self._known_until
         ]
         if early:
             raise LeakageError(
-                f"{early[0].window_id} begins before {self._known_until}, up to which errors were "
+                f"what {early[0].window_id} may know ends before {self._known_until}, up to which "
+                "errors were "
                 "observed; load the model again to forecast the past"
             )
 

@@ -17,6 +17,7 @@ POPULATION_TEST = dg.AssetKey(["evaluation", "test"])
 LUD = dg.AssetKey(["evaluation", "lud"])
 ABLATION = dg.AssetKey(["ablation", "variants"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
+NEXT_DAY = dg.AssetKey(["forecast", "next_day"])
 REPORT = dg.AssetKey(["report", "site"])
 
 

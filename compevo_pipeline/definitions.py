@@ -11,6 +11,7 @@ from compevo_pipeline.assets.evaluation import baselines, population
 from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import lud
 from compevo_pipeline.assets.news import articles, embeddings
+from compevo_pipeline.assets.next_day import next_day
 from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import build_series_assets
 from compevo_pipeline.assets.training import compevo
@@ -56,6 +57,7 @@ def build_defs(
             *build_windows_assets(),
             compevo,
             *scores,
+            next_day,
             site,
         ],
         asset_checks=build_asset_checks(),

@@ -1,14 +1,23 @@
-"""Jobs: ``demo``, ``full``, ``refresh``.
+"""Jobs: ``demo``, ``full``, ``refresh``, ``next_day``.
 
 What belongs here: what runs together, with which run configuration. What does not: how anything
 runs. ``demo`` and ``full`` train and score the data set of their partition, which every launch
-chooses (electricity where it names none); ``refresh`` trains nothing.
+chooses (electricity where it names none). ``refresh`` and ``next_day`` train nothing; a partition
+of the latter is a day to forecast.
 """
 
 from typing import Any
 
 import dagster as dg
 
+from compevo_pipeline.asset_keys import (
+    NEWS_ARTICLES,
+    NEWS_EMBEDDINGS,
+    NEXT_DAY,
+    series_key,
+    windows_key,
+)
+from compevo_pipeline.partitions import OPERATIONAL, target_days
 from compevo_pipeline.sources.common.base import Mode
 
 PARTITION_TAG = "dagster/partition"
@@ -18,6 +27,8 @@ REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "report")
 # A tag of the job is its default: a partition chosen in the UI, by --partition or by partition_key
 # takes its place, and a launch that names none still has one.
 _DEFAULT_PARTITION = {PARTITION_TAG: DEFAULT_DATASET}
+# Days to forecast are other partitions than data sets, and a job has one kind of them.
+_BY_DATASET = dg.AssetSelection.all() - dg.AssetSelection.groups("forecast")
 _TWO_STEPS_AT_ONCE = dg.multiprocess_executor.configured({"max_concurrent": 2})
 
 
@@ -71,7 +82,7 @@ def build_jobs() -> list[Any]:
     """Return all jobs."""
     demo = dg.define_asset_job(
         "demo",
-        dg.AssetSelection.all(),
+        _BY_DATASET,
         description=(
             "Everything end to end on the sample data and the smallest preset; minutes on two "
             "cores. From a shell: add --config dagster_home/demo.yaml."
@@ -83,7 +94,7 @@ def build_jobs() -> list[Any]:
     )
     full = dg.define_asset_job(
         "full",
-        dg.AssetSelection.all(),
+        _BY_DATASET,
         description="Everything end to end in the deployment's mode and preset: ingest to report.",
         tags={**_DEFAULT_PARTITION, "compevo/job": "full"},
         executor_def=_TWO_STEPS_AT_ONCE,
@@ -98,4 +109,21 @@ def build_jobs() -> list[Any]:
         tags={"compevo/job": "refresh"},
         executor_def=_TWO_STEPS_AT_ONCE,
     )
-    return [demo, full, refresh]
+    next_day = dg.define_asset_job(
+        "next_day",
+        dg.AssetSelection.assets(
+            series_key(OPERATIONAL),
+            NEWS_ARTICLES,
+            NEWS_EMBEDDINGS,
+            windows_key(OPERATIONAL),
+            NEXT_DAY,
+        ),
+        description=(
+            "The newest values and news of operational demand, then the forecast of the "
+            "partition's day by the trained population; trains nothing."
+        ),
+        partitions_def=target_days,
+        tags={"compevo/job": "next_day"},
+        executor_def=_TWO_STEPS_AT_ONCE,
+    )
+    return [demo, full, refresh, next_day]

@@ -103,6 +103,10 @@ class Layout:
         """Stored forecasts by window, one Parquet file an experiment."""
         return self.root / "forecasts"
 
+    def issued(self, dataset: str) -> Path:
+        """Return the folder of a data set's issued forecasts, which are never changed."""
+        return self.forecasts / "issued" / dataset
+
     @property
     def results(self) -> Path:
         """Result rows, one CSV an experiment."""

@@ -39,6 +39,7 @@ class Dataset(StrEnum):
     """The data sets a population can be trained for."""
 
     ELECTRICITY = "electricity"
+    ELECTRICITY_OPERATIONAL = "electricity-operational"
     EXCHANGE = "exchange"
     BITCOIN = "bitcoin"
     TRAFFIC = "traffic"

@@ -1,4 +1,4 @@
-"""The command line ``compevo``: train, folds, predict, evaluate, lud, table, report, params, demo.
+"""The command line ``compevo``: train, folds, predict, forecast and others.
 
 What belongs here: the list of commands, and how an error of this project ends one. What does not:
 what a command does (a module of its own each). Heavy modules are imported inside the commands, so
@@ -13,13 +13,14 @@ from compevo_core.errors import CompEvoError
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
 from compevo_pipeline.cli.folds import folds
+from compevo_pipeline.cli.forecast import forecast
 from compevo_pipeline.cli.lud import lud
 from compevo_pipeline.cli.params import params
 from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
 from compevo_pipeline.cli.train import train
 
-COMMANDS = (train, folds, predict, evaluate, lud, table, report, params, demo)
+COMMANDS = (train, folds, predict, forecast, evaluate, lud, table, report, params, demo)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -152,7 +152,7 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) ->
     forecaster.observe(days)
     with pytest.raises(DataError, match="does not lie after"):
         forecaster.observe(days)
-    with pytest.raises(LeakageError, match="begins before"):
+    with pytest.raises(LeakageError, match="may know ends before"):
         forecaster.predict(days.views())
 
 

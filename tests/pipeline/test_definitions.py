@@ -12,20 +12,25 @@ from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
 
+DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
+
 GRAPH = {
     "ablation/variants": {
         "news/embeddings",
-        *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")),
+        *(f"windows/{d}" for d in DATASETS),
     },
-    "evaluation/baselines": {
-        f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")
-    },
+    "evaluation/baselines": {f"windows/{d}" for d in DATASETS},
     "evaluation/test": {"evaluation/baselines", "models/compevo"},
     "evaluation/lud": {"models/compevo"},
     "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
+    "forecast/next_day": {
+        "models/compevo",
+        "news/embeddings",
+        "windows/electricity-operational",
+    },
     "models/compevo": {
         "news/embeddings",
-        *(f"windows/{d}" for d in ("electricity", "exchange", "bitcoin", "traffic")),
+        *(f"windows/{d}" for d in DATASETS),
     },
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
@@ -36,11 +41,8 @@ GRAPH = {
         "evaluation/lud",
         "leakage/inference_2026",
     },
-    **{f"series/{d}": set() for d in ("electricity", "exchange", "bitcoin", "traffic")},
-    **{
-        f"windows/{d}": {f"series/{d}", "news/articles"}
-        for d in ("electricity", "exchange", "bitcoin", "traffic")
-    },
+    **{f"series/{d}": set() for d in DATASETS},
+    **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
 }
 PARTITIONED = {
     "models/compevo",
@@ -48,6 +50,7 @@ PARTITIONED = {
     "evaluation/test",
     "evaluation/lud",
     "ablation/variants",
+    "forecast/next_day",
 }
 
 
@@ -75,7 +78,7 @@ def test_models_and_scores_are_partitioned_by_data_set_and_nothing_else_is(graph
     }
     assert partitioned == PARTITIONED
     keys = graph.get(dg.AssetKey(["models", "compevo"])).partitions_def.get_partition_keys()
-    assert sorted(keys) == ["bitcoin", "electricity", "exchange", "traffic"]
+    assert sorted(keys) == sorted(DATASETS)
 
 
 def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
@@ -96,6 +99,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
         "evaluation/test",
         "evaluation/lud",
         "ablation/variants",
+        "forecast/next_day",
         "leakage/inference_2026",
     }
 
@@ -113,7 +117,7 @@ def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
         "every_window_scored",
     ):
         assert ("leakage/inference_2026", name) in blocking
-    for dataset in ("electricity", "exchange", "bitcoin", "traffic"):
+    for dataset in DATASETS:
         assert ("windows/" + dataset, "splits_disjoint") in blocking
         assert {
             ("series/" + dataset, n) for n in ("schema", "grid", "units", "duplicates", "ranges")
@@ -125,7 +129,8 @@ def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
     everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
     for name in ("demo", "full"):
         keys = defs.resolve_job_def(name).asset_layer.executable_asset_keys
-        assert {key.to_user_string() for key in keys} == everything
+        # But for the forecasts of single days, whose partitions are others.
+        assert {key.to_user_string() for key in keys} == everything - {"forecast/next_day"}
     refreshed = {
         k.to_user_string()
         for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys

@@ -1,0 +1,200 @@
+"""A forecast as it was issued: its values, what they were made of, and what was known.
+
+What belongs here: making the record of a forecast, its hash, its folder. What does not: views
+(``data.build``), forecasting (``forecaster``), when forecasts are issued and where they lie (the
+pipeline).
+
+An issued forecast is written once and never changed: whoever is told how good a method is must be
+able to trust that no forecast was mended after its day.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.files import hash_file, hash_text, write_atomically, write_json
+from compevo_core.data.schemas import UTC_US
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, DataError
+
+if TYPE_CHECKING:
+    from compevo_core.forecaster import CompEvoForecaster
+
+VALUES_FILE = "forecast.parquet"
+FACTS_FILE = "forecast.json"
+METHOD = "compevo"
+
+ISSUED_SCHEMA: dict[str, pl.DataType] = {
+    "entity": pl.String(),
+    "method": pl.String(),  # the population, its parts, and the published forecast
+    "start_utc": UTC_US,
+    "value": pl.Float64(),
+    "unit": pl.String(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedForecast:
+    """One forecast of all series of a data set from one origin.
+
+    Attributes:
+        rows: a value for each entity, method and step, in the columns of ``ISSUED_SCHEMA``.
+        facts: what it was made of, ready for JSON; everything but ``issued_at`` follows from the
+            model and from what was known.
+    """
+
+    rows: pl.DataFrame
+    facts: Mapping[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of values and facts but for the time of issue: the same forecast twice is one."""
+        facts = {name: fact for name, fact in self.facts.items() if name != "issued_at"}
+        digest = hashlib.sha256(hash_text(json.dumps(facts, sort_keys=True)).encode())
+        digest.update(self.rows["value"].to_numpy().tobytes())
+        digest.update(self.rows.drop("value").write_csv().encode())
+        return digest.hexdigest()
+
+
+def issue_forecast(
+    forecaster: "CompEvoForecaster",
+    views: Sequence[WindowView],
+    *,
+    issued_at: datetime,
+    commit: str,
+) -> IssuedForecast:
+    """Forecast views of one origin, and keep with the values how they came about.
+
+    Args:
+        forecaster: the population; errors that became known may have been observed.
+        views: of one data set and one origin, known until one instant.
+        issued_at: now.
+        commit: commit of the code.
+
+    Raises:
+        DataError: there is no view, or they are of several origins.
+    """
+    if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
+        raise DataError(
+            f"{len(views)} views of several origins, or none: issue forecasts day by day"
+        )
+
+    prediction = forecaster.predict_by_agent(views)
+    by_method: dict[str, FloatArray] = {
+        METHOD: prediction.aggregate,
+        f"{METHOD}-equal": prediction.equal,
+    }
+    if prediction.prior is not None:
+        by_method[f"{METHOD}-prior"] = prediction.prior
+    for agent, values_NH in enumerate(prediction.agents):
+        by_method[f"{METHOD}-agent-{agent}"] = values_NH
+    if all(view.published is not None for view in views):
+        by_method["published"] = np.stack([v.published for v in views if v.published is not None])
+
+    first = views[0]
+    facts = {
+        "dataset": first.dataset,
+        "origin_utc": first.origin_utc.isoformat(),
+        "information_until": first.information_until.isoformat(),
+        "issued_at": issued_at.isoformat(),
+        "commit": commit,
+        "config_hash": forecaster.config.hash,
+        "artifact_hash": forecaster.artifact_hash,
+        "views_hash": hash_views(views),
+        "logics": list(forecaster.logics),
+        "series": [
+            {
+                "window_id": view.window_id,
+                "entity": view.entity,
+                "weights": prediction.weights[row].tolist(),
+                "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+                "filled_inputs": view.n_filled,
+                "unknown_inputs": view.unknown_steps,
+            }
+            for row, view in enumerate(views)
+        ],
+    }
+    return IssuedForecast(rows=_tabulate(views, by_method), facts=facts)
+
+
+def hash_views(views: Sequence[WindowView]) -> str:
+    """Return the hash of everything that views hold."""
+    unknown_H = np.full(HORIZON, np.nan)
+    windows = [Window(view=view, y=unknown_H) for view in views]
+    return WindowSet(windows, dataset=views[0].dataset).hash
+
+
+def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:
+    """Return the folder of the forecast of an origin that knew until an instant."""
+    return root / f"{origin_utc:%Y%m%dT%H%MZ}" / f"known-{information_until:%Y%m%dT%H%MZ}"
+
+
+def write_issued(root: Path, forecast: IssuedForecast) -> Path:
+    """Write a forecast, unless the very same one was issued before.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        DataError: another forecast was issued for this origin from what was known then.
+    """
+    facts = forecast.facts
+    folder = find_issued(
+        root,
+        datetime.fromisoformat(facts["origin_utc"]),
+        datetime.fromisoformat(facts["information_until"]),
+    )
+    if (folder / FACTS_FILE).exists():
+        before = read_issued(folder)
+        if before.hash != forecast.hash:
+            raise DataError(
+                f"{folder} holds another forecast, issued {before.facts['issued_at']} by model "
+                f"{str(before.facts['artifact_hash'])[:16]}; issued forecasts are never changed: "
+                "keep it, or issue into another folder"
+            )
+        return folder
+
+    write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
+    # The facts come last: a folder that has them is complete.
+    sealed = {**facts, "hash": forecast.hash, "values_sha256": hash_file(folder / VALUES_FILE)}
+    write_json(folder / FACTS_FILE, sealed)
+    return folder
+
+
+def read_issued(folder: Path) -> IssuedForecast:
+    """Read what :func:`write_issued` wrote.
+
+    Raises:
+        DataError: there is no complete forecast.
+        CheckpointMismatch: values or facts were altered since.
+    """
+    if not (folder / FACTS_FILE).exists():
+        raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
+
+    facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+    sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
+    forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
+    if forecast.hash != sealed or hash_file(folder / VALUES_FILE) != values_sha256:
+        raise CheckpointMismatch(
+            f"{folder} was altered since it was issued; restore it from a copy"
+        )
+    return forecast
+
+
+def _tabulate(views: Sequence[WindowView], by_method: Mapping[str, FloatArray]) -> pl.DataFrame:
+    rows = [
+        (view.entity, method, view.origin_utc + step * view.step, float(value), view.unit)
+        for row, view in enumerate(views)
+        for method, values_NH in by_method.items()
+        for step, value in enumerate(values_NH[row])
+    ]
+    return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

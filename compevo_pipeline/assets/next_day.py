@@ -1,0 +1,141 @@
+"""``forecast/next_day``: tomorrow's forecast, issued before anyone knows the answer.
+
+What belongs here: one issued forecast a target day, and how it is shown. What does not: how a day
+is forecast (``compevo_pipeline.next_day``), the record (``compevo_core.issued``).
+
+A partition is a target day. A day that is filled in later from the same data gives the very same
+forecast; one that was issued is never changed.
+"""
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import polars as pl
+from pydantic import Field
+
+from compevo_core.issued import METHOD, IssuedForecast
+from compevo_pipeline.asset_keys import MODEL, NEWS_EMBEDDINGS, NEXT_DAY, windows_key
+from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.next_day import KnownTo, forecast_day
+from compevo_pipeline.partitions import OPERATIONAL, operational_only, target_days
+from compevo_pipeline.resources import Clock, Workspace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CODE = (
+    "compevo_core/agents",
+    "compevo_core/baselines",
+    "compevo_core/data",
+    "compevo_core/forecaster.py",
+    "compevo_core/issued.py",
+    "compevo_core/lm",
+    "compevo_pipeline/next_day.py",
+)
+
+
+class NextDayConfig(dg.Config):
+    """What the forecast may know."""
+
+    known_to: KnownTo = Field(
+        default=KnownTo.ISSUE_TIME,
+        description="issue-time: to 17:00 the day before, when AEMO issues its own; or midnight",
+    )
+
+
+@dg.asset(
+    key=NEXT_DAY,
+    deps=[
+        dg.AssetDep(MODEL, partition_mapping=operational_only),
+        windows_key(OPERATIONAL),
+        NEWS_EMBEDDINGS,
+    ],
+    partitions_def=target_days,
+    group_name="forecast",
+    description=(
+        "Operational demand of a day, issued the day before from what was known by then: values by "
+        "region, agents, weights, news; sealed, and never changed."
+    ),
+    kinds={"pytorch", "parquet"},
+    owners=OWNERS,
+    code_version=code_version(*CODE),
+    pool=GPU_POOL,
+)
+def next_day(
+    context: dg.AssetExecutionContext,
+    config: NextDayConfig,
+    workspace: Workspace,
+    clock: dg.ResourceParam[Clock],
+) -> dg.MaterializeResult[Any]:
+    """Issue the forecast of the partition's day."""
+    day = date.fromisoformat(context.partition_key)
+    with translate_errors(retry=False):
+        forecast, folder = forecast_day(
+            workspace, OPERATIONAL, day, config.known_to, clock=clock, log=context.log
+        )
+
+    return dg.MaterializeResult(
+        metadata={
+            "issued_at": str(forecast.facts["issued_at"]),
+            "information_until": str(forecast.facts["information_until"]),
+            "model": str(forecast.facts["artifact_hash"])[:16],
+            "dagster/row_count": forecast.rows.height,
+            "by_region": metadata.render_table(_summarise(forecast.rows), rows=10),
+            "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
+            "plot": _plot(forecast.rows, day),
+            "folder": metadata.link_path(folder),
+        },
+        data_version=dg.DataVersion(forecast.hash[:32]),
+    )
+
+
+def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean over the day by region (rows) and method (columns), whole megawatts."""
+    means = rows.group_by("entity", "method", maintain_order=True).agg(
+        pl.col("value").mean().round(0)
+    )
+    return means.pivot("method", index="entity", values="value")
+
+
+def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"entity": one["entity"]}
+            | {f"agent {agent}": round(weight, 3) for agent, weight in enumerate(one["weights"])}
+            for one in forecast.facts["series"]
+        ]
+    )
+
+
+def _plot(rows: pl.DataFrame, day: date) -> dg.MetadataValue[Any]:
+    """Draw the population's forecast of every region, and what was published, dashed."""
+
+    def draw(axes: "Axes") -> None:
+        for (entity,), part in rows.group_by("entity", maintain_order=True):
+            for method, style in ((METHOD, "-"), ("published", "--")):
+                values = part.filter(pl.col("method") == method)
+                if values.height:
+                    label = str(entity) if method == METHOD else None
+                    colour = None if method == METHOD else axes.lines[-1].get_color()
+                    axes.plot(
+                        [_hour(stamp, values) for stamp in values["start_utc"]],
+                        values["value"].to_numpy(),
+                        style,
+                        color=colour,
+                        linewidth=1.0,
+                        label=label,
+                    )
+        axes.set_xlabel("hour of the market's day", fontsize=metadata.LABEL_POINTS)
+        axes.set_ylabel(rows["unit"][0], fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+
+    return metadata.render_plot(draw, f"{day:%A %d %B %Y}; dashed: the published forecast")
+
+
+def _hour(stamp: datetime, values: pl.DataFrame) -> float:
+    first = values["start_utc"][0]
+    return float((stamp - first).total_seconds() / 3600)

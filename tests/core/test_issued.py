@@ -1,0 +1,132 @@
+"""Issued forecasts: what they hold, that the same one is one, and that none is ever changed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.config import RunConfig
+from compevo_core.data.view import WindowView
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.issued import (
+    FACTS_FILE,
+    VALUES_FILE,
+    IssuedForecast,
+    issue_forecast,
+    read_issued,
+    write_issued,
+)
+from tests.support import population as small
+
+NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
+WINDOWS = small.windows("test", 1, first_day=60)
+VIEWS = WINDOWS.views()
+
+
+class FakePopulation:
+    """Forecasts a constant for each view; what it adds can be changed."""
+
+    config = RunConfig.preset("tiny")
+    artifact_hash = "f" * 64
+    logics = ("read the weather", "read policy")
+
+    def __init__(self, level: float = 100.0) -> None:
+        self.level = level
+
+    def predict_by_agent(self, views: list[WindowView]) -> SimpleNamespace:
+        shape = (len(views), 48)
+        agents = np.stack([np.full(shape, self.level - 1), np.full(shape, self.level + 3)])
+        return SimpleNamespace(
+            aggregate=np.full(shape, self.level),
+            equal=agents.mean(axis=0),
+            agents=agents,
+            prior=np.full(shape, self.level - 5),
+            weights=np.full((len(views), 2), 0.5),
+            chosen_news=[[("a",)] * len(views), [()] * len(views)],
+        )
+
+
+def issue(
+    level: float = 100.0, issued_at: datetime = NOW, views: tuple[WindowView, ...] = VIEWS
+) -> IssuedForecast:
+    population = FakePopulation(level)
+    return issue_forecast(population, views, issued_at=issued_at, commit="abc")  # type: ignore[arg-type]
+
+
+def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of() -> None:
+    forecast = issue()
+    means = dict(forecast.rows.group_by("method").agg(pl.col("value").mean()).iter_rows())
+    assert means == {
+        "compevo": 100.0,
+        "compevo-equal": 101.0,
+        "compevo-prior": 95.0,
+        "compevo-agent-0": 99.0,
+        "compevo-agent-1": 103.0,
+    }
+    assert forecast.rows.height == len(VIEWS) * 5 * 48
+
+    facts = forecast.facts
+    assert (facts["artifact_hash"], facts["commit"]) == ("f" * 64, "abc")
+    assert facts["information_until"] == VIEWS[0].origin_utc.isoformat()
+    assert [one["entity"] for one in facts["series"]] == [view.entity for view in VIEWS]
+    assert facts["series"][0]["chosen_news"] == [["a"], []]
+
+
+def test_what_was_published_stands_beside_it_where_every_series_has_it() -> None:
+    published = tuple(replace(view, published=np.full(48, 7.0)) for view in VIEWS)
+    rows = issue(views=published).rows.filter(pl.col("method") == "published")
+    assert rows["value"].unique().to_list() == [7.0] and rows.height == 48 * len(VIEWS)
+    assert "published" not in issue(views=(*published[:-1], VIEWS[-1])).rows["method"]
+
+
+def test_the_same_forecast_issued_again_is_the_first_one(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    later = NOW.replace(hour=9)
+    assert write_issued(tmp_path, issue(issued_at=later)) == folder
+    kept = read_issued(folder)
+    assert kept.facts["issued_at"] == NOW.isoformat()
+    assert kept.hash == issue(issued_at=later).hash == issue().hash
+
+
+def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    with pytest.raises(DataError, match="holds another forecast, issued 2026-03-30T07:30"):
+        write_issued(tmp_path, issue(level=101.0))
+    assert read_issued(folder).hash == issue().hash
+
+    # What was known earlier is another forecast, beside the first.
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    assert write_issued(tmp_path, issue(views=afternoon)) != folder
+
+
+@pytest.mark.parametrize("file", [VALUES_FILE, FACTS_FILE])
+def test_an_altered_forecast_is_not_read(tmp_path: Path, file: str) -> None:
+    folder = write_issued(tmp_path, issue())
+    if file == VALUES_FILE:
+        issue(level=99.0).rows.write_parquet(folder / file)
+    else:
+        text = (folder / file).read_text(encoding="utf-8")
+        (folder / file).write_text(text.replace('"abc"', '"abd"'), encoding="utf-8")
+    with pytest.raises(CheckpointMismatch, match="was altered since it was issued"):
+        read_issued(folder)
+
+
+def test_a_torn_or_missing_forecast_is_no_forecast(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    (folder / FACTS_FILE).unlink()
+    with pytest.raises(DataError, match="no issued forecast"):
+        read_issued(folder)
+    # It is issued anew: nobody has seen it whole.
+    assert write_issued(tmp_path, issue(level=102.0)) == folder
+
+
+def test_views_of_several_days_are_refused() -> None:
+    (other, *_) = small.windows("test", 1, first_day=90).views()
+    with pytest.raises(DataError, match="issue forecasts day by day"):
+        issue(views=(*VIEWS, other))
+    with pytest.raises(DataError, match="or none"):
+        issue(views=())

@@ -1,0 +1,153 @@
+"""``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.issued import read_issued
+from compevo_core.training.trainer import train
+from compevo_pipeline.cli.main import app
+from compevo_pipeline.settings import Layout
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.frame_store import FrameStore
+from compevo_pipeline.storage.runs import set_current_run
+from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support import population as small
+from tests.support.population import tiny
+from tests.support.window_samples import (
+    HALF_HOUR,
+    from_nem,
+    make_daily_values,
+    make_published,
+    make_series,
+)
+
+RUNNER = CliRunner()
+DATASET = ELECTRICITY_OPERATIONAL.name
+TOMORROW = "2026-02-24"
+ORIGIN = from_nem(2026, 2, 24)
+ISSUE_TIME = ORIGIN - timedelta(hours=7)
+# Days of train, of validation, and since then up to the day to forecast and the one after it.
+PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
+
+
+def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
+    series, published = [], []
+    for seed, (first, days) in enumerate(PIECES):
+        start = from_nem(first.year, first.month, first.day)
+        values = make_daily_values(days, seed)
+        series.append(make_series(values, first=start, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"))
+        published.append(make_published(start, days))
+    return pl.concat(series), pl.concat(published)
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A deployment at 17:00 of the day before: stores, windows and a trained population."""
+    layout = Layout(root=tmp_path_factory.mktemp("home") / "sample")
+    series, published = make_frames()
+    known = series.filter(pl.col("start_utc") + HALF_HOUR <= ISSUE_TIME)
+    SeriesStore(layout.root).write(DATASET, known)
+    FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
+    small.news_pool().write(layout.news_pool)
+
+    windows = build_windows(ELECTRICITY_OPERATIONAL, known, published=published)
+    windows.write(layout.windows(DATASET))
+    config = tiny(
+        forecast__prior="published-error-ridge",
+        forecast__known_errors="mean",
+        forecast__prior_folds=2,
+        run__rounds=1,
+    )
+    train(
+        config, windows.split("train"), windows.split("val"), small.news_pool(), layout.run("one")
+    )
+    set_current_run(layout, DATASET, "one")
+    return layout
+
+
+@pytest.fixture(autouse=True)
+def in_the_deployment(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+
+
+def forecast(*words: str) -> str:
+    result = RUNNER.invoke(app, ["forecast", "--day", TOMORROW, *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def read(layout: Layout, known: datetime) -> Path:
+    day = layout.issued(DATASET) / f"{ORIGIN:%Y%m%dT%H%MZ}"
+    return day / f"known-{known:%Y%m%dT%H%MZ}"
+
+
+def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
+    layout: Layout, tmp_path: Path
+) -> None:
+    shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
+    assert "Tuesday 24 February 2026, MW; known until 2026-02-23 07:00 UTC" in shown
+    assert shown.splitlines()[3].split()[0] == "NSW1"
+
+    first = read_issued(read(layout, ISSUE_TIME))
+    assert first.rows["start_utc"].min() == ORIGIN
+    rows = pl.read_csv(tmp_path / "tomorrow.csv")
+    assert rows["value"].to_list() == first.rows["value"].to_list()
+
+    # The whole of tomorrow becomes known: a backfill issues the very same forecast.
+    series, published = make_frames()
+    SeriesStore(layout.root).write(DATASET, series)
+    build_windows(ELECTRICITY_OPERATIONAL, series, published=published).write(
+        layout.windows(DATASET)
+    )
+    forecast()
+    again = read_issued(read(layout, ISSUE_TIME))
+    assert (again.hash, again.facts["issued_at"]) == (first.hash, first.facts["issued_at"])
+
+    # Known to midnight it is another forecast, of a model that has seen one more day of errors.
+    forecast("--known-to", "midnight")
+    midnight = read_issued(read(layout, ORIGIN))
+    assert midnight.hash != first.hash
+    assert midnight.facts["series"][0]["unknown_inputs"] == 0
+
+
+def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout: Layout) -> None:
+    from compevo_core.data.window import WindowSet
+    from compevo_core.forecaster import CompEvoForecaster
+
+    forecaster = CompEvoForecaster.load(layout.run("one"), small.news_pool())
+    windows = WindowSet.read(layout.windows(DATASET))
+    known = forecaster.select_unobserved(windows, ISSUE_TIME)
+    # 19 to 22 February: the 23rd had not ended at 17:00. Each day gives two windows.
+    assert sorted({view.calendar.target_date.day for view in known.views()}) == [19, 20, 21, 22]
+    # But for the first, as nobody knows what stood in for its yesterday at 17:00.
+    assert len(known) == 7
+
+
+def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
+    arguments = ["forecast", "--day", "2026-03-05"]
+    with pytest.raises(DataError, match=r"NSW1: the series does not reach .* values end 2026-02-2"):
+        RUNNER.invoke(app, arguments, catch_exceptions=False)
+
+
+def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
+    with pytest.raises(ConfigError, match="exchange has no windows of one day"):
+        forecast("--dataset", "exchange")
+    with pytest.raises(ConfigError, match="views of electricity all know to midnight"):
+        forecast("--dataset", "electricity")
+    with pytest.raises(ConfigError, match="no data set 'demand'"):
+        forecast("--dataset", "demand")
+
+
+def test_what_is_issued_has_the_time_of_issue_in_utc(layout: Layout) -> None:
+    forecast()
+    issued = datetime.fromisoformat(read_issued(read(layout, ISSUE_TIME)).facts["issued_at"])
+    assert issued.tzinfo is not None and issued.utcoffset() == timedelta(0)
+    assert issued <= datetime.now(UTC)
