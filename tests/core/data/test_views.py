@@ -235,3 +235,15 @@ def test_covariates_by_step_that_came_too_late_are_found_in_views() -> None:
     )
     names = {v.detail.split(" = ")[0] for v in find_unavailable_step_covariates(views, altered)}
     assert names == {"step 0 of solar_mw_lag1"}
+
+
+def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood() -> None:
+    (clean,) = build().views
+    revised = FRAMES["published"].with_columns(
+        value=pl.lit(1.0), available_at=pl.col("available_at") + timedelta(hours=12)
+    )
+    # Every forecast comes out once more at five in the morning of its own day.
+    both = pl.concat([FRAMES["published"], revised.filter(pl.col("start_utc") < ORIGIN)])
+    (view,) = build(published=both).views
+    for name in ("published_error_lag1", "published_error_mean7"):
+        assert np.array_equal(view.step_covariates[name], clean.step_covariates[name])
