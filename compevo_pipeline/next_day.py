@@ -17,7 +17,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.scoring import load_population
-from compevo_core.issued import IssuedForecast, issue_forecast, write_issued
+from compevo_core.issued import IssuedForecast, issue_forecast, read_issued, write_issued
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import FrameKind
@@ -84,7 +84,8 @@ def forecast_day(
     forecast = issue_forecast(forecaster, built.views, issued_at=clock(), commit=read_commit())
     folder = write_issued(workspace.layout.issued(dataset), forecast)
     log.info(f"{dataset}, {day}, known until {until:%Y-%m-%d %H:%M} UTC: {folder}")
-    return forecast, folder
+    # The record that is kept: of a forecast that was issued before, the first one.
+    return read_issued(folder), folder
 
 
 def _find_spec(dataset: str) -> DatasetSpec:

@@ -1,5 +1,6 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
+import logging
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.issued import read_issued
 from compevo_core.training.trainer import train
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.settings import Layout
+from compevo_pipeline.next_day import KnownTo, forecast_day
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.runs import set_current_run
@@ -129,6 +132,21 @@ def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout:
     assert sorted({view.calendar.target_date.day for view in known.views()}) == [19, 20, 21, 22]
     # But for the first, as nobody knows what stood in for its yesterday at 17:00.
     assert len(known) == 7
+
+
+def test_a_forecast_asked_for_again_has_the_time_of_its_first_issue(layout: Layout) -> None:
+    def issue(hour: int) -> str:
+        issued, _ = forecast_day(
+            Workspace(settings=Settings.from_environment()),
+            DATASET,
+            date(2026, 2, 23),
+            KnownTo.ISSUE_TIME,
+            clock=lambda: datetime(2026, 2, 22, hour, tzinfo=UTC),
+            log=logging.getLogger("test"),
+        )
+        return str(issued.facts["issued_at"])
+
+    assert issue(8) == issue(9) == "2026-02-22T08:00:00+00:00"
 
 
 def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
