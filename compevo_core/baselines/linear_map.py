@@ -1,7 +1,7 @@
 """A multi-output ridge regression that regions share, each with a shrunken map of its own.
 
-What belongs here: choosing the penalty, the solution, applying it. What does not: which columns and
-targets a model has (``baselines.ridge``, ``baselines.published_error_ridge``).
+What belongs here: choosing the penalty, the solution, applying it, its tensors. What does not:
+which columns and targets a model has (``baselines.ridge``, ``baselines.published_error_ridge``).
 
 The penalty is chosen by contiguous blocks of the train split with an embargo.
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
@@ -10,14 +10,17 @@ validation MAE of the two maps of the calendar ridge.
 Shapes: N windows, H horizon, F features, E entities.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import DataError
 
@@ -33,8 +36,8 @@ REGIONAL_SCALE = 0.4
 MAX_REGIONAL_MAPS = 8
 """Above this number of entities only the shared map is fitted."""
 
-ARRAYS = ("mean", "spread", "offset", "weights")
-"""Fields of a map that are tensors."""
+TENSORS_FILE = "ridge.safetensors"
+_ARRAYS = ("mean", "spread", "offset", "weights")
 
 _SMALLEST_SPREAD = 1e-9  # a column with less is constant and must not be divided by it
 
@@ -117,6 +120,28 @@ class LinearMap:
             for row, code in zip(self.build_design(features_NF), codes, strict=True)
         ]
         return np.stack(rows)
+
+
+def write_maps(
+    folder: Path, maps: Mapping[int, LinearMap] | Mapping[bool, LinearMap]
+) -> dict[str, float]:
+    """Write the tensors of a model's maps; return their penalties by key, for its own file."""
+    tensors = {
+        f"{key}.{array}": np.ascontiguousarray(getattr(linear_map, array))
+        for key, linear_map in maps.items()
+        for array in _ARRAYS
+    }
+    write_atomically(folder / TENSORS_FILE, lambda part: save_file(tensors, part))
+    return {str(key): linear_map.penalty for key, linear_map in maps.items()}
+
+
+def read_maps(folder: Path, penalties: Mapping[str, float]) -> dict[str, LinearMap]:
+    """Read what :func:`write_maps` wrote, by the text of each key."""
+    tensors = load_file(folder / TENSORS_FILE)
+    return {
+        key: LinearMap(penalty=penalty, **{array: tensors[f"{key}.{array}"] for array in _ARRAYS})
+        for key, penalty in penalties.items()
+    }
 
 
 def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:

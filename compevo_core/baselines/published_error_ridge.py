@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.base import (
     read_baseline_file,
     refuse_held_out_splits,
     write_baseline_file,
 )
-from compevo_core.baselines.linear_map import ARRAYS, LinearMap
+from compevo_core.baselines.linear_map import LinearMap, read_maps, write_maps
 from compevo_core.baselines.published_features import ERRORS, LAST_ERROR, PublishedErrorSpace
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically
 from compevo_core.data.step_values import PUBLISHED
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
 
-TENSORS_FILE = "ridge.safetensors"
 _STAND_IN = ERRORS[2]  # the mean of a week
 
 
@@ -85,14 +82,7 @@ class PublishedErrorRidge:
 
     def save(self, folder: Path) -> None:
         """Write ``ridge.safetensors`` and, last, ``baseline.json``."""
-        tensors = {
-            f"{lead}.{array}": np.ascontiguousarray(getattr(linear_map, array))
-            for lead, linear_map in self._maps.items()
-            for array in ARRAYS
-        }
-        write_atomically(folder / TENSORS_FILE, lambda part: save_file(tensors, part))
-
-        penalties = {str(lead): linear_map.penalty for lead, linear_map in self._maps.items()}
+        penalties = write_maps(folder, self._maps)
         write_baseline_file(folder, self.name, space=self._space.to_dict(), penalties=penalties)
 
     @classmethod
@@ -103,14 +93,9 @@ class PublishedErrorRidge:
             CheckpointMismatch: the folder is incomplete or holds another baseline.
         """
         facts = read_baseline_file(folder, cls.name)
-        tensors = load_file(folder / TENSORS_FILE)
-        maps = {
-            int(lead): LinearMap(
-                penalty=penalty, **{array: tensors[f"{lead}.{array}"] for array in ARRAYS}
-            )
-            for lead, penalty in facts["penalties"].items()
-        }
-        return cls(PublishedErrorSpace.from_dict(facts["space"]), maps)
+        maps = read_maps(folder, facts["penalties"])
+        by_lead = {int(key): linear_map for key, linear_map in maps.items()}
+        return cls(PublishedErrorSpace.from_dict(facts["space"]), by_lead)
 
 
 def _build_features(space: PublishedErrorSpace, views: Sequence[WindowView]) -> FloatArray:

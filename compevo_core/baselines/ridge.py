@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.base import (
     read_baseline_file,
@@ -27,13 +26,10 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
-from compevo_core.baselines.linear_map import ARRAYS, LinearMap
+from compevo_core.baselines.linear_map import LinearMap, read_maps, write_maps
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
-
-TENSORS_FILE = "ridge.safetensors"
 
 
 class CalendarRidge:
@@ -85,14 +81,7 @@ class CalendarRidge:
 
     def save(self, folder: Path) -> None:
         """Write ``ridge.safetensors`` and, last, ``baseline.json``."""
-        tensors = {
-            f"{with_weather}.{array}": np.ascontiguousarray(getattr(linear_map, array))
-            for with_weather, linear_map in self._maps.items()
-            for array in ARRAYS
-        }
-        write_atomically(folder / TENSORS_FILE, lambda part: save_file(tensors, part))
-
-        penalties = {str(kind): linear_map.penalty for kind, linear_map in self._maps.items()}
+        penalties = write_maps(folder, self._maps)
         write_baseline_file(folder, self.name, space=self._space.to_dict(), penalties=penalties)
 
     @classmethod
@@ -103,15 +92,9 @@ class CalendarRidge:
             CheckpointMismatch: the folder is incomplete or holds another baseline.
         """
         facts = read_baseline_file(folder, cls.name)
-        tensors = load_file(folder / TENSORS_FILE)
-
-        maps = {
-            kind == "True": LinearMap(
-                penalty=penalty, **{array: tensors[f"{kind}.{array}"] for array in ARRAYS}
-            )
-            for kind, penalty in facts["penalties"].items()
-        }
-        return cls(FeatureSpace.from_dict(facts["space"]), maps)
+        maps = read_maps(folder, facts["penalties"])
+        by_kind = {key == "True": linear_map for key, linear_map in maps.items()}
+        return cls(FeatureSpace.from_dict(facts["space"]), by_kind)
 
 
 def _build_features(

@@ -7,7 +7,7 @@ row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
 from compevo_core.data.calendar import Place
@@ -158,16 +158,11 @@ ELECTRICITY = DatasetSpec(
 _ISSUE_TIME_UNKNOWN = 14
 """Half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight."""
 
-ELECTRICITY_OPERATIONAL = DatasetSpec(
+# Regions, places, grid and news rule are those of the other measures.
+ELECTRICITY_OPERATIONAL = replace(
+    ELECTRICITY,
     name="electricity-operational",
-    variable="demand_mw",
-    step=timedelta(minutes=30),
-    stride_steps=48,
     series=((r"^AEMO/OPERATIONAL_DEMAND/([A-Z]+1)$", ""),),
-    places=NEM_PLACES,
-    default_place=NEM_PLACES["NSW1"],
-    market_offset=_NEM_OFFSET,
-    align_to_market_day=True,
     spans=(
         # Settings of its priors were chosen on the folds of train, so on days of 2025 alone.
         Span(
@@ -201,12 +196,6 @@ ELECTRICITY_OPERATIONAL = DatasetSpec(
             last_day=date(2099, 12, 31),
         ),
     ),
-    max_fill_steps=12,
-    max_filled_inputs=12,
-    news_fewest=8,
-    news_languages=("English",),
-    news_of_country=True,
-    mape_threshold=1.0,
     unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
     published_evidence=True,
 )
