@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from compevo_core.agents.forecast_example import ForecastExample
@@ -55,6 +56,7 @@ class Prediction:
             calibration put in its place; rows sum to 1.
         chosen_news: ids of the articles each agent read, by agent and window, best match first.
         bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
+        levels: (A, N, H) the part of each agent's forecast that is its mean known error.
         prior: (N, H) the base that validated best, as it is; None without any prior.
         n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
             in for each. 0 for the head.
@@ -65,6 +67,7 @@ class Prediction:
     weights: FloatArray
     chosen_news: list[list[tuple[str, ...]]]
     bases: FloatArray
+    levels: FloatArray
     prior: FloatArray | None
     n_unparsed: int
 
@@ -183,12 +186,15 @@ class CompEvoForecaster:
             n_unparsed += forecasts.n_unparsed
 
         bases_ANH = self._unscale(self._executor.base_forecasts(examples), views)
+        level_ANH = calibration.level_AEH[:, calibration.find_rows(entities)]
+        zero_ANH = self._unscale(torch.zeros_like(level_ANH), views)
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,
             weights=weights_NA.cpu().numpy().astype(np.float64),
             chosen_news=self._executor.retrieve_news(self.logics, views),
             bases=bases_ANH,
+            levels=self._unscale(level_ANH, views) - zero_ANH,
             prior=bases_ANH[int(calibration.best_prior)] if self.priors.fitted else None,
             n_unparsed=n_unparsed,
         )

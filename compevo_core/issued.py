@@ -21,6 +21,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import hash_file, hash_text, write_atomically, write_json
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 VALUES_FILE = "forecast.parquet"
 FACTS_FILE = "forecast.json"
 METHOD = "compevo"
+AGENT = f"{METHOD}-agent-"
+BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
+PUBLISHED = "published"
 
 ISSUED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
@@ -64,11 +68,35 @@ class IssuedForecast:
         digest.update(self.rows.drop("value").write_csv().encode())
         return digest.hexdigest()
 
+    @property
+    def entities(self) -> list[str]:
+        """Its series, in the order of the views."""
+        return [str(one["entity"]) for one in self.facts["series"]]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the values."""
+        return str(self.rows["unit"][0])
+
+    @property
+    def starts(self) -> list[datetime]:
+        """Start of each step, UTC."""
+        return self.rows["start_utc"].unique().sort().to_list()
+
+    def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
+        """Return the values (H,) of a series by method: point forecasts, or one quantile."""
+        rows = self.rows.filter(pl.col("entity") == entity)
+        if "quantile" in rows.columns:
+            rows = rows.filter(pl.col("quantile").eq_missing(quantile))
+        by_method = rows.sort("start_utc").partition_by("method", as_dict=True, maintain_order=True)
+        return {str(method): part["value"].to_numpy() for (method,), part in by_method.items()}
+
 
 def issue_forecast(
     forecaster: "CompEvoForecaster",
     views: Sequence[WindowView],
     *,
+    news: NewsPool,
     issued_at: datetime,
     commit: str,
 ) -> IssuedForecast:
@@ -77,6 +105,7 @@ def issue_forecast(
     Args:
         forecaster: the population; errors that became known may have been observed.
         views: of one data set and one origin, known until one instant.
+        news: the articles that the agents chose from.
         issued_at: now.
         commit: commit of the code.
 
@@ -96,9 +125,10 @@ def issue_forecast(
     if prediction.prior is not None:
         by_method[f"{METHOD}-prior"] = prediction.prior
     for agent, values_NH in enumerate(prediction.agents):
-        by_method[f"{METHOD}-agent-{agent}"] = values_NH
+        by_method[f"{AGENT}{agent}"] = values_NH
+        by_method[f"{BASE}{agent}"] = prediction.bases[agent]
     if all(view.published is not None for view in views):
-        by_method["published"] = np.stack([v.published for v in views if v.published is not None])
+        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
     facts = {
@@ -111,12 +141,16 @@ def issue_forecast(
         "artifact_hash": forecaster.artifact_hash,
         "views_hash": hash_views(views),
         "logics": list(forecaster.logics),
+        "articles": _describe_articles(news, prediction.chosen_news),
+        "newest_candidate": _find_newest(news, views),
         "series": [
             {
                 "window_id": view.window_id,
                 "entity": view.entity,
                 "weights": prediction.weights[row].tolist(),
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+                "levels": prediction.levels[:, row].tolist(),
+                "inputs": _list_inputs(view),
                 "filled_inputs": view.n_filled,
                 "unknown_inputs": view.unknown_steps,
             }
@@ -188,6 +222,34 @@ def read_issued(folder: Path) -> IssuedForecast:
             f"{folder} was altered since it was issued; restore it from a copy"
         )
     return forecast
+
+
+def _describe_articles(
+    news: NewsPool, chosen_news: Sequence[Sequence[Sequence[str]]]
+) -> dict[str, dict[str, str]]:
+    """Return title, publisher and date of every article that an agent read; untrusted text."""
+    chosen = {name for by_row in chosen_news for names in by_row for name in names}
+    return {
+        name: {
+            "title": news.get_title(name),
+            "domain": news.get_domain(name),
+            "available_at": news.get_date(name).isoformat(),
+        }
+        for name in sorted(chosen)
+    }
+
+
+def _find_newest(news: NewsPool, views: Sequence[WindowView]) -> str | None:
+    """Return when the newest article came out that an agent could have read."""
+    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
+    return max(dates).isoformat() if dates else None
+
+
+def _list_inputs(view: WindowView) -> list[float | None]:
+    """Return the values before the origin; None where nobody had measured them."""
+    values: list[float | None] = view.x.tolist()
+    known = len(values) - view.unknown_steps
+    return values[:known] + [None] * view.unknown_steps
 
 
 def _tabulate(views: Sequence[WindowView], by_method: Mapping[str, FloatArray]) -> pl.DataFrame:

@@ -81,7 +81,9 @@ def forecast_day(
     observed = forecaster.observe(known) if len(known) else 0
     log.info(f"{dataset}: errors of {observed} windows since validation are known")
 
-    forecast = issue_forecast(forecaster, built.views, issued_at=clock(), commit=read_commit())
+    forecast = issue_forecast(
+        forecaster, built.views, news=news, issued_at=clock(), commit=read_commit()
+    )
     folder = write_issued(workspace.layout.issued(dataset), forecast)
     log.info(f"{dataset}, {day}, known until {until:%Y-%m-%d %H:%M} UTC: {folder}")
     # The record that is kept: of a forecast that was issued before, the first one.

@@ -87,6 +87,11 @@ class NewsPool:
         value = self.articles["title"][int(self.find_rows([article_id])[0])]
         return str(value) if value is not None else ""
 
+    def get_domain(self, article_id: str) -> str:
+        """Return the domain of an article's publisher ("" if it is not known)."""
+        value = self.articles["domain"][int(self.find_rows([article_id])[0])]
+        return str(value) if value is not None else ""
+
     def get_date(self, article_id: str) -> datetime:
         """Return when the article became available, UTC."""
         row = int(self.find_rows([article_id])[0])

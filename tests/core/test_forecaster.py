@@ -23,7 +23,9 @@ VAL = windows("val", 6, first_day=60)
 TEST = windows("test", 3, first_day=80)
 
 
-def _seal(folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object) -> CompEvoForecaster:
+def seal_population(
+    folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object
+) -> CompEvoForecaster:
     """Write and load a population of noisy agents that keep a part of their corrections."""
     config = tiny(**overrides)
     model = build_model(config)
@@ -49,7 +51,7 @@ def _drifted(days: WindowSet, factor: float) -> WindowSet:
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    _seal(folder, LevelRule("mean", 2.0))
+    seal_population(folder, LevelRule("mean", 2.0))
     return folder
 
 
@@ -71,7 +73,7 @@ def test_a_forecast_does_not_depend_on_which_others_are_asked_for_with_it(sealed
 
 def test_dropout_of_training_is_off_when_forecasting(tmp_path: Path) -> None:
     # Adapters that drop inputs would forecast differently every time.
-    forecaster = _seal(tmp_path, population__dropout=0.5)
+    forecaster = seal_population(tmp_path, population__dropout=0.5)
     first, second = (forecaster.predict(TEST.views()) for _ in range(2))
     assert np.array_equal(first, second)
 
@@ -79,7 +81,7 @@ def test_dropout_of_training_is_off_when_forecasting(tmp_path: Path) -> None:
 def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(
     tmp_path: Path,
 ) -> None:
-    forecaster = _seal(tmp_path)
+    forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
     forecaster._model.calibration.blend_AH.fill_(1.0)
     raw = forecaster.predict_by_agent(TEST.views())
@@ -90,7 +92,7 @@ def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend
 
 
 def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
-    forecaster = _seal(tmp_path)
+    forecaster = seal_population(tmp_path)
     forecaster._model.calibration.override_A.copy_(torch.tensor([0.0, 0.0, 1.0]))
     prediction = forecaster.predict_by_agent(TEST.views())
     assert np.allclose(prediction.aggregate, prediction.agents[2], rtol=1e-6)
@@ -157,12 +159,12 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) ->
 
 
 def test_a_model_without_known_errors_observes_nothing(tmp_path: Path) -> None:
-    forecaster = _seal(tmp_path)
+    forecaster = seal_population(tmp_path)
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 0
     assert np.array_equal(forecaster.predict(TEST.views()), before)
 
 
 def test_without_any_prior_there_is_none_to_show(tmp_path: Path) -> None:
-    forecaster = _seal(tmp_path, forecast__prior="none")
+    forecaster = seal_population(tmp_path, forecast__prior="none")
     assert forecaster.predict_by_agent(TEST.views()).prior is None

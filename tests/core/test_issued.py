@@ -23,6 +23,8 @@ from compevo_core.issued import (
 from tests.support import population as small
 
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
+NEWS = small.news_pool()
+ARTICLE = str(NEWS.articles["article_id"][0])
 WINDOWS = small.windows("test", 1, first_day=60)
 VIEWS = WINDOWS.views()
 
@@ -44,9 +46,11 @@ class FakePopulation:
             aggregate=np.full(shape, self.level),
             equal=agents.mean(axis=0),
             agents=agents,
+            bases=agents - 2.0,
+            levels=np.full_like(agents, 0.5),
             prior=np.full(shape, self.level - 5),
             weights=np.full((len(views), 2), 0.5),
-            chosen_news=[[("a",)] * len(views), [()] * len(views)],
+            chosen_news=[[(ARTICLE,)] * len(views), [()] * len(views)],
         )
 
 
@@ -54,7 +58,7 @@ def issue(
     level: float = 100.0, issued_at: datetime = NOW, views: tuple[WindowView, ...] = VIEWS
 ) -> IssuedForecast:
     population = FakePopulation(level)
-    return issue_forecast(population, views, issued_at=issued_at, commit="abc")  # type: ignore[arg-type]
+    return issue_forecast(population, views, news=NEWS, issued_at=issued_at, commit="abc")  # type: ignore[arg-type]
 
 
 def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of() -> None:
@@ -66,14 +70,26 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of() -> 
         "compevo-prior": 95.0,
         "compevo-agent-0": 99.0,
         "compevo-agent-1": 103.0,
+        "compevo-base-0": 97.0,
+        "compevo-base-1": 101.0,
     }
-    assert forecast.rows.height == len(VIEWS) * 5 * 48
+    assert forecast.rows.height == len(VIEWS) * 7 * 48
 
     facts = forecast.facts
     assert (facts["artifact_hash"], facts["commit"]) == ("f" * 64, "abc")
     assert facts["information_until"] == VIEWS[0].origin_utc.isoformat()
     assert [one["entity"] for one in facts["series"]] == [view.entity for view in VIEWS]
-    assert facts["series"][0]["chosen_news"] == [["a"], []]
+    assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
+    # What was read is named in the record itself: the store of news moves on.
+    assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
+    assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
+
+
+def test_values_that_nobody_had_measured_are_not_in_the_record() -> None:
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    inputs = issue(views=afternoon).facts["series"][0]["inputs"]
+    assert inputs[:34] == VIEWS[0].x[:34].tolist()
+    assert inputs[34:] == [None] * 14
 
 
 def test_what_was_published_stands_beside_it_where_every_series_has_it() -> None:
