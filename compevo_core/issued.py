@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ METHOD = "compevo"
 AGENT = f"{METHOD}-agent-"
 BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
+
+_INSTANT = "%Y%m%dT%H%MZ"
 
 ISSUED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
@@ -74,6 +76,17 @@ class IssuedForecast:
         return [str(one["entity"]) for one in self.facts["series"]]
 
     @property
+    def zone(self) -> timezone:
+        """The market's clock."""
+        offset = timedelta(minutes=int(self.facts["clock_minutes"]))
+        return timezone(offset, f"UTC{offset.total_seconds() / 3600:+g}" if offset else "UTC")
+
+    @property
+    def origin(self) -> datetime:
+        """Start of the first step, on the market's clock."""
+        return datetime.fromisoformat(self.facts["origin_utc"]).astimezone(self.zone)
+
+    @property
     def unit(self) -> str:
         """Unit of the values."""
         return str(self.rows["unit"][0])
@@ -97,6 +110,7 @@ def issue_forecast(
     views: Sequence[WindowView],
     *,
     news: NewsPool,
+    market_offset: timedelta,
     issued_at: datetime,
     commit: str,
 ) -> IssuedForecast:
@@ -106,6 +120,7 @@ def issue_forecast(
         forecaster: the population; errors that became known may have been observed.
         views: of one data set and one origin, known until one instant.
         news: the articles that the agents chose from.
+        market_offset: of the clock that days begin by, from UTC.
         issued_at: now.
         commit: commit of the code.
 
@@ -135,6 +150,7 @@ def issue_forecast(
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
         "information_until": first.information_until.isoformat(),
+        "clock_minutes": market_offset // timedelta(minutes=1),
         "issued_at": issued_at.isoformat(),
         "commit": commit,
         "config_hash": forecaster.config.hash,
@@ -169,7 +185,14 @@ def hash_views(views: Sequence[WindowView]) -> str:
 
 def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:
     """Return the folder of the forecast of an origin that knew until an instant."""
-    return root / f"{origin_utc:%Y%m%dT%H%MZ}" / f"known-{information_until:%Y%m%dT%H%MZ}"
+    return root / f"{origin_utc:{_INSTANT}}" / f"known-{information_until:{_INSTANT}}"
+
+
+def find_newest(root: Path, origin_utc: datetime | None = None) -> Path | None:
+    """Return the folder of the newest forecast: of an origin, or else of the newest one."""
+    name = "*" if origin_utc is None else f"{origin_utc:{_INSTANT}}"
+    # Names begin with the instant, so their order is that of time. Facts are written last.
+    return max((path.parent for path in root.glob(f"{name}/known-*/{FACTS_FILE}")), default=None)
 
 
 def write_issued(root: Path, forecast: IssuedForecast) -> Path:

@@ -82,7 +82,12 @@ def forecast_day(
     log.info(f"{dataset}: errors of {observed} windows since validation are known")
 
     forecast = issue_forecast(
-        forecaster, built.views, news=news, issued_at=clock(), commit=read_commit()
+        forecaster,
+        built.views,
+        news=news,
+        market_offset=spec.market_offset,
+        issued_at=clock(),
+        commit=read_commit(),
     )
     folder = write_issued(workspace.layout.issued(dataset), forecast)
     log.info(f"{dataset}, {day}, known until {until:%Y-%m-%d %H:%M} UTC: {folder}")

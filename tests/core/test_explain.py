@@ -1,6 +1,6 @@
 """Why a forecast is what it is: the parts of a sealed record, which add up to the forecast."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -21,7 +21,14 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> IssuedForecast:
     """A forecast of noisy agents with levels, written and read again."""
     folder = tmp_path_factory.mktemp("deployment")
     forecaster = seal_population(folder / "run", LevelRule("mean", 2.0))
-    forecast = issue_forecast(forecaster, VIEWS, news=news_pool(), issued_at=NOW, commit="abc")
+    forecast = issue_forecast(
+        forecaster,
+        VIEWS,
+        news=news_pool(),
+        market_offset=timedelta(hours=10),
+        issued_at=NOW,
+        commit="abc",
+    )
     return read_issued(write_issued(folder / "issued", forecast))
 
 

@@ -1,7 +1,7 @@
 """Issued forecasts: what they hold, that the same one is one, and that none is ever changed."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +16,7 @@ from compevo_core.issued import (
     FACTS_FILE,
     VALUES_FILE,
     IssuedForecast,
+    find_newest,
     issue_forecast,
     read_issued,
     write_issued,
@@ -58,7 +59,14 @@ def issue(
     level: float = 100.0, issued_at: datetime = NOW, views: tuple[WindowView, ...] = VIEWS
 ) -> IssuedForecast:
     population = FakePopulation(level)
-    return issue_forecast(population, views, news=NEWS, issued_at=issued_at, commit="abc")  # type: ignore[arg-type]
+    return issue_forecast(
+        population,  # type: ignore[arg-type]
+        views,
+        news=NEWS,
+        market_offset=timedelta(hours=10),
+        issued_at=issued_at,
+        commit="abc",
+    )
 
 
 def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of() -> None:
@@ -146,3 +154,24 @@ def test_views_of_several_days_are_refused() -> None:
         issue(views=(*VIEWS, other))
     with pytest.raises(DataError, match="or none"):
         issue(views=())
+
+
+def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path: Path) -> None:
+    assert find_newest(tmp_path) is None
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    write_issued(tmp_path, issue(views=afternoon))
+    midnight = write_issued(tmp_path, issue())
+    later = write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
+    assert find_newest(tmp_path) == later
+    assert find_newest(tmp_path, VIEWS[0].origin_utc) == midnight
+
+    # A forecast that is being written is none yet.
+    (later / FACTS_FILE).unlink()
+    assert find_newest(tmp_path) == midnight
+
+
+def test_times_are_on_the_markets_clock() -> None:
+    assert issue().origin.isoformat() == (
+        VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
+    )
+    assert issue().zone.tzname(None) == "UTC+10"
