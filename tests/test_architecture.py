@@ -22,6 +22,7 @@ LAYERS = (
     ),
     ("compevo_core.config", "compevo_core.distributed"),
     ("compevo_core.data",),
+    ("compevo_core.quantiles",),
     ("compevo_core.lm",),
     ("compevo_core.baselines",),
     ("compevo_core.agents",),
