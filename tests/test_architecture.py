@@ -30,7 +30,7 @@ LAYERS = (
     ("compevo_core.training",),
     ("compevo_core.forecaster",),
     ("compevo_core.issued",),
-    ("compevo_core.explain",),
+    ("compevo_core.day_summary", "compevo_core.explain"),
     ("compevo_core.evaluation",),
     ("compevo_core.experiments",),
     ("compevo_core.lud",),

@@ -23,11 +23,13 @@ from compevo_pipeline.sources.common.sample_world import (
 # Something of every span of the split plan: train in two measures, validation, test, inference.
 HISTDEMAND_SPAN = (date(2019, 11, 1), date(2019, 12, 31))
 PRICE_MONTHS = (date(2020, 1, 1), date(2020, 12, 1), date(2021, 1, 1))
-OPERATIONAL_SPAN = (date(2026, 2, 16), date(2026, 3, 30))
+LAST_MEASURED_DAY = date(2026, 3, 30)
+# The day after it is tomorrow: its forecast is published, and nobody has measured it.
+OPERATIONAL_SPAN = (date(2026, 2, 16), date(2026, 3, 31))
 # Of the operational data set: a month of its train span, then the end of validation, and test.
 OPERATIONAL_SPANS = (
     (date(2025, 8, 2), date(2025, 8, 31)),
-    (date(2026, 2, 8), date(2026, 3, 30)),
+    (date(2026, 2, 8), date(2026, 3, 31)),
 )
 
 _POE_SPREAD = 0.07  # distance of POE10 and POE90 from the median, as a share of it
@@ -105,8 +107,11 @@ def make_operational_days(
         yield wrap_sample(source, f"{day:%Y-%m-%d}.json", content)
 
 
-def _quantiles(world: SampleWorld, region: str, day: date) -> dict[str, list[float]]:
-    """Return the forecast quantiles and the actual of a day in whole MW (48 each)."""
+def _quantiles(world: SampleWorld, region: str, day: date) -> dict[str, list[float | None]]:
+    """Return the forecast quantiles and the actual of a day in whole MW (48 each).
+
+    The actual of a day that is not over is null, as the publisher writes it.
+    """
     actual = world.demand(region, day)
     median = actual + world.forecast_error(region, day)
     fields: dict[str, FloatArray] = {
@@ -115,7 +120,12 @@ def _quantiles(world: SampleWorld, region: str, day: date) -> dict[str, list[flo
         "poe90": median * (1 - _POE_SPREAD),
         "actual": actual,
     }
-    return {name: [float(value) for value in np.round(row)] for name, row in fields.items()}
+    values: dict[str, list[float | None]] = {
+        name: [float(value) for value in np.round(row)] for name, row in fields.items()
+    }
+    if day > LAST_MEASURED_DAY:
+        values["actual"] = [None] * PERIODS_PER_DAY
+    return values
 
 
 def _solar(region: str, day: date) -> list[float]:

@@ -96,8 +96,8 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
     layout: Layout, tmp_path: Path
 ) -> None:
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
-    assert "Tuesday 24 February 2026, MW; known until 2026-02-23 07:00 UTC" in shown
-    assert shown.splitlines()[3].split()[0] == "NSW1"
+    assert "Tuesday 24 February 2026, MW, times in UTC+10\nknown until 23 Feb 2026 17:00" in shown
+    assert shown.splitlines()[4].split()[0] == "NSW1"
 
     first = read_issued(read(layout, ISSUE_TIME))
     assert first.rows["start_utc"].min() == ORIGIN

@@ -36,10 +36,19 @@ def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_
     assert parsed["source"].str.starts_with("sample:").all()
     for measure, days in (("HISTDEMAND", 61), ("OPERATIONAL_DEMAND", 43), ("TOTALDEMAND", 93)):
         for region in REGIONS:
-            series = parsed.filter(series_id=f"AEMO/{measure}/{region}")
+            series = parsed.filter(series_id=f"AEMO/{measure}/{region}").drop_nulls("value")
             assert series.height == days * 48, f"{measure} of {region}"
     year = parsed.filter(pl.col("start_utc").dt.year() < 2020, series_id="AEMO/HISTDEMAND/NSW1")
     assert regularise_series(year, HALF_HOUR)[1].missing == 0
+
+
+def test_the_sample_ends_with_a_day_that_is_forecast_and_not_measured(parsed):
+    tomorrow = parsed.filter(pl.col("start_utc") >= datetime(2026, 3, 30, 14, tzinfo=UTC))
+    assert tomorrow.drop_nulls("value")["series_id"].str.contains("POE").all()
+    assert tomorrow.filter(pl.col("value").is_not_null()).height == 48 * 3 * len(REGIONS)
+    assert (
+        tomorrow.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1")["flag"].unique()[0] == "missing"
+    )
 
 
 def test_the_sample_is_the_same_on_every_call(sample):

@@ -1,0 +1,89 @@
+"""An issued forecast as a small table in a terminal.
+
+What belongs here: lines of text of at most 80 columns. What does not: the numbers in them
+(``compevo_core.day_summary``), the command (``cli.forecast``).
+
+Names of series and titles come from data: what a terminal would not print is replaced.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compevo_core.day_summary import DaySummary
+    from compevo_core.issued import IssuedForecast
+
+LONGEST_NAME = 16
+COLUMNS = (
+    ("mean", 9),
+    ("80 % band", 17),
+    ("peak", 9),
+    ("at", 7),
+    ("change", 9),
+    ("published", 11),
+)
+"""Title and width of each column but the first, which names the series."""
+
+
+def render_forecast(issued: "IssuedForecast") -> str:
+    """Return the forecast as a table, a line for each series."""
+    from compevo_core.day_summary import choose_decimals, summarise_day
+
+    days = summarise_day(issued)
+    decimals = choose_decimals([day.peak for day in days])
+    cells = [_render_cells(day, decimals) for day in days]
+    names = [clean_text(day.entity, LONGEST_NAME) for day in days]
+    width = max(len(name) for name in names)
+
+    # A column is there only where any series has such a thing.
+    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
+    header = " " * width + "".join(f"{COLUMNS[i][0]:>{COLUMNS[i][1]}}" for i in shown)
+    lines = [
+        f"{name:{width}}" + "".join(f"{row[i]:>{COLUMNS[i][1]}}" for i in shown)
+        for name, row in zip(names, cells, strict=True)
+    ]
+    return "\n".join([*describe_record(issued), "", header, *lines, "", *_list_notes(issued, days)])
+
+
+def describe_record(issued: "IssuedForecast") -> list[str]:
+    """Return what is forecast, and when it was known and issued, on the market's clock."""
+    facts, zone = issued.facts, issued.zone
+    until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
+    made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
+    return [
+        f"{clean_text(facts['dataset'])}, {issued.origin:%A %d %B %Y}, "
+        f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
+        f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}",
+    ]
+
+
+def clean_text(text: str, longest: int = 200) -> str:
+    """Return text that comes from data as a terminal may show it: one line, no control codes."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    words = " ".join(plain.split())
+    return words if len(words) <= longest else words[: longest - 1] + "…"
+
+
+def _render_cells(day: "DaySummary", decimals: int) -> tuple[str, ...]:
+    """Return the cells of ``COLUMNS``; empty where there is nothing to show."""
+    has_band = day.low is not None and day.high is not None
+    return (
+        f"{day.mean:.{decimals}f}",
+        f"{day.low:.{decimals}f} to {day.high:.{decimals}f}" if has_band else "",
+        f"{day.peak:.{decimals}f}",
+        f"{day.peak_at:%H:%M}",
+        "" if day.change_pct is None else f"{day.change_pct:+.1f} %",
+        "" if day.published is None else f"{day.published:.{decimals}f}",
+    )
+
+
+def _list_notes(issued: "IssuedForecast", days: Sequence["DaySummary"]) -> list[str]:
+    """Return what the columns mean, for those that are shown."""
+    notes = ["mean and published: means over the day; peak: of the steps, and the start of its own"]
+    if any(day.low is not None for day in days):
+        notes.append("80 % band: mean of its lower and upper bound")
+    if any(day.change_pct is not None for day in days):
+        until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
+        notes.append(f"change: against yesterday, over its steps up to {until:%H:%M}")
+    return notes

@@ -1,0 +1,64 @@
+"""The table of an issued forecast: its numbers, its width, and names that come from data."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.day_summary import choose_decimals, summarise_day
+from compevo_core.issued import IssuedForecast
+from compevo_pipeline.cli.forecast_table import clean_text, render_forecast
+from tests.support.issued_samples import make_issued
+
+
+def read_row(shown: str, entity: str) -> str:
+    return next(line for line in shown.splitlines() if line.startswith(entity))
+
+
+def test_a_line_holds_mean_band_peak_and_its_time_change_and_what_was_published() -> None:
+    shown = render_forecast(make_issued())
+    assert read_row(shown, "NSW1").split() == [
+        *("NSW1", "8000", "7500", "to", "8500", "9500", "18:30", "+25.0", "%", "7900"),
+    ]
+    assert "over its steps up to 17:00" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_a_record_lacks_is_no_column() -> None:
+    issued = make_issued()
+    points = issued.rows.filter(pl.col("quantile").is_null(), pl.col("method") != "published")
+    shown = render_forecast(replace(issued, rows=points))
+    assert "band" not in shown and "published:" not in shown
+    assert read_row(shown, "NSW1").split() == ["NSW1", "8000", "9500", "18:30", "+25.0", "%"]
+
+
+def test_the_change_compares_the_same_steps_of_both_days() -> None:
+    issued = make_issued()
+    (summary, _) = summarise_day(issued)
+    # 34 half-hours of yesterday are known, at 6,000 MW; the forecast of these is 7,500 MW.
+    assert summary.change_pct == 25.0
+
+    unknown = [{**one, "inputs": [None] * 48} for one in issued.facts["series"]]
+    nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
+    assert summarise_day(nothing)[0].change_pct is None
+
+
+def test_small_values_keep_their_digits() -> None:
+    assert [choose_decimals([value]) for value in (0.0, 0.6612, 9.5, 512.0, 9873.0)] == [
+        *(0, 4, 3, 1, 0)
+    ]
+
+
+def test_a_name_cannot_move_the_cursor_or_break_a_line() -> None:
+    assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
+    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")))
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_times_are_on_the_markets_clock() -> None:
+    issued = make_issued()
+    (summary, _) = summarise_day(issued)
+    assert summary.peak_at.utcoffset() == timedelta(hours=10)
+    assert np.isclose(summary.mean, issued.select_points("NSW1")["compevo"].mean())

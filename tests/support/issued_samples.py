@@ -1,0 +1,103 @@
+"""Issued forecasts with round numbers, for tables, pages and explanations."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.schemas import UTC_US
+from compevo_core.issued import IssuedForecast
+
+ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
+HALF_HOUR = timedelta(minutes=30)
+SCHEMA = {
+    "entity": pl.String(),
+    "method": pl.String(),
+    "quantile": pl.Float64(),
+    "start_utc": UTC_US,
+    "value": pl.Float64(),
+    "unit": pl.String(),
+}
+TITLE = "<script>alert('storm')</script> Storm cuts power"
+
+
+def make_issued(
+    entities: Sequence[str] = ("NSW1", "SA1"),
+    *,
+    origin: datetime = ORIGIN,
+    level: float = 8000.0,
+    known_steps: int = 34,
+) -> IssuedForecast:
+    """Return a forecast of 31 March with its band, two agents and what was published.
+
+    The day is 7,500 MW up to 17:00 and peaks with 9,500 MW at 18:30; its mean is ``level``.
+    """
+    shape = np.full(48, 7500.0)
+    shape[34:] = (48 * 8000.0 - 34 * 7500.0 - 9500.0) / 13
+    shape[37] = 9500.0
+    values = shape + (level - 8000.0)
+
+    rows = []
+    for entity in entities:
+        for method, quantile, line in _list_lines(values):
+            rows += [
+                (entity, method, quantile, origin + step * HALF_HOUR, float(value), "MW")
+                for step, value in enumerate(line)
+            ]
+    return IssuedForecast(
+        rows=pl.DataFrame(rows, schema=SCHEMA, orient="row"),
+        facts=_make_facts(entities, origin, known_steps),
+    )
+
+
+def _list_lines(values: FloatArray) -> list[tuple[str, float | None, FloatArray]]:
+    bands = ((0.025, -900.0), (0.1, -500.0), (0.5, 0.0), (0.9, 500.0), (0.975, 900.0))
+    return [
+        ("compevo", None, values),
+        ("compevo-equal", None, values),
+        ("compevo-agent-0", None, values - 30),
+        ("compevo-agent-1", None, values + 10),
+        ("compevo-base-0", None, values - 80),
+        ("compevo-base-1", None, values + 30),
+        ("published", None, values - 100),
+        *(("compevo", quantile, values + offset) for quantile, offset in bands),
+    ]
+
+
+def _make_facts(entities: Sequence[str], origin: datetime, known_steps: int) -> dict[str, object]:
+    inputs = [6000.0] * known_steps + [None] * (48 - known_steps)
+    return {
+        "dataset": "electricity-operational",
+        "origin_utc": origin.isoformat(),
+        "information_until": (origin - (48 - known_steps) * HALF_HOUR).isoformat(),
+        "clock_minutes": 600,
+        "issued_at": (origin - timedelta(hours=6, minutes=15)).isoformat(),
+        "commit": "abc",
+        "config_hash": "c" * 64,
+        "artifact_hash": "a" * 64,
+        "views_hash": "b" * 64,
+        "logics": ["read the <b>weather</b>", "read policy"],
+        "articles": {
+            "id1": {
+                "title": TITLE,
+                "domain": "example.org",
+                "available_at": "2026-03-29T22:10:00+00:00",
+            }
+        },
+        "newest_candidate": "2026-03-30T06:40:00+00:00",
+        "series": [
+            {
+                "window_id": f"w-{entity}",
+                "entity": entity,
+                "weights": [0.25, 0.75],
+                "chosen_news": [["id1"], []],
+                "levels": [[20.0] * 48, [-40.0] * 48],
+                "inputs": inputs,
+                "filled_inputs": 0,
+                "unknown_inputs": 48 - known_steps,
+            }
+            for entity in entities
+        ],
+    }
