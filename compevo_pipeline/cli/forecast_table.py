@@ -80,9 +80,9 @@ def _render_cells(day: "DaySummary", decimals: int) -> tuple[str, ...]:
 
 def _list_notes(issued: "IssuedForecast", days: Sequence["DaySummary"]) -> list[str]:
     """Return what the columns mean, for those that are shown."""
-    notes = ["mean and published: means over the day; peak: of the steps, and the start of its own"]
+    notes = ["mean: over the day; peak: the highest step and its start"]
     if any(day.low is not None for day in days):
-        notes.append("80 % band: mean of its lower and upper bound")
+        notes.append("80 % band: means over the day of its lower and upper bound")
     if any(day.change_pct is not None for day in days):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         notes.append(f"change: against yesterday, over its steps up to {until:%H:%M}")
