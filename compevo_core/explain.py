@@ -95,6 +95,11 @@ class Explanation:
         total: FloatArray = np.sum([part.weights * getattr(part, name) for part in self.parts], 0)
         return total
 
+    def share(self, name: str) -> float:
+        """Return the mean size of ``correction`` or ``level`` in percent of the forecast's."""
+        size = float(np.abs(self.forecast).mean())
+        return 100 * float(np.abs(self.weigh(name)).mean()) / size if size else 0.0
+
 
 def explain(issued: IssuedForecast, entity: str) -> Explanation:
     """Return what the forecast of a series adds up from.

@@ -12,6 +12,7 @@ import typer
 from compevo_core.errors import CompEvoError
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
+from compevo_pipeline.cli.explain import explain
 from compevo_pipeline.cli.folds import folds
 from compevo_pipeline.cli.forecast import forecast
 from compevo_pipeline.cli.lud import lud
@@ -20,7 +21,7 @@ from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
 from compevo_pipeline.cli.train import train
 
-COMMANDS = (train, folds, predict, forecast, evaluate, lud, table, report, params, demo)
+COMMANDS = (train, folds, predict, forecast, explain, evaluate, lud, table, report, params, demo)
 
 app = typer.Typer(
     no_args_is_help=True,
