@@ -46,6 +46,8 @@ RENAMED_SETTINGS = {
 }
 """Old name to new name. Presets, run folders and overrides with old names still load."""
 
+_PRESETS = resources.files("compevo_core") / "presets"
+
 
 class RunConfig(SettingsSection):
     """All settings of one run; two runs with equal hashes and equal data are the same run."""
@@ -101,14 +103,12 @@ class RunConfig(SettingsSection):
             text = Path(name).read_text(encoding="utf-8")
             return cls.from_mapping(tomllib.loads(text))
 
-        folder = resources.files("compevo_core") / "presets"
-        entry = folder / f"{name}.toml"
-        if not entry.is_file():
-            files = (file.name for file in folder.iterdir())
-            known = sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml"))
+        known = list_presets()
+        if name not in known:
             raise ConfigError(
                 f"no preset {name!r}; known: {', '.join(known)}, or give a path to a .toml file"
             )
+        entry = _PRESETS / f"{name}.toml"
         return cls.from_mapping(tomllib.loads(entry.read_text(encoding="utf-8")))
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
@@ -135,6 +135,12 @@ class RunConfig(SettingsSection):
     def hash(self) -> str:
         """First 16 hex digits of the sha256 of the canonical JSON."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def list_presets() -> list[str]:
+    """Return the names of the shipped presets, sorted."""
+    files = (file.name for file in _PRESETS.iterdir())
+    return sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml"))
 
 
 def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:

@@ -27,7 +27,7 @@ def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
         known = ", ".join(sorted(section.model_fields))
         return f"unknown setting {name}; known: {known}"
     if error["type"] == "value_error":  # of a model's own check, which says what to do
-        return f"{name}: {error['ctx']['error']}"
+        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
 
     value = error["input"]
     meaning = (field.description or "").replace("\n", " ")

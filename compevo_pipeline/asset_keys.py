@@ -1,21 +1,15 @@
 """The keys of all assets: how one asset names another.
 
 What belongs here: one constant or function an asset. What does not: the assets themselves. An asset
-module depends on keys, never on the module of another asset, so each can be read alone.
+module depends on keys, never on the module of another asset, so each can be read alone. What is
+made of one data set alone is one asset a data set (decision 58).
 """
 
 import dagster as dg
 
-from compevo_pipeline.partitions import DATASETS
-
 # The first part of a key is the asset's group.
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
-MODEL = dg.AssetKey(["models", "compevo"])
-BASELINES = dg.AssetKey(["evaluation", "baselines"])
-POPULATION_TEST = dg.AssetKey(["evaluation", "test"])
-LUD = dg.AssetKey(["evaluation", "lud"])
-ABLATION = dg.AssetKey(["ablation", "variants"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
 NEXT_DAY = dg.AssetKey(["forecast", "next_day"])
 REPORT = dg.AssetKey(["report", "site"])
@@ -31,5 +25,36 @@ def windows_key(dataset: str) -> dg.AssetKey:
     return dg.AssetKey(["windows", dataset])
 
 
-ALL_WINDOWS = [windows_key(dataset) for dataset in DATASETS]
-"""What an asset partitioned by data set depends on: series and windows are one asset a data set."""
+def model_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's trained population."""
+    return dg.AssetKey(["models", "compevo", dataset])
+
+
+def baselines_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's baselines."""
+    return dg.AssetKey(["evaluation", "baselines", dataset])
+
+
+def population_test_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's population."""
+    return dg.AssetKey(["evaluation", "test", dataset])
+
+
+def lud_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the Logic Update Degree of a data set's population."""
+    return dg.AssetKey(["evaluation", "lud", dataset])
+
+
+def ablation_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's ablation."""
+    return dg.AssetKey(["ablation", "variants", dataset])
+
+
+def score_keys(dataset: str) -> list[dg.AssetKey]:
+    """Return the keys of everything that is scored for one data set."""
+    return [
+        baselines_key(dataset),
+        population_test_key(dataset),
+        lud_key(dataset),
+        ablation_key(dataset),
+    ]

@@ -6,21 +6,22 @@ Tests call it with fakes for resources and get the same graph that runs in produ
 
 import dagster as dg
 
-from compevo_pipeline.assets.ablation import variants
-from compevo_pipeline.assets.evaluation import baselines, population
+from compevo_pipeline.assets.ablation import build_ablation_asset
+from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
 from compevo_pipeline.assets.leakage import inference_2026
-from compevo_pipeline.assets.lud import lud
+from compevo_pipeline.assets.lud import build_lud_asset
 from compevo_pipeline.assets.news import articles, embeddings
 from compevo_pipeline.assets.next_day import next_day
 from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import build_series_assets
-from compevo_pipeline.assets.training import compevo
+from compevo_pipeline.assets.training import build_model_asset
 from compevo_pipeline.assets.windows import build_windows_assets
 from compevo_pipeline.checks.asset_checks import build_asset_checks
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import build_jobs
 from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
 from compevo_pipeline.loggers import progress_logger
+from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
 from compevo_pipeline.schedules import build_schedules
 from compevo_pipeline.settings import Settings
@@ -47,7 +48,13 @@ def build_defs(
     """
     # Schedules name jobs by object, so both come from one list.
     jobs = build_jobs()
-    scores = [baselines, population, lud, variants, inference_2026]
+    by_dataset = (
+        build_model_asset,
+        build_baselines_asset,
+        build_population_test_asset,
+        build_lud_asset,
+        build_ablation_asset,
+    )
 
     return dg.Definitions(
         assets=[
@@ -55,8 +62,8 @@ def build_defs(
             articles,
             embeddings,
             *build_windows_assets(),
-            compevo,
-            *scores,
+            *(build(dataset) for dataset in DATASETS for build in by_dataset),
+            inference_2026,
             next_day,
             site,
         ],
@@ -65,7 +72,7 @@ def build_defs(
         schedules=build_schedules(jobs),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
-            "workspace": Workspace(settings=settings),
+            "workspace": Workspace(settings=settings, mode=settings.mode.value),
             "feeds": default_feeds() if feeds is None else feeds,
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),

@@ -1,9 +1,9 @@
 """Jobs: ``demo``, ``full``, ``refresh``, ``next_day``.
 
 What belongs here: what runs together, with which run configuration. What does not: how anything
-runs. ``demo`` and ``full`` train and score the data set of their partition, which every launch
-chooses (electricity where it names none). ``refresh`` and ``next_day`` train nothing; a partition
-of the latter is a day to forecast.
+runs. ``demo`` and ``full`` train and score electricity; each other data set has jobs of its own,
+such as ``full_traffic``. ``refresh`` and ``next_day`` train nothing; a partition of the latter is a
+day to forecast.
 """
 
 from typing import Any
@@ -11,24 +11,25 @@ from typing import Any
 import dagster as dg
 
 from compevo_pipeline.asset_keys import (
+    INFERENCE_2026,
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
     NEXT_DAY,
+    ablation_key,
+    baselines_key,
+    lud_key,
+    model_key,
+    population_test_key,
+    score_keys,
     series_key,
     windows_key,
 )
-from compevo_pipeline.partitions import OPERATIONAL, target_days
+from compevo_pipeline.partitions import DATASETS, OPERATIONAL, target_days
 from compevo_pipeline.sources.common.base import Mode
 
-PARTITION_TAG = "dagster/partition"
 DEFAULT_DATASET = "electricity"
 REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "report")
 
-# A tag of the job is its default: a partition chosen in the UI, by --partition or by partition_key
-# takes its place, and a launch that names none still has one.
-_DEFAULT_PARTITION = {PARTITION_TAG: DEFAULT_DATASET}
-# Days to forecast are other partitions than data sets, and a job has one kind of them.
-_BY_DATASET = dg.AssetSelection.all() - dg.AssetSelection.groups("forecast")
 _TWO_STEPS_AT_ONCE = dg.multiprocess_executor.configured({"max_concurrent": 2})
 
 
@@ -37,7 +38,17 @@ def set_mode(mode: Mode) -> dict[str, Any]:
     return {"resources": {"workspace": {"config": {"mode": mode.value}}}}
 
 
-def build_demo_config() -> dict[str, Any]:
+def job_name(name: str, dataset: str) -> str:
+    """Return the name of the job ``demo`` or ``full`` of a data set."""
+    return name if dataset == DEFAULT_DATASET else f"{name}_{dataset.replace('-', '_')}"
+
+
+def step_name(key: dg.AssetKey) -> str:
+    """Return the name of the step that materializes an asset; Dagster allows no hyphen in it."""
+    return "__".join(key.path).replace("-", "_")
+
+
+def build_demo_config(dataset: str) -> dict[str, Any]:
     """Return sample mode and so little of everything that two cores need minutes.
 
     Result rows name what made them: subset, seeds, configuration hash.
@@ -45,60 +56,84 @@ def build_demo_config() -> dict[str, Any]:
     # Some variants share the budget of the demo: fewer agents, one round that rewrites logics, and
     # nothing that no row of theirs shows.
     smaller = {
-        "population.agents": 2,
-        "population.members": [{"prior": "calendar-ridge"}, {"prior": "persistence"}],
-        "run.batch_size": 4,
-        "run.supervised_epochs": 0,
-        "run.validate_every": 0,
-        "run.validation_windows": 4,
-        "run.fixed_logics": 0,
-        "forecast.prior_folds": 1,
-    }
-    ops: dict[str, dict[str, Any]] = {
-        "models__compevo": {"preset": "demo"},
-        "ablation__variants": {
-            "preset": "demo",
+        "population": {
+            "agents": 2,
+            "members": [{"prior": "calendar-ridge"}, {"prior": "persistence"}],
+        },
+        "forecast": {"prior_folds": 1},
+        "run": {
             "rounds": 1,
-            "overrides": smaller,
+            "batch_size": 4,
+            "supervised_epochs": 0,
+            "validate_every": 0,
+            "validation_windows": 4,
+            "fixed_logics": 0,
+        },
+    }
+    configs: dict[dg.AssetKey, dict[str, Any]] = {
+        model_key(dataset): {"preset": "demo"},
+        ablation_key(dataset): {
+            "preset": "demo",
+            "settings": smaller,
             "every": 4,
             "variants": ["compevo", "no-grpo"],
         },
-        "evaluation__baselines": {"seeds": 1},
-        "evaluation__test": {"scopes": 1},
-        "evaluation__lud": {"pairs": 2},
-        "leakage__inference_2026": {"seeds": 1, "every": 5},
+        baselines_key(dataset): {"seeds": 1},
+        population_test_key(dataset): {"scopes": 1},
+        lud_key(dataset): {"pairs": 2},
     }
+    if dataset == DEFAULT_DATASET:
+        configs[INFERENCE_2026] = {"seeds": 1, "every": 5}
+
     return set_mode(Mode.SAMPLE) | {
-        "ops": {name: {"config": config} for name, config in ops.items()}
+        "ops": {step_name(key): {"config": config} for key, config in configs.items()}
     }
 
 
-def run_config(name: str) -> dict[str, Any]:
+def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
     """Return the run configuration of a job unless a run changes it."""
-    return build_demo_config() if name == "demo" else {}
+    return build_demo_config(dataset) if name == "demo" else {}
+
+
+def _select(dataset: str) -> dg.AssetSelection:
+    """Return all data, and everything that is trained and scored for one data set."""
+    data = dg.AssetSelection.groups("series", "news", "windows", "report")
+    own = dg.AssetSelection.assets(model_key(dataset), *score_keys(dataset))
+    # The check of 2026 concerns the population of electricity.
+    is_checked = dataset == DEFAULT_DATASET
+    return data | own | dg.AssetSelection.assets(*[INFERENCE_2026] * is_checked)
 
 
 def build_jobs() -> list[Any]:
     """Return all jobs."""
-    demo = dg.define_asset_job(
-        "demo",
-        _BY_DATASET,
-        description=(
-            "Everything end to end on the sample data and the smallest preset; minutes on two "
-            "cores. From a shell: add --config dagster_home/demo.yaml."
-        ),
-        config=run_config("demo"),
-        tags={**_DEFAULT_PARTITION, "compevo/job": "demo"},
-        # One process: importing torch in a process for each step would cost a minute.
-        executor_def=dg.in_process_executor,
-    )
-    full = dg.define_asset_job(
-        "full",
-        _BY_DATASET,
-        description="Everything end to end in the deployment's mode and preset: ingest to report.",
-        tags={**_DEFAULT_PARTITION, "compevo/job": "full"},
-        executor_def=_TWO_STEPS_AT_ONCE,
-    )
+    demos = [
+        dg.define_asset_job(
+            job_name("demo", dataset),
+            _select(dataset),
+            description=(
+                f"Everything end to end for {dataset} on the sample data and the smallest preset; "
+                "minutes on two cores. From a shell: add --config dagster_home/demo.yaml."
+            ),
+            config=run_config("demo", dataset),
+            tags={"compevo/job": "demo", "dataset": dataset},
+            # One process: importing torch in a process for each step would cost a minute.
+            executor_def=dg.in_process_executor,
+        )
+        for dataset in DATASETS
+    ]
+    full = [
+        dg.define_asset_job(
+            job_name("full", dataset),
+            _select(dataset),
+            description=(
+                f"Everything end to end for {dataset} in the deployment's mode and preset: ingest "
+                "to report."
+            ),
+            tags={"compevo/job": "full", "dataset": dataset},
+            executor_def=_TWO_STEPS_AT_ONCE,
+        )
+        for dataset in DATASETS
+    ]
     refresh = dg.define_asset_job(
         "refresh",
         dg.AssetSelection.groups(*REFRESHED_GROUPS),
@@ -126,4 +161,4 @@ def build_jobs() -> list[Any]:
         tags={"compevo/job": "next_day"},
         executor_def=_TWO_STEPS_AT_ONCE,
     )
-    return [demo, full, refresh, next_day]
+    return [*demos, *full, refresh, next_day]

@@ -1,10 +1,10 @@
-"""Partition definitions.
+"""The data sets, which are assets of their own, and the days that forecasts are issued for.
 
-What belongs here: the data-set partitions that models, scores and ablations share, and the days
-that forecasts are issued for. What does not: months. Series and windows are stored by idempotent
-upsert and read whole by every consumer, and a run has one partition key, so monthly partitions of a
-source would only keep it out of the jobs that need it; which months are read is ordinary run
-configuration instead.
+What belongs here: the names of the data sets, and the one partition definition. What does not:
+partitions by data set or month. A run has one partition key, and Dagster knows no part of an
+unpartitioned asset: a model partitioned by data set would depend on the windows of all (decision
+58). Series and windows are stored by idempotent upsert and read whole; which months are read is
+ordinary run configuration (decision 16).
 """
 
 import dagster as dg
@@ -12,16 +12,8 @@ import dagster as dg
 # The first is the default of every launch that names none.
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
-datasets = dg.StaticPartitionsDefinition(list(DATASETS))
-
-electricity_only = dg.SpecificPartitionsPartitionMapping(["electricity"])
-"""For assets of the 2026 check, which concerns the electricity population alone."""
-
 OPERATIONAL = "electricity-operational"
 """The data set whose next day is forecast."""
-
-operational_only = dg.SpecificPartitionsPartitionMapping([OPERATIONAL])
-"""For the forecast of the next day, which the population of operational demand makes."""
 
 NEM_ZONE = "Australia/Brisbane"
 """The market's clock, UTC+10 all year."""

@@ -6,7 +6,8 @@ other variables of the environment (``settings``), any asset. The mode is run co
 """
 
 from datetime import UTC, datetime
-from typing import Self
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, Self
 
 import dagster as dg
 from pydantic import Field
@@ -21,28 +22,35 @@ from compevo_pipeline.settings import (
     JudgeSettings,
     Layout,
     Settings,
-    parse_mode,
 )
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 
-LAUNCHERS = ("process", "torchrun", "kubernetes")
+LauncherName = Literal["process", "torchrun", "kubernetes"]
+"""Where training runs."""
+
+# Dagster offers an enumeration by its names; to a type checker they are texts.
+if TYPE_CHECKING:
+    ModeName = str
+else:
+    ModeName = StrEnum("ModeName", {mode.value: mode.value for mode in Mode})
 
 
 class Workspace(dg.ConfigurableResource[None]):
     """Stores and folders of the run's mode; synthetic and real data never share one."""
 
-    mode: str = Field(
-        default="", description="sample, archive or live; empty: the deployment's (COMPEVO_MODE)"
+    mode: ModeName | None = Field(
+        default=None,
+        description="where data comes from; left out: as the deployment says (COMPEVO_MODE)",
     )
     settings: dg.ResourceDependency[Settings]
 
     @property
     def data_mode(self) -> Mode:
         """The run's mode."""
-        return parse_mode(self.mode) if self.mode else self.settings.mode
+        return Mode(self.mode) if self.mode else self.settings.mode
 
     @property
     def layout(self) -> Layout:
@@ -111,26 +119,21 @@ class Launchers:
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
 
-    def get(self, kind: str, processes: int, pod_client: PodClient) -> Launcher:
+    def get(self, kind: LauncherName, processes: int | None, pod_client: PodClient) -> Launcher:
         """Return the launcher of a kind.
 
         Args:
-            kind: ``process``, ``torchrun`` or ``kubernetes``.
-            processes: how many processes torchrun starts.
+            kind: where training runs.
+            processes: how many processes torchrun starts; one unless given.
             pod_client: starts the pod of the launcher ``kubernetes``.
 
         Raises:
-            ConfigError: an unknown kind, or Kubernetes without a pod specification.
+            ConfigError: Kubernetes without a pod specification.
         """
-        if kind not in LAUNCHERS:
-            raise ConfigError(
-                f"launcher {kind!r} is not one of {', '.join(LAUNCHERS)}: correct the run "
-                "configuration"
-            )
         if kind == "process":
             return ProcessLauncher()
         if kind == "torchrun":
-            return ProcessLauncher(processes=max(1, processes))
+            return ProcessLauncher(processes=processes or 1)
 
         if self._pod is None:
             raise ConfigError(

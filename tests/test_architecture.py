@@ -37,7 +37,11 @@ LAYERS = (
     ("compevo_core.report",),
     ("compevo_core",),
     # compevo_pipeline
-    ("compevo_pipeline.failures", "compevo_pipeline.partitions"),
+    (
+        "compevo_pipeline.failures",
+        "compevo_pipeline.launch_config",
+        "compevo_pipeline.partitions",
+    ),
     ("compevo_pipeline.asset_keys",),
     ("compevo_pipeline.sources.common",),
     ("compevo_pipeline.settings",),

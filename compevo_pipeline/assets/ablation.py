@@ -1,4 +1,4 @@
-"""``ablation/variants``: the full method, the paper's five variants (5.4, Table 3), controls.
+"""``ablation/variants/<dataset>``: the full method, five variants (5.4, Table 3) and controls.
 
 What belongs here: training every variant with equal settings, data and seeds, scoring each on the
 same windows and pairing it with the full method. What does not: what a variant or control changes
@@ -9,9 +9,8 @@ import gc
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dagster as dg
 import polars as pl
@@ -36,14 +35,13 @@ from compevo_core.experiments.controls import (
     prepare_windows,
 )
 from compevo_core.report.rows import ABLATION as EXPERIMENT
-from compevo_pipeline.asset_keys import ABLATION, ALL_WINDOWS, NEWS_EMBEDDINGS
+from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, ablation_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.launchers.worker import TrainJob
-from compevo_pipeline.partitions import datasets
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Launchers, Workspace
 from compevo_pipeline.settings import Layout
@@ -67,65 +65,75 @@ class Trial(NamedTuple):
     windows: WindowSet
 
 
-# The launch form offers the names and Dagster refuses any other; to a type checker they are texts.
+# The launchpad offers the names and a launch with any other is refused; to a type checker they are
+# texts.
 if TYPE_CHECKING:
     Variant = str
 else:
-    Variant = StrEnum("Variant", {name: name for name in EXPERIMENTS})
+    Variant = Literal[tuple(EXPERIMENTS)]
 
 
 class AblationConfig(TrainConfig):
     """The budget every variant gets, and where it is scored."""
 
-    variants: list[Variant] = Field(
-        default=[],
-        description="names of ablation variants and controls; empty: the paper's six variants",
-    )
-    seeds: list[int] = Field(
-        default=[],
-        description="seeds that every variant is trained under; empty: the one of seed",
-    )
-    every: int = Field(
-        default=1,
-        description="score every n-th origin; the rows' subset says so where n is above 1",
-    )
-    scopes: int = Field(
-        default=1, description="how many of the data set's test scopes to score, in order; 0: all"
-    )
+    variants: list[Variant] | None = Field(default=None, min_length=1)
+    """ablation variants and controls to train; left out: the paper's six variants"""
+    seeds: list[int] | None = Field(default=None, min_length=1)
+    """seeds that every variant is trained under; left out: run.seed alone"""
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=1, ge=1)
+    """how many of the data set's test scopes to score, in order; null: all"""
 
     def select_variants(self) -> list[str]:
         """Return the names of the variants and controls to train."""
-        return [str(name) for name in self.variants] or list(VARIANTS)
+        return list(VARIANTS) if self.variants is None else list(self.variants)
 
     def select_seeds(self, base: RunConfig) -> list[int]:
         """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
-        return list(dict.fromkeys(self.seeds)) or [base.run.seed]
+        return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
 
 
-@dg.asset(
-    key=ABLATION,
-    deps=[*ALL_WINDOWS, NEWS_EMBEDDINGS],
-    partitions_def=datasets,
-    group_name="ablation",
-    description=(
-        "The full method, the paper's five variants and controls on demand, one change each: one "
-        "budget, the same seeds, each paired with the full method by window."
-    ),
-    kinds={"pytorch", "csv"},
-    owners=OWNERS,
-    code_version=code_version(*CODE),
-    pool=GPU_POOL,
-)
-def variants(
+def build_ablation_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the ablation of one data set."""
+
+    @dg.asset(
+        key=ablation_key(dataset),
+        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
+        group_name="ablation",
+        description=(
+            f"The full method on {dataset}, the paper's five variants and controls on demand, one "
+            "change each: one budget, the same seeds, each paired with the full method by window."
+        ),
+        kinds={"pytorch", "csv"},
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        pool=GPU_POOL,
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
+        config_schema=AblationConfig.schema_of_launch(),
+    )
+    def _variants(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        launchers: dg.ResourceParam[Launchers],
+        pod_client: dg.ResourceParam[PodClient],
+    ) -> dg.MaterializeResult[Any]:
+        return _ablate(context, dataset, workspace, launchers, pod_client)
+
+    return _variants
+
+
+def _ablate(
     context: dg.AssetExecutionContext,
-    config: AblationConfig,
+    dataset: str,
     workspace: Workspace,
-    launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
+    launchers: Launchers,
+    pod_client: PodClient,
 ) -> dg.MaterializeResult[Any]:
     """Train the variants one after the other in one process, then score each and pair them."""
+    config = AblationConfig.read(context)
     layout = workspace.layout
-    dataset = context.partition_key
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
@@ -229,7 +237,7 @@ def _score_trial(
     scores = score_population(
         forecaster,
         # The first scope alone by default: the paper compares variants on one test set.
-        select_test_scopes(trial.windows, config.every)[: config.scopes or None],
+        select_test_scopes(trial.windows, config.every)[: config.scopes],
         train=trial.windows.split("train"),
         experiment=EXPERIMENT,
         commit=read_commit(),

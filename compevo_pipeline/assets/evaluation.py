@@ -1,4 +1,4 @@
-"""``evaluation/baselines`` and ``evaluation/test``: both scored on the same windows.
+"""``evaluation/baselines/<dataset>`` and ``evaluation/test/<dataset>``: on the same windows.
 
 What belongs here: which methods are scored on which windows, and where rows are written. What does
 not: scoring (``compevo_core.evaluation``). Baselines are fitted on the train split alone.
@@ -24,11 +24,16 @@ from compevo_core.evaluation.scoring import (
 )
 from compevo_core.evaluation.seeds import compare_seeds
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.asset_keys import ALL_WINDOWS, BASELINES, MODEL, POPULATION_TEST
+from compevo_pipeline.asset_keys import (
+    baselines_key,
+    model_key,
+    population_test_key,
+    windows_key,
+)
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.partitions import datasets
+from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
@@ -46,49 +51,58 @@ POPULATION_CODE = (
 )
 
 
-class BaselineConfig(dg.Config):
+class BaselineConfig(LaunchConfig):
     """How baselines are scored."""
 
-    every: int = Field(
-        default=1,
-        description="score every n-th origin; the rows' subset says so where n is above 1",
-    )
-    seeds: int = Field(default=5, description="seeds of the methods that draw random numbers")
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    seeds: int = Field(default=5, ge=1)
+    """seeds of the methods that draw random numbers"""
 
 
-class PopulationTestConfig(dg.Config):
+class PopulationTestConfig(LaunchConfig):
     """How the population is scored."""
 
-    every: int = Field(
-        default=1, description="score every n-th origin; give evaluation/baselines the same"
-    )
-    scopes: int = Field(
-        default=0, description="how many of the data set's test scopes to score, in order; 0: all"
-    )
-    shown: int = Field(
-        default=4, description="forecasts drawn in the report for each set of windows"
-    )
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; give evaluation/baselines the same"""
+    scopes: int | None = Field(default=None, ge=1)
+    """how many of the data set's test scopes to score, in order; left out: all"""
+    shown: int = Field(default=4, ge=0)
+    """forecasts drawn in the report for each set of windows"""
 
 
-@dg.asset(
-    key=BASELINES,
-    deps=ALL_WINDOWS,
-    partitions_def=datasets,
-    group_name="evaluation",
-    description=(
-        "Persistence, weekly persistence, calendar ridge, boosted trees and published forecasts on "
-        "the test split."
-    ),
-    kinds={"scikitlearn", "csv"},
-    owners=OWNERS,
-    code_version=code_version(*BASELINES_CODE),
-)
-def baselines(
-    context: dg.AssetExecutionContext, config: BaselineConfig, workspace: Workspace
+def build_baselines_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the scores of the baselines of one data set."""
+
+    @dg.asset(
+        key=baselines_key(dataset),
+        deps=[windows_key(dataset)],
+        group_name="evaluation",
+        description=(
+            "Persistence, weekly persistence, calendar ridge, boosted trees and published "
+            f"forecasts on the test split of {dataset}."
+        ),
+        kinds={"scikitlearn", "csv"},
+        owners=OWNERS,
+        code_version=code_version(*BASELINES_CODE),
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
+        config_schema=BaselineConfig.schema_of_launch(),
+    )
+    def _baselines(
+        context: dg.AssetExecutionContext, workspace: Workspace
+    ) -> dg.MaterializeResult[Any]:
+        return _score_baselines(context, dataset, workspace)
+
+    return _baselines
+
+
+def _score_baselines(
+    context: dg.AssetExecutionContext, dataset: str, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
     """Fit every baseline on the train split, score it on every test scope, store its forecasts."""
+    config = BaselineConfig.read(context)
     layout = workspace.layout
-    dataset = context.partition_key
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
@@ -118,30 +132,43 @@ def baselines(
     return dg.MaterializeResult(metadata=metadata.describe_scores(scores.rows, path))
 
 
-@dg.asset(
-    key=POPULATION_TEST,
-    deps=[MODEL, BASELINES],
-    partitions_def=datasets,
-    group_name="evaluation",
-    description=(
-        "The trained population on the test split, by entity and pooled, with paired tests against "
-        "every baseline."
-    ),
-    kinds={"pytorch", "csv"},
-    owners=OWNERS,
-    code_version=code_version(*POPULATION_CODE),
-    pool=GPU_POOL,
-)
-def population(
-    context: dg.AssetExecutionContext, config: PopulationTestConfig, workspace: Workspace
+def build_population_test_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the scores of the population of one data set."""
+
+    @dg.asset(
+        key=population_test_key(dataset),
+        deps=[model_key(dataset), baselines_key(dataset)],
+        group_name="evaluation",
+        description=(
+            f"The population trained on {dataset} on its test split, by entity and pooled, with "
+            "paired tests against every baseline."
+        ),
+        kinds={"pytorch", "csv"},
+        owners=OWNERS,
+        code_version=code_version(*POPULATION_CODE),
+        pool=GPU_POOL,
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
+        config_schema=PopulationTestConfig.schema_of_launch(),
+    )
+    def _population(
+        context: dg.AssetExecutionContext, workspace: Workspace
+    ) -> dg.MaterializeResult[Any]:
+        return _score_population(context, dataset, workspace)
+
+    return _population
+
+
+def _score_population(
+    context: dg.AssetExecutionContext, dataset: str, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
     """Score the population on every test scope; write forecasts and panels into its run folder."""
+    config = PopulationTestConfig.read(context)
     layout = workspace.layout
-    dataset = context.partition_key
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(dataset))
-        scopes = select_test_scopes(windows, config.every)[: config.scopes or None]
+        scopes = select_test_scopes(windows, config.every)[: config.scopes]
         stored = _forecast_file(layout, dataset)
 
         run = find_current_run(layout, dataset)

@@ -28,16 +28,16 @@ from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.evaluation.scopes import Scope, thin_windows, write_forecasts
 from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.asset_keys import INFERENCE_2026, MODEL, NEWS_EMBEDDINGS, windows_key
+from compevo_pipeline.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.partitions import electricity_only
+from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
-from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.storage.runs import find_current_run
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
@@ -64,26 +64,19 @@ CODE = (
     "compevo_core/lm",
 )
 
-_PARTITION_TAG = "dagster/partition"
 
-
-class InferenceConfig(dg.Config):
+class InferenceConfig(LaunchConfig):
     """How much is forecast."""
 
-    every: int = Field(
-        default=1,
-        description="score every n-th origin; the rows' subset says so where n is above 1",
-    )
-    seeds: int = Field(default=5, description="seeds of the baselines that draw random numbers")
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    seeds: int = Field(default=5, ge=1)
+    """seeds of the baselines that draw random numbers"""
 
 
 @dg.asset(
     key=INFERENCE_2026,
-    deps=[
-        dg.AssetDep(MODEL, partition_mapping=electricity_only),
-        windows_key(DATASET),
-        NEWS_EMBEDDINGS,
-    ],
+    deps=[model_key(DATASET), windows_key(DATASET), NEWS_EMBEDDINGS],
     group_name="leakage",
     description=(
         "100 electricity windows of February and March 2026 over five regions: inference only, the "
@@ -93,20 +86,16 @@ class InferenceConfig(dg.Config):
     owners=OWNERS,
     code_version=code_version(*CODE),
     pool=GPU_POOL,
+    config_schema=InferenceConfig.schema_of_launch(),
     check_specs=[
         dg.AssetCheckSpec(name, asset=INFERENCE_2026, blocking=True, description=description)
         for name, description in CHECK_DESCRIPTIONS.items()
     ],
 )
-def inference_2026(
-    context: dg.AssetExecutionContext, config: InferenceConfig, workspace: Workspace
-) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+def inference_2026(context: dg.AssetExecutionContext, workspace: Workspace) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
+    config = InferenceConfig.read(context)
     layout = workspace.layout
-    launched_for = context.run.tags.get(_PARTITION_TAG, DATASET)
-    # A run without a partition (the refresh) concerns electricity, and fails without a model.
-    if launched_for != DATASET and not has_current_run(layout, DATASET):
-        return _skip(context, launched_for)
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(DATASET))
@@ -183,32 +172,6 @@ def _score_scope(
         [*population.predictions, (scope, baselines.forecasts[0])],
     )
     return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
-
-
-def _skip(context: dg.AssetExecutionContext, launched_for: str) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
-    """Report that a run for another data set has no electricity population to check.
-
-    The checks fail as warnings: an error would keep the report of the other data set from being
-    written, and a passed check would claim what nobody looked at.
-    """
-    reason = (
-        f"not evaluated: this run is for {launched_for}, and no electricity population is trained; "
-        f"materialize models/compevo for {DATASET}, then this asset"
-    )
-    context.log.warning(reason)
-    return dg.MaterializeResult(
-        metadata={"skipped": reason},
-        check_results=[
-            dg.AssetCheckResult(
-                check_name=name,
-                # Not passed, because nobody looked.
-                passed=False,
-                severity=dg.AssetCheckSeverity.WARN,
-                description=reason,
-            )
-            for name in CHECK_DESCRIPTIONS
-        ],
-    )
 
 
 def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:

@@ -1,4 +1,4 @@
-"""``evaluation/lud``: how much the logics of a trained population changed, as its judges see it.
+"""``evaluation/lud/<dataset>``: how much a population's logics changed, as its judges see it.
 
 What belongs here: asking the deployment's judges about the run in use and showing the table. What
 does not: the Logic Update Degree itself (``compevo_core.lud``), who the judges are (``judges``).
@@ -15,55 +15,67 @@ from pydantic import Field
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.lud.measure import DEFAULT_PAIRS, measure_lud
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.asset_keys import LUD, MODEL
+from compevo_pipeline.asset_keys import lud_key, model_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.judges.judges import build_judges
-from compevo_pipeline.partitions import datasets
+from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.resources import JudgeEndpoint, Workspace
 from compevo_pipeline.storage.runs import find_current_run
 
 CODE = ("compevo_core/lud", "compevo_core/lm/encoder.py")
 
 
-class LudConfig(dg.Config):
+class LudConfig(LaunchConfig):
     """How the updates of a run are judged."""
 
-    pairs: int = Field(
-        default=DEFAULT_PAIRS,
-        ge=1,
-        description="updates of an agent that a judge rates, evenly spaced",
+    pairs: int = Field(default=DEFAULT_PAIRS, ge=1)
+    """updates of an agent that a judge rates, evenly spaced"""
+    encoder: str | None = None
+    """encoder of the logics; left out: the run's own"""
+
+
+def build_lud_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the Logic Update Degree of the population of one data set."""
+
+    @dg.asset(
+        key=lud_key(dataset),
+        deps=[model_key(dataset)],
+        group_name="evaluation",
+        description=(
+            f"Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
+            "and their ratings by the backbone and, where one is set, by a second model."
+        ),
+        kinds={"pytorch", "json"},
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        pool=GPU_POOL,
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
+        config_schema=LudConfig.schema_of_launch(),
     )
-    encoder: str = Field(default="", description="encoder of the logics; empty: the run's own")
+    def _lud(
+        context: dg.AssetExecutionContext, workspace: Workspace, judge_endpoint: JudgeEndpoint
+    ) -> dg.MaterializeResult[Any]:
+        return _judge(context, dataset, workspace, judge_endpoint)
+
+    return _lud
 
 
-@dg.asset(
-    key=LUD,
-    deps=[MODEL],
-    partitions_def=datasets,
-    group_name="evaluation",
-    description=(
-        "Logic Update Degree of every agent: embedding distance of its updates, and their ratings "
-        "by the backbone and, where one is set, by a second model."
-    ),
-    kinds={"pytorch", "json"},
-    owners=OWNERS,
-    code_version=code_version(*CODE),
-    pool=GPU_POOL,
-)
-def lud(
+def _judge(
     context: dg.AssetExecutionContext,
-    config: LudConfig,
+    dataset: str,
     workspace: Workspace,
     judge_endpoint: JudgeEndpoint,
 ) -> dg.MaterializeResult[Any]:
     """Judge the run in use; write ``lud.json`` and ``lud.csv`` into its folder."""
     from compevo_core.training.artifact import read_config  # torch, only in the step
 
+    config = LudConfig.read(context)
     # The endpoint is a server of others: a transient failure of it is worth another try.
     with translate_errors(attempt=context.retry_number):
-        run = find_current_run(workspace.layout, context.partition_key)
+        run = find_current_run(workspace.layout, dataset)
         trained = read_config(run)
 
         judges = build_judges(trained.backbone, judge_endpoint.create_judge())

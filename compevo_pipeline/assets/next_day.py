@@ -15,12 +15,12 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.issued import METHOD, IssuedForecast
-from compevo_pipeline.asset_keys import MODEL, NEWS_EMBEDDINGS, NEXT_DAY, windows_key
+from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, NEXT_DAY, model_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.next_day import KnownTo, forecast_day
-from compevo_pipeline.partitions import OPERATIONAL, operational_only, target_days
+from compevo_pipeline.partitions import OPERATIONAL, target_days
 from compevo_pipeline.resources import Clock, Workspace
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class NextDayConfig(dg.Config):
 @dg.asset(
     key=NEXT_DAY,
     deps=[
-        dg.AssetDep(MODEL, partition_mapping=operational_only),
+        model_key(OPERATIONAL),
         windows_key(OPERATIONAL),
         NEWS_EMBEDDINGS,
     ],

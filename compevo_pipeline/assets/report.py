@@ -11,14 +11,7 @@ import dagster as dg
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.page import write_report
-from compevo_pipeline.asset_keys import (
-    ABLATION,
-    BASELINES,
-    INFERENCE_2026,
-    LUD,
-    POPULATION_TEST,
-    REPORT,
-)
+from compevo_pipeline.asset_keys import INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
@@ -31,7 +24,7 @@ CODE = ("compevo_core/report",)
 
 @dg.asset(
     key=REPORT,
-    deps=[BASELINES, POPULATION_TEST, LUD, ABLATION, INFERENCE_2026],
+    deps=[*(key for dataset in DATASETS for key in score_keys(dataset)), INFERENCE_2026],
     group_name="report",
     description=(
         "The page: tables, losses, rewards, weights, logics, forecasts against truth, ablation, "

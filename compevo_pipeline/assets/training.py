@@ -1,4 +1,4 @@
-"""``models/compevo``: one trained population a data set, in a process of its own.
+"""``models/compevo/<dataset>``: one trained population a data set, in a process of its own.
 
 What belongs here: resolving the configuration, starting the launcher, showing the run. What does
 not: training (``compevo_core.training.trainer``), processes (``launchers``). Materializing again
@@ -16,13 +16,12 @@ from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.asset_keys import ALL_WINDOWS, MODEL, NEWS_EMBEDDINGS
+from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
-from compevo_pipeline.partitions import datasets
 from compevo_pipeline.resources import Launchers, Workspace
 from compevo_pipeline.storage.runs import make_run_name, set_current_run
 
@@ -39,28 +38,45 @@ CODE = (
 _HASH_DIGITS = 16
 
 
-@dg.asset(
-    key=MODEL,
-    deps=[*ALL_WINDOWS, NEWS_EMBEDDINGS],
-    partitions_def=datasets,
-    group_name="models",
-    description=(
-        "A trained CompEvo population: adapters, logics, gates, prior, scaler; sealed with a hash."
-    ),
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    code_version=code_version(*CODE),
-    pool=GPU_POOL,
-)
-def compevo(
+def build_model_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the trained population of one data set."""
+
+    @dg.asset(
+        key=model_key(dataset),
+        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
+        group_name="models",
+        description=(
+            f"A CompEvo population trained on {dataset}: adapters, logics, gates, prior, scaler; "
+            "sealed with a hash."
+        ),
+        kinds={"pytorch", "huggingface"},
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        pool=GPU_POOL,
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
+        config_schema=TrainConfig.schema_of_launch(),
+    )
+    def _model(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        launchers: dg.ResourceParam[Launchers],
+        pod_client: dg.ResourceParam[PodClient],
+    ) -> dg.MaterializeResult[Any]:
+        return _train(context, dataset, workspace, launchers, pod_client)
+
+    return _model
+
+
+def _train(
     context: dg.AssetExecutionContext,
-    config: TrainConfig,
+    dataset: str,
     workspace: Workspace,
-    launchers: dg.ResourceParam[Launchers],
-    pod_client: dg.ResourceParam[PodClient],
+    launchers: Launchers,
+    pod_client: PodClient,
 ) -> dg.MaterializeResult[Any]:
-    """Train the population of the partition's data set."""
-    dataset = context.partition_key
+    """Train the population of a data set."""
+    config = TrainConfig.read(context)
     layout = workspace.layout
 
     with translate_errors(retry=False):

@@ -89,25 +89,26 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
     Args:
         defs: the code location.
         name: the job.
-        dataset: its partition; a job without partitions has none.
+        dataset: which one to train and score; the refresh is for all.
 
     Returns:
         A line for each step that failed.
     """
     import dagster as dg
 
-    from compevo_pipeline.jobs import run_config
+    from compevo_pipeline.jobs import job_name, run_config
 
-    job = defs.resolve_job_def(name)
+    # The refresh is one job for all data sets.
+    has_own = name in (Job.DEMO, Job.FULL)
+    job = defs.resolve_job_def(job_name(name, dataset) if has_own else name)
     # The view needs all names at the start, to know how much is left.
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
     with dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
-            run_config=run_config(name) | loggers,
+            run_config=run_config(name, dataset) | loggers,
             instance=instance,
-            partition_key=dataset if job.partitions_def else None,
             # A failed step must not hide those that failed with it.
             raise_on_error=False,
         )

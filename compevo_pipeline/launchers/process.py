@@ -163,8 +163,7 @@ def build_observation(
     for agent, reward in enumerate(record.rewards):
         metadata[f"reward_agent_{agent:02d}"] = reward
 
-    partition = context.partition_key if context.has_partition_key else None
-    return dg.AssetObservation(asset_key=context.asset_key, partition=partition, metadata=metadata)
+    return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
 
 
 def describe_exit_code(code: int) -> str:

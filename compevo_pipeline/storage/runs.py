@@ -43,8 +43,8 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
         raise DataError(
-            f"no trained population for {dataset} in {layout.root}: "
-            "materialize models/compevo for it"
+            f"no trained population for {dataset} in {layout.root}: materialize "
+            f"models/compevo/{dataset}"
         )
 
     return layout.run(str(json.loads(pointer.read_text(encoding="utf-8"))["run"]))

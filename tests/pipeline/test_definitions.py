@@ -3,54 +3,46 @@
 import subprocess
 import sys
 
-import dagster as dg
 import pytest
 
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import REFRESHED_GROUPS, run_config
+from compevo_pipeline.jobs import REFRESHED_GROUPS, job_name, run_config
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
 
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
+USERS_OF_THE_GPU = ("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants")
+SCORES = ("ablation/variants", "evaluation/baselines", "evaluation/test", "evaluation/lud")
+
 GRAPH = {
-    "ablation/variants": {
-        "news/embeddings",
-        *(f"windows/{d}" for d in DATASETS),
+    **{f"ablation/variants/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
+    **{f"evaluation/baselines/{d}": {f"windows/{d}"} for d in DATASETS},
+    **{
+        f"evaluation/test/{d}": {f"evaluation/baselines/{d}", f"models/compevo/{d}"}
+        for d in DATASETS
     },
-    "evaluation/baselines": {f"windows/{d}" for d in DATASETS},
-    "evaluation/test": {"evaluation/baselines", "models/compevo"},
-    "evaluation/lud": {"models/compevo"},
-    "leakage/inference_2026": {"models/compevo", "news/embeddings", "windows/electricity"},
+    **{f"evaluation/lud/{d}": {f"models/compevo/{d}"} for d in DATASETS},
+    "leakage/inference_2026": {
+        "models/compevo/electricity",
+        "news/embeddings",
+        "windows/electricity",
+    },
     "forecast/next_day": {
-        "models/compevo",
+        "models/compevo/electricity-operational",
         "news/embeddings",
         "windows/electricity-operational",
     },
-    "models/compevo": {
-        "news/embeddings",
-        *(f"windows/{d}" for d in DATASETS),
-    },
+    **{f"models/compevo/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
     "report/site": {
-        "ablation/variants",
-        "evaluation/baselines",
-        "evaluation/test",
-        "evaluation/lud",
+        *(f"{score}/{d}" for score in SCORES for d in DATASETS),
         "leakage/inference_2026",
     },
     **{f"series/{d}": set() for d in DATASETS},
     **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
-}
-PARTITIONED = {
-    "models/compevo",
-    "evaluation/baselines",
-    "evaluation/test",
-    "evaluation/lud",
-    "ablation/variants",
-    "forecast/next_day",
 }
 
 
@@ -72,13 +64,11 @@ def test_the_graph_is_the_designed_one(graph):
     assert parents == GRAPH
 
 
-def test_models_and_scores_are_partitioned_by_data_set_and_nothing_else_is(graph):
+def test_days_to_forecast_are_the_only_partitions(graph):
     partitioned = {
         key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
     }
-    assert partitioned == PARTITIONED
-    keys = graph.get(dg.AssetKey(["models", "compevo"])).partitions_def.get_partition_keys()
-    assert sorted(keys) == sorted(DATASETS)
+    assert partitioned == {"forecast/next_day"}
 
 
 def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
@@ -95,10 +85,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
         "news/embeddings",
     }
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
-        "models/compevo",
-        "evaluation/test",
-        "evaluation/lud",
-        "ablation/variants",
+        *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
         "forecast/next_day",
         "leakage/inference_2026",
     }
@@ -125,12 +112,25 @@ def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
         assert ("series/" + dataset, "gaps") not in blocking
 
 
-def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
+def made_by(defs, job):
+    keys = defs.resolve_job_def(job).asset_layer.executable_asset_keys
+    return {key.to_user_string() for key in keys}
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    trained_and_scored = {name for name in everything if name.count("/") == 2}
+    of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
+    expected = everything - of_others - {"forecast/next_day"}
+    if dataset != "electricity":
+        expected -= {"leakage/inference_2026"}
     for name in ("demo", "full"):
-        keys = defs.resolve_job_def(name).asset_layer.executable_asset_keys
-        # But for the forecasts of single days, whose partitions are others.
-        assert {key.to_user_string() for key in keys} == everything - {"forecast/next_day"}
+        assert made_by(defs, job_name(name, dataset)) == expected
+
+
+def test_refresh_trains_nothing(defs, graph):
+    everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
     refreshed = {
         k.to_user_string()
         for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
@@ -142,7 +142,7 @@ def test_demo_and_full_run_everything_and_refresh_trains_nothing(defs, graph):
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
     archive = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=tmp_path)
     job = build_defs(archive).resolve_job_def("demo")
-    config = job.partitioned_config.get_run_config_for_partition_key("electricity")
+    config = job.run_config
     assert config == run_config("demo")
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
 

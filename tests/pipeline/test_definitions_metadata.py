@@ -11,7 +11,7 @@ import yaml
 from compevo_pipeline.assets import definition
 from compevo_pipeline.assets.definition import code_version
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import PARTITION_TAG, run_config
+from compevo_pipeline.jobs import job_name, run_config
 from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import JudgeEndpoint
 from compevo_pipeline.settings import REPOSITORY, JudgeSettings, Settings
@@ -104,15 +104,12 @@ def test_the_judges_key_is_a_variables_name_until_a_step_runs(tmp_path, monkeypa
 
 @pytest.mark.parametrize("name", ["demo", "full"])
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_a_launch_chooses_the_data_set_and_one_that_chooses_none_gets_electricity(
+def test_a_data_set_has_jobs_of_its_own_and_those_without_its_name_are_electricitys(
     defs, name, dataset
 ):
-    job = defs.resolve_job_def(name)
-    assert sorted(job.partitions_def.get_partition_keys()) == sorted(DATASETS)
-    assert job.run_tags[PARTITION_TAG] == "electricity"
-    chosen = job.get_tags_for_partition_key(dataset, selected_asset_keys=None)
-    assert (job.run_tags | chosen)[PARTITION_TAG] == dataset
-    assert job.partitioned_config.get_run_config_for_partition_key(dataset) == run_config(name)
+    job = defs.resolve_job_def(job_name(name, dataset))
+    assert job.run_tags["dataset"] == dataset
+    assert (job.run_config or {}) == run_config(name, dataset)
 
 
 def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():

@@ -8,6 +8,7 @@ import dagster as dg
 
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.jobs import step_name
 from compevo_pipeline.launchers.worker import run_jobs
 from compevo_pipeline.resources import Clock, Launchers
 from compevo_pipeline.settings import Layout, Settings
@@ -49,10 +50,19 @@ class Deployment:
     def layout(self) -> Layout:
         return Layout(root=self.home / "sample")
 
-    def materialize(self, *keys, partition=None, config=None, raise_on_error=True):
-        """Materializes assets by key (``windows/electricity``) with their checks."""
+    def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
+        """Materializes assets by key (``windows/electricity``) with their checks.
+
+        Keys of what is made of one data set may go without it: ``models/compevo``.
+        """
         job = self.defs.resolve_implicit_global_asset_job_def()
-        ops = {key.replace("/", "__"): {"config": values} for key, values in (config or {}).items()}
+        if dataset is not None:
+            keys = [f"{key}/{dataset}" for key in keys]
+            config = {f"{key}/{dataset}": values for key, values in (config or {}).items()}
+        ops = {
+            step_name(dg.AssetKey(key.split("/"))): {"config": values}
+            for key, values in (config or {}).items()
+        }
         return job.execute_in_process(
             asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
             partition_key=partition,

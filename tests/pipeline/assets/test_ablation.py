@@ -40,13 +40,12 @@ def layout(tmp_path_factory):
     small.news_pool().write(deployment.layout.news_pool)
 
     config = {
-        "rounds": 1,
         "variants": VARIANTS,
         "seeds": SEEDS,
-        "overrides": {"population.agents": 2, "run.validate_every": 0},
+        "settings": {"population": {"agents": 2}, "run": {"rounds": 1, "validate_every": 0}},
     }
     deployment.materialize(
-        "ablation/variants", partition="electricity", config={"ablation/variants": config}
+        "ablation/variants", dataset="electricity", config={"ablation/variants": config}
     )
     return deployment.layout
 
@@ -97,6 +96,6 @@ def test_seeds_are_the_ones_named_or_that_of_the_run():
         return config.select_seeds(config.resolve("tiny"))
 
     assert select(seeds=[5, 2, 5]) == [5, 2]
-    assert select(seeds=[5, 2], seed=7) == [5, 2]
-    assert select(seed=7) == [7]
+    assert select(seeds=[5, 2], settings={"run": {"seed": 7}}) == [5, 2]
+    assert select(settings={"run": {"seed": 7}}) == [7]
     assert select() == [AblationConfig().resolve("tiny").run.seed]

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -23,7 +22,7 @@ from compevo_pipeline.storage.runs import find_current_run
 from tests.support.deployment import deploy, few_feeds
 
 DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
-ONE_ROUND = {"rounds": 1, "overrides": {"run.validate_every": 0, "run.checkpoint_every": 1}}
+ONE_ROUND = {"settings": {"run": {"rounds": 1, "validate_every": 0, "checkpoint_every": 1}}}
 
 
 def metadata(result, key):
@@ -57,7 +56,7 @@ def trained(deployment, data):
         "evaluation/baselines": {"seeds": 1},
         "evaluation/test": {"scopes": 1},
     }
-    return deployment.materialize(*config, partition="electricity", config=config)
+    return deployment.materialize(*config, dataset="electricity", config=config)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,7 @@ def test_the_news_pool_holds_every_candidate_of_every_window(deployment, data):
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
     run = find_current_run(deployment.layout, "electricity")
     assert (run / "model" / "manifest.json").is_file()
-    shown = metadata(trained, "models/compevo")
+    shown = metadata(trained, "models/compevo/electricity")
     assert shown["rounds"].value == 1 and shown["artifact_hash"].value
     assert "data:image/png" in shown["loss_plot"].value and shown["logics"].value.startswith("0. ")
     assert json.loads((run / "config.json").read_text())["run"]["rounds"] == 1
@@ -119,7 +118,7 @@ def test_training_again_with_equal_settings_returns_the_finished_run(deployment,
     model = find_current_run(deployment.layout, "electricity") / "model" / "manifest.json"
     before = model.stat().st_mtime_ns
     deployment.materialize(
-        "models/compevo", partition="electricity", config={"models/compevo": ONE_ROUND}
+        "models/compevo", dataset="electricity", config={"models/compevo": ONE_ROUND}
     )
     assert model.stat().st_mtime_ns == before
 
@@ -152,13 +151,13 @@ def test_the_population_is_compared_with_every_baseline_by_a_paired_test(deploym
 def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployment, trained):
     result = deployment.materialize(
         "evaluation/test",
-        partition="electricity",
+        dataset="electricity",
         config={"evaluation/test": {"every": 2}},
         raise_on_error=False,
     )
     assert not result.success
     assert "give both evaluation assets the same settings" in str(
-        result.failure_data_for_node("evaluation__test")
+        result.failure_data_for_node("evaluation__test__electricity")
     )
 
 
@@ -188,24 +187,6 @@ def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
     assert not result.success
 
 
-def test_a_run_for_another_data_set_warns_that_nobody_looked_at_2026_and_goes_on(tmp_path):
-    untrained = deploy(tmp_path)
-    job = untrained.defs.resolve_implicit_global_asset_job_def()
-    result = job.execute_in_process(
-        asset_selection=[dg.AssetKey(["leakage", "inference_2026"])],
-        tags={"dagster/partition": "exchange"},
-        instance=untrained.instance,
-    )
-    assert result.success
-    evaluated = checks(result).values()
-    assert len(evaluated) == 4 and not any(check.passed for check in evaluated)
-    assert {check.severity for check in evaluated} == {dg.AssetCheckSeverity.WARN}
-    assert "this run is for exchange" in metadata(result, "leakage/inference_2026")["skipped"].value
-
-    for_electricity = untrained.materialize("leakage/inference_2026", raise_on_error=False)
-    assert not for_electricity.success
-
-
 def test_an_article_that_became_available_late_fails_the_blocking_check(
     deployment, data, monkeypatch
 ):
@@ -224,13 +205,12 @@ def test_an_article_that_became_available_late_fails_the_blocking_check(
 
 def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, leakage):
     ablated = {
-        "rounds": 1,
         "variants": ["compevo", "no-grpo"],
         "every": 6,
-        "overrides": ONE_ROUND["overrides"],
+        **ONE_ROUND,
     }
     deployment.materialize(
-        "ablation/variants", partition="electricity", config={"ablation/variants": ablated}
+        "ablation/variants", dataset="electricity", config={"ablation/variants": ablated}
     )
     rows = pl.read_csv(deployment.layout.results / "ablation-electricity.csv")
     assert set(rows["method"]) == {"compevo", "no-grpo"} <= set(VARIANTS)

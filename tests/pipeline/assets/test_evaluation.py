@@ -63,7 +63,7 @@ def by_asset(deployment):
         "evaluation/baselines": {"every": EVERY, "seeds": SEEDS},
         "evaluation/test": {"every": EVERY},
     }
-    deployment.materialize(*settings, partition="electricity", config=settings)
+    deployment.materialize(*settings, dataset="electricity", config=settings)
     run = RunFolder(deployment.layout.run(RUN))
     return deployment.layout.results, run.panels_file.read_text(), run.predictions_file.read_bytes()
 

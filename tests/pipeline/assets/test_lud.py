@@ -62,7 +62,7 @@ def with_run(home, judge=None):
 
 def materialize(deployment, **options):
     return deployment.materialize(
-        ASSET, partition="electricity", config={ASSET: {"pairs": 2}}, **options
+        ASSET, dataset="electricity", config={ASSET: {"pairs": 2}}, **options
     )
 
 
@@ -111,7 +111,7 @@ def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(
     endpoint.status = 401
     deployment = with_run(tmp_path, JudgeSettings(url=address(endpoint), model="m-1", has_key=True))
     result = materialize(deployment, raise_on_error=False)
-    failure = str(result.failure_data_for_node("evaluation__lud"))
+    failure = str(result.failure_data_for_node("evaluation__lud__electricity"))
     assert not result.success and "status 401" in failure and KEY not in failure
     assert len(endpoint.asked) == 1
 

@@ -11,7 +11,7 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.arguments import parse_changes
 from compevo_pipeline.cli.demo import Dataset, Job
 from compevo_pipeline.cli.main import app, main
-from compevo_pipeline.jobs import DEFAULT_DATASET, build_jobs
+from compevo_pipeline.jobs import DEFAULT_DATASET, build_jobs, job_name
 from compevo_pipeline.partitions import DATASETS
 from tests.support.report_samples import make_rows, write_run
 
@@ -71,7 +71,8 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
 
 def test_the_demo_offers_every_job_of_data_sets_and_every_data_set():
     # A day is forecast by `compevo forecast`.
-    assert [*(job.value for job in Job), "next_day"] == [job.name for job in build_jobs()]
+    names = [job_name(job, dataset) for job in (Job.DEMO, Job.FULL) for dataset in Dataset]
+    assert [*names, Job.REFRESH, "next_day"] == [job.name for job in build_jobs()]
     assert tuple(Dataset) == DATASETS and DEFAULT_DATASET == Dataset.ELECTRICITY
 
 
