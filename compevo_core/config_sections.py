@@ -114,6 +114,9 @@ class ForecastConfig(SettingsSection):
     frozen at the end of validation"""
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
+    refit_days: int = Field(default=0, ge=0)
+    """days after which the priors are fitted anew on all that has become known, each on the newest
+    ``calibration_days`` of its agent; 0 = never (the paper's experiments)"""
     history_points: int = Field(default=48, ge=1, le=48)
     """history numbers in the text decoder's prompt; 24 = means of two"""
     layers: int = Field(default=0, ge=0)
@@ -161,6 +164,27 @@ class SelectionConfig(SettingsSection):
     """one fitness over all series, or one for each"""
     uniform: bool = False
     """ablation: w_i = 1/I"""
+    online: bool = False
+    """whether the weights go on after training with every error that has become known; without,
+    they stay as training left them (the paper's experiments)"""
+    rule: Literal["paper", "equal", "inverse", "boa", "ml-poly"] = "paper"
+    """what weighs the agents online: the paper's fitness, equal weights, the inverse of the decayed
+    squared error, Bernstein online aggregation, or polynomial weights"""
+    parts: Literal[1, 2, 3, 4, 6, 8] = 1
+    """parts of a day with online weights of their own"""
+    half_life_days: float = Field(default=28.0, gt=0.0)
+    """half-life of a squared error under the rule 'inverse'"""
+
+    @model_validator(mode="after")
+    def _check_online(self) -> Self:
+        if not self.online and (self.rule != "paper" or self.parts != 1):
+            raise ValueError(
+                f"rule = {self.rule!r} with parts = {self.parts} weighs by errors that become "
+                "known after training: set online = true, or leave both out"
+            )
+        if self.online and self.uniform:
+            raise ValueError("uniform weights do not go on: set rule = 'equal' instead of uniform")
+        return self
 
 
 class CalibrationConfig(SettingsSection):

@@ -120,7 +120,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         )
 
     series = by_entity[entity]
-    if "levels" not in series:
+    if "step_weights" not in series:
         raise DataError(
             f"the forecast of {facts['dataset']} that was issued {facts['issued_at']} keeps no "
             "parts; explain one that was issued by this version or a later one"
@@ -128,8 +128,8 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
 
     points = issued.select_points(entity)
     parts = [
-        _read_part(agent, facts, series, points, weight)
-        for agent, weight in enumerate(series["weights"])
+        _read_part(agent, facts, series, points, np.array(weight_H))
+        for agent, weight_H in enumerate(series["step_weights"])
     ]
     inputs = [np.nan if value is None else value for value in series["inputs"]]
     return Explanation(
@@ -149,7 +149,7 @@ def _read_part(
     facts: Mapping[str, Any],
     series: Mapping[str, Any],
     points: Mapping[str, FloatArray],
-    weight: float,
+    weight_H: FloatArray,
 ) -> AgentPart:
     own = points[f"{AGENT}{agent}"]
     prior = points[f"{BASE}{agent}"]
@@ -157,7 +157,7 @@ def _read_part(
     return AgentPart(
         agent=agent,
         logic=str(facts["logics"][agent]),
-        weights=np.full(len(own), weight),
+        weights=weight_H,
         prior=prior,
         # What is left of its forecast: so the parts add up whatever the model does inside.
         correction=own - level - prior,

@@ -13,26 +13,30 @@ Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.selection import aggregate_forecasts
+from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
+from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.daily_state import DailyState
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.replay import replay_days
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
+from compevo_core.online.experience import Experience
+from compevo_core.online.selection import PopulationWeights, mix_forecasts
+from compevo_core.quantiles import estimate_quantiles
 from compevo_core.training.artifact import (
     load_model,
     read_config,
@@ -52,8 +56,10 @@ class Prediction:
     Attributes:
         aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
         agents: (A, N, H) each agent's own forecast, calibrated (decision 42).
-        weights: (N, A) weight of each agent for each window (Eq. 5), or what the guard of the
-            calibration put in its place; rows sum to 1.
+        step_weights: (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard of
+            the calibration put in its place; they sum to 1 over the agents.
+        quantiles: (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for
+            windows with too few of them.
         chosen_news: ids of the articles each agent read, by agent and window, best match first.
         bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
         levels: (A, N, H) the part of each agent's forecast that is its mean known error.
@@ -64,12 +70,42 @@ class Prediction:
 
     aggregate: FloatArray
     agents: FloatArray
-    weights: FloatArray
+    step_weights: FloatArray
+    quantiles: FloatArray
     chosen_news: list[list[tuple[str, ...]]]
     bases: FloatArray
     levels: FloatArray
     prior: FloatArray | None
     n_unparsed: int
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Sequence[int], Self]]) -> Self:
+        """Put predictions of parts of the windows together.
+
+        Args:
+            parts: positions of windows, and the prediction of these.
+        """
+        order = np.argsort(np.concatenate([positions for positions, _ in parts]))
+        made = [prediction for _, prediction in parts]
+        priors = [one.prior for one in made if one.prior is not None]
+        by_agent = zip(*(one.chosen_news for one in made), strict=True)
+        news = [[choice for part in agent for choice in part] for agent in by_agent]
+        return cls(
+            aggregate=np.concatenate([one.aggregate for one in made])[order],
+            agents=np.concatenate([one.agents for one in made], axis=1)[:, order],
+            step_weights=np.concatenate([one.step_weights for one in made])[order],
+            quantiles=np.concatenate([one.quantiles for one in made])[order],
+            chosen_news=[[choices[i] for i in order] for choices in news],
+            bases=np.concatenate([one.bases for one in made], axis=1)[:, order],
+            levels=np.concatenate([one.levels for one in made], axis=1)[:, order],
+            prior=np.concatenate(priors)[order] if priors else None,
+            n_unparsed=sum(one.n_unparsed for one in made),
+        )
+
+    @property
+    def weights(self) -> FloatArray:
+        """The mean weight of each agent over each window, (N, A)."""
+        return np.asarray(self.step_weights.mean(axis=2))
 
     @property
     def equal(self) -> FloatArray:
@@ -85,18 +121,19 @@ class CompEvoForecaster:
         config: the configuration it was trained with.
         logics: (A,) text that each agent chooses and reads news by.
         manifest: how the model was made, and the hash of each of its files.
-        priors: the numeric priors fitted on the whole train split.
     """
 
     name = "compevo"
 
-    def __init__(self, run: Path, news: NewsPool, backbone: Backbone | None) -> None:
+    def __init__(
+        self, run: Path, news: NewsPool, backbone: Backbone | None, fit: FitBaseline
+    ) -> None:
         folder = RunFolder(run)
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
         self.config = read_config(run)
         self.logics = read_logics(run)
         inputs = read_inputs(run)
-        self.priors = PriorSet.load(self.config, folder.model, inputs.scaler)
+        priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit)
 
         backbone = backbone or load_backbone(self.config.backbone)
         self._model = PopulationModel(self.config, backbone, inputs)
@@ -105,7 +142,10 @@ class CompEvoForecaster:
         encoder = load_encoder(self.config.news.encoder)
         retriever = NewsRetriever(news, encoder, self.config.news.top_k)
         self._executor = self._model.executor(retriever)
-        self._known_until: datetime | None = None  # end of what `observe` has seen
+
+        weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
+        self._state = DailyState(self._model.calibration, priors, weighting, self._model.experience)
+        weighting.replay(self._model.experience)
 
     @classmethod
     def load(
@@ -114,6 +154,7 @@ class CompEvoForecaster:
         news: NewsPool,
         *,
         backbone: Backbone | None = None,
+        fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Load the sealed model of a run after checking every file of it.
 
@@ -123,11 +164,22 @@ class CompEvoForecaster:
                 the encoder that the run was trained with.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
+            fit: fits priors anew where the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
         """
-        return cls(Path(run), news, backbone)
+        return cls(Path(run), news, backbone, fit)
+
+    @property
+    def priors(self) -> PriorSet:
+        """The numeric priors, with what they learnt of observed days."""
+        return self._state.priors
+
+    @property
+    def experience(self) -> Experience:
+        """What was forecast of validation and of observed days, with their truth."""
+        return self._state.experience
 
     @property
     def artifact_hash(self) -> str:
@@ -164,40 +216,32 @@ class CompEvoForecaster:
             views: N windows, as for :meth:`predict`.
         """
         self._refuse_observed(views)
-        calibration = self._model.calibration
-        examples = self._make_examples(views)
-        entities = [view.entity for view in views]
-        weights_NA = calibration.weigh(self._model.selection.weights(entities).detach())
+        return self._describe(views, self._forecast(views))
 
-        aggregate_NH = np.empty((len(views), HORIZON))
-        agents_ANH = np.empty((self.config.population.agents, len(views), HORIZON))
-        n_unparsed = 0
+    def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
+        """Forecast windows in the order of time, each after the truth of earlier ones was observed.
 
-        size = self.config.run.micro_batch_size
-        for start in range(0, len(examples), size):
-            part = slice(start, start + size)
-            forecasts = self._executor.forecast(self.logics, examples[part])
-            base_ABH = self._executor.base_forecasts(examples[part])
-            values_ABH = calibration(forecasts.values_ABH, base_ABH, entities[part])
-            mean_BH = aggregate_forecasts(values_ABH, weights_NA[part])
+        What daily use would have forecast. This object is left as it was.
 
-            aggregate_NH[part] = self._unscale(mean_BH[None], views[part])[0]
-            agents_ANH[:, part] = self._unscale(values_ABH, views[part])
-            n_unparsed += forecasts.n_unparsed
+        Args:
+            windows: with their truth, later than what was observed.
+            on_day: called with the number of windows forecast so far.
+        """
+        views = windows.views()
+        self._refuse_observed(views)
+        parts: list[tuple[list[int], Prediction]] = []
 
-        bases_ANH = self._unscale(self._executor.base_forecasts(examples), views)
-        level_ANH = calibration.level_AEH[:, calibration.find_rows(entities)]
-        zero_ANH = self._unscale(torch.zeros_like(level_ANH), views)
-        return Prediction(
-            aggregate=aggregate_NH,
-            agents=agents_ANH,
-            weights=weights_NA.cpu().numpy().astype(np.float64),
-            chosen_news=self._executor.retrieve_news(self.logics, views),
-            bases=bases_ANH,
-            levels=self._unscale(level_ANH, views) - zero_ANH,
-            prior=bases_ANH[int(calibration.best_prior)] if self.priors.fitted else None,
-            n_unparsed=n_unparsed,
-        )
+        def record(today: list[int], made: _Forecasts) -> None:
+            parts.append((today, self._describe([views[i] for i in today], made)))
+            if on_day is not None:
+                on_day(sum(len(positions) for positions, _ in parts))
+
+        kept, self._state = self._state, self._state.copy()
+        try:
+            self._live_through(windows, record)
+        finally:
+            self._state = kept
+        return Prediction.join(parts)
 
     def select_unobserved(self, windows: WindowSet, until: datetime) -> WindowSet:
         """Return the windows whose errors are known by an instant, and were not observed yet.
@@ -206,91 +250,153 @@ class CompEvoForecaster:
             windows: of the data set, with their truth.
             until: latest instant that a truth may be known at.
         """
-        last = max(int(self._model.calibration.minute), self.priors.levels.minute)
         later = [
             window
             for window, minute in zip(windows, count_minutes(windows.views()), strict=True)
-            if minute > last and window.view.end_utc <= until
+            if minute > self._state.minute and window.view.end_utc <= until
         ]
         return WindowSet(later, dataset=windows.dataset)
 
     def observe(self, windows: WindowSet) -> int:
-        """Take note of the errors of windows whose truth is known: later forecasts start from them.
+        """Take note of windows whose truth is known: later forecasts start from their errors.
 
-        For daily use; experiments forecast with the levels as they were at the end of validation.
-        The levels of this object move on, the run folder on disk stays as it is. Give all series
-        of a day in one call, days in the order of time.
+        For daily use; experiments forecast as at the end of validation. Weights, levels and priors
+        of this object move on as the settings say, the run folder on disk stays as it is. Windows
+        of several days are observed in the order of time, each forecast as it would have been.
 
         Args:
             windows: their target lies in the past; steps that are not known yet are NaN.
 
         Returns:
-            the number of windows whose errors were added: 0 for a model without known errors.
+            the number of windows that were observed; those without any known step are left out.
 
         Raises:
             DataError: a window begins before or with the last one that was seen, in validation or
                 by an earlier call.
         """
-        calibration = self._model.calibration
         known = [window for window in windows if np.isfinite(window.y).any()]
-        levels = self.priors.levels
-        if not known or (calibration.level_rule.form, levels.rule.form) == ("none", "none"):
+        if not known:
             return 0
 
-        views = [window.view for window in known]
-        minutes = count_minutes(views)
-        if min(minutes) <= max(int(calibration.minute), levels.minute):
+        minutes = count_minutes([window.view for window in known])
+        if min(minutes) <= self._state.minute:
             raise DataError(
-                f"{views[int(np.argmin(minutes))].window_id} does not lie after the last window "
-                "that was seen; give each window once, and all series of a day together"
+                f"{known[int(np.argmin(minutes))].view.window_id} does not lie after the last "
+                "window that was seen; give each window once, and all series of a day together"
             )
-
-        # Before any level moves: an error is that of the forecast as it was.
-        if calibration.level_rule.form != "none":
-            truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in known])
-            blended_ANH = self._forecast_blended(self._make_examples(views))
-            entities = [view.entity for view in views]
-            calibration.observe(minutes, entities, truth_NH - blended_ANH)
-        self.priors.observe(known)
-
-        end_utc = max(view.end_utc for view in views)
-        self._known_until = max(end_utc, self._known_until or end_utc)
+        self._live_through(WindowSet(known, dataset=windows.dataset))
         return len(known)
 
-    def _forecast_blended(self, examples: Sequence[ForecastExample]) -> FloatArray:
-        """Return the agents' scaled forecasts (A, N, H) with their blend and without level."""
-        parts = []
+    def _live_through(
+        self,
+        windows: WindowSet,
+        record: Callable[[list[int], "_Forecasts"], None] | None = None,
+    ) -> None:
+        """Forecast and observe windows as their days went by."""
+        views = windows.views()
+        truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in windows])
+        made: dict[int, tuple[FloatArray, FloatArray, FloatArray]] = {}
+
+        def forecast(today: list[int]) -> None:
+            forecasts = self._forecast([views[i] for i in today])
+            for row, i in enumerate(today):
+                made[i] = forecasts.take(row)
+            if record is not None:
+                record(today, forecasts)
+
+        def observe(ended: list[int]) -> None:
+            blended, agents, mixture = (
+                np.stack(values) for values in zip(*(made.pop(i) for i in ended), strict=True)
+            )
+            known = [windows[i] for i in ended]
+            self._state.observe(known, blended, agents, mixture, truth_NH[ended])
+
+        observe(replay_days(views, forecast, observe))
+
+    def _forecast(self, views: Sequence[WindowView]) -> "_Forecasts":
+        """Forecast views from the present state; nothing is kept."""
+        state = self._state
+        examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
+        entities = [view.entity for view in views]
+
+        blended, calibrated, bases, n_unparsed = [], [], [], 0
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
-            part = examples[start : start + size]
-            values_ABH = self._executor.forecast(self.logics, part).values_ABH
-            base_ABH = self._executor.base_forecasts(part)
-            blended_ABH = self._model.calibration.blend(values_ABH, base_ABH)
-            parts.append(blended_ABH.cpu().numpy().astype(np.float64))
-        return np.concatenate(parts, axis=1)
+            part = slice(start, start + size)
+            forecasts = self._executor.forecast(self.logics, examples[part])
+            base_ABH = self._executor.base_forecasts(examples[part])
+            n_unparsed += forecasts.n_unparsed
 
-    def _make_examples(self, views: Sequence[WindowView]) -> list[ForecastExample]:
-        return make_view_examples(views, self.priors.forecast(views), self._model.scaler)
+            blended_ABH = state.calibration.blend(forecasts.values_ABH, base_ABH)
+            values_ABH = state.calibration(forecasts.values_ABH, base_ABH, entities[part])
+            blended.append(_to_numpy(blended_ABH))
+            calibrated.append(_to_numpy(values_ABH))
+            bases.append(_to_numpy(base_ABH))
+
+        agents_NAH = np.concatenate(calibrated, axis=1).swapaxes(0, 1)
+        weights_NAH = state.weighting.weights(views)
+        return _Forecasts(
+            blended_NAH=np.concatenate(blended, axis=1).swapaxes(0, 1),
+            agents_NAH=agents_NAH,
+            bases_NAH=np.concatenate(bases, axis=1).swapaxes(0, 1),
+            weights_NAH=weights_NAH,
+            mixture_NH=mix_forecasts(agents_NAH, weights_NAH),
+            n_unparsed=n_unparsed,
+        )
+
+    def _describe(self, views: Sequence[WindowView], made: "_Forecasts") -> Prediction:
+        """Return forecasts in the views' units with what they were made of."""
+        agents_ANH = self._unscale(made.agents_NAH, views)
+        bases_ANH = self._unscale(made.bases_NAH, views)
+        aggregate_NH = self._unscale(made.mixture_NH[:, None], views)[0]
+        past = self._state.experience.errors(self._model.scaler)
+        best = int(self._state.calibration.best_prior)
+        return Prediction(
+            aggregate=aggregate_NH,
+            agents=agents_ANH,
+            step_weights=made.weights_NAH,
+            quantiles=estimate_quantiles(past, views, aggregate_NH),
+            chosen_news=self._executor.retrieve_news(self.logics, views),
+            bases=bases_ANH,
+            levels=agents_ANH - self._unscale(made.blended_NAH, views),
+            prior=bases_ANH[best] if self.priors.fitted else None,
+            n_unparsed=made.n_unparsed,
+        )
 
     def _refuse_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
-        early = [
-            view
-            for view in views
-            if self._known_until and view.information_until < self._known_until
-        ]
+        known_until = self._state.known_until
+        early = [view for view in views if known_until and view.information_until < known_until]
         if early:
             raise LeakageError(
-                f"what {early[0].window_id} may know ends before {self._known_until}, up to which "
-                "errors were "
-                "observed; load the model again to forecast the past"
+                f"what {early[0].window_id} may know ends before {known_until}, up to which "
+                "errors were observed; load the model again to forecast the past"
             )
 
-    def _unscale(self, values_ABH: Tensor, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts in the views' unit; each entity has a scale of its own."""
-        scaled_ABH = values_ABH.cpu().numpy().astype(np.float64)
+    def _unscale(self, scaled_NAH: FloatArray, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (A, N, H) in the views' unit; each entity has a scale of its own."""
         rows = [
-            self._model.scaler.unscale(scaled_ABH[:, b], view.entity)
-            for b, view in enumerate(views)
+            self._model.scaler.unscale(scaled_AH, view.entity)
+            for scaled_AH, view in zip(scaled_NAH, views, strict=True)
         ]
         return np.stack(rows, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forecasts:
+    """Scaled forecasts of N views: blended, with levels, and what they are made of."""
+
+    blended_NAH: FloatArray
+    agents_NAH: FloatArray
+    bases_NAH: FloatArray
+    weights_NAH: FloatArray
+    mixture_NH: FloatArray
+    n_unparsed: int
+
+    def take(self, row: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what is remembered of one view until its truth is known."""
+        return self.blended_NAH[row], self.agents_NAH[row], self.mixture_NH[row]
+
+
+def _to_numpy(values: Tensor) -> FloatArray:
+    return np.asarray(values.cpu().numpy().astype(np.float64))

@@ -164,6 +164,7 @@ def issue_forecast(
                 "window_id": view.window_id,
                 "entity": view.entity,
                 "weights": prediction.weights[row].tolist(),
+                "step_weights": prediction.step_weights[row].tolist(),
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
                 "inputs": _list_inputs(view),

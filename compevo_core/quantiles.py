@@ -97,12 +97,12 @@ class PastErrors:
         truth_NH = np.array([windows[i].y for i in known]).reshape(-1, HORIZON)
         return cls(
             entities=tuple(view.entity for view in views),
-            until_N=_count_minutes(views, "information_until"),
+            until_N=count_until(views),
             end_N=_count_minutes(views, "end_utc"),
             unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
             error_NH=truth_NH - forecast_NH[known],
-            scale_NH=_find_scale(views),
-            spread_N=_measure_spread(views),
+            scale_NH=find_scale(views),
+            spread_N=measure_spread(views),
         )
 
     def __len__(self) -> int:
@@ -179,13 +179,13 @@ def estimate_quantiles(
         )
 
     offset_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
-    until_N = _count_minutes(views, "information_until")
+    until_N = count_until(views)
     kind_N = np.array([view.unknown_steps for view in views])
     series_N = np.array([view.entity for view in views])
     past_series = np.array(past.entities, dtype=str)
 
     # Where a band was published errors are divided by its scale, elsewhere they are as they are.
-    scale_NH = _find_scale(views)
+    scale_NH = find_scale(views)
     is_scaled_N = np.asarray(np.isfinite(scale_NH).all(axis=1))
     kinds = zip(kind_N.tolist(), series_N.tolist(), is_scaled_N.tolist(), strict=True)
     for unknown, entity, is_scaled in sorted(set(kinds)):
@@ -196,7 +196,7 @@ def estimate_quantiles(
         offset_NQH[rows] = _follow_series(past, own, until_N[rows], is_scaled=is_scaled)
     offset_NQH *= np.where(is_scaled_N[:, None], scale_NH, 1.0)[:, None]
 
-    spread_N = _measure_spread(views)
+    spread_N = measure_spread(views)
     for row in np.flatnonzero(~np.isfinite(offset_NQH).all(axis=(1, 2))):
         alike = np.flatnonzero(past.unknown_N == kind_N[row])
         offset_NQH[row] = _pool_series(past, alike, until_N[row]) * spread_N[row]
@@ -281,7 +281,7 @@ def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     return np.sort(quantile_QH, axis=0)
 
 
-def _find_scale(views: Sequence[WindowView]) -> FloatArray:
+def find_scale(views: Sequence[WindowView]) -> FloatArray:
     """Return the root of the published band's width (N, H), NaN for views without one.
 
     The root: where a publisher is twice as unsure, errors are larger, and less than twice.
@@ -294,10 +294,15 @@ def _find_scale(views: Sequence[WindowView]) -> FloatArray:
     return scale_NH
 
 
-def _measure_spread(views: Sequence[WindowView]) -> FloatArray:
+def measure_spread(views: Sequence[WindowView]) -> FloatArray:
     """Return the standard deviation (N,) of each view's inputs; one where all are equal."""
     spread_N = np.array([view.x.std() for view in views], dtype=np.float64)
     return np.where(spread_N > 0, spread_N, 1.0)
+
+
+def count_until(views: Sequence[WindowView]) -> IntArray:
+    """Return until when each view knew (N,), in minutes since 1970."""
+    return _count_minutes(views, "information_until")
 
 
 def _count_minutes(views: Sequence[WindowView], field: str) -> IntArray:

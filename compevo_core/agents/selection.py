@@ -115,25 +115,19 @@ class FitnessSelection(nn.Module):
             reward_A = reward_AB[:, is_in_scope].mean(-1)
             self.fitness_EA[row].mul_(beta).add_((1.0 - beta) * reward_A)
 
+    def fitness(self, entities: Sequence[str]) -> Tensor:
+        """Return the fitness (B, A) that weighs each of B series.
+
+        Raises:
+            DataError: fitness is kept by series, and there is none for one of ``entities``.
+        """
+        return self.fitness_EA[self._scope_rows(entities)]
+
     def _scope_weights(self) -> Tensor:
         """Return the weights (E, A) of every scope."""
         if self.config.uniform:
             return torch.full_like(self.fitness_EA, 1.0 / self.fitness_EA.shape[1])
-
-        # In scaled errors, an agent without any error gets little more weight than the others
-        # while all errors are small against tau: the spread makes the unit the agents' own
-        # (decision 43).
-        fitness_EA = self.fitness_EA
-        if self.config.units == "spread":
-            fitness_EA = _in_units_of_spread(fitness_EA)
-
-        # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
-        # shrinks raises its agent's weight. "min" makes fitness >= 0, so that it lowers the weight,
-        # as the text of the paper says (decisions 8 and 24).
-        if self.config.fitness_shift == "min":
-            fitness_EA = fitness_EA - fitness_EA.amin(1, keepdim=True)
-
-        return torch.softmax(self.gates_A * fitness_EA / self.config.temperature, dim=1)
+        return weigh_fitness(self.fitness_EA, self.gates_A, self.config)
 
     def _scope_rows(self, entities: Sequence[str]) -> list[int]:
         """Return the row of ``fitness_EA`` that each window belongs to."""
@@ -147,6 +141,29 @@ class FitnessSelection(nn.Module):
                 "the train split; forecast those, or train with selection.scope = 'all'"
             )
         return [row_of[entity] for entity in entities]
+
+
+def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) -> Tensor:
+    """Return the weights (E, A) that follow from fitness and gates: softmax(g * M / tau) (Eq. 5).
+
+    Args:
+        fitness_EA: M by scope.
+        gates_A: g.
+        config: temperature tau, unit and shift of the fitness.
+    """
+    # In scaled errors, an agent without any error gets little more weight than the others
+    # while all errors are small against tau: the spread makes the unit the agents' own
+    # (decision 43).
+    if config.units == "spread":
+        fitness_EA = _in_units_of_spread(fitness_EA)
+
+    # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
+    # shrinks raises its agent's weight. "min" makes fitness >= 0, so that it lowers the weight,
+    # as the text of the paper says (decisions 8 and 24).
+    if config.fitness_shift == "min":
+        fitness_EA = fitness_EA - fitness_EA.amin(1, keepdim=True)
+
+    return torch.softmax(gates_A * fitness_EA / config.temperature, dim=1)
 
 
 def _in_units_of_spread(fitness_EA: Tensor) -> Tensor:

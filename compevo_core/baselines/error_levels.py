@@ -8,8 +8,6 @@ Shapes: P forecasters, E series, N windows, H horizon.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from compevo_core.baselines.known_errors import (
     find_rows,
 )
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.replay import replay_days
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.errors import DataError
@@ -118,21 +117,12 @@ def follow_levels(
     levels = ErrorLevels(rule, scaler, forecast_NPH.shape[1])
     followed_NPH = np.empty_like(forecast_NPH)
 
-    # Two queues in the order of time: a day is forecast, and its truth is known when it has ended.
-    def until(i: int) -> datetime:
-        return windows[i].view.information_until
-
-    by_time = sorted(range(len(windows)), key=until)
-    by_end = sorted(by_time, key=lambda i: windows[i].view.end_utc)
-    n_known = 0
-    for known_until, group in groupby(by_time, key=until):
-        first = n_known
-        while windows[by_end[n_known]].view.end_utc <= known_until:
-            n_known += 1
-        ended = by_end[first:n_known]
-        levels.observe([windows[i] for i in ended], forecast_NPH[ended])
-
-        today = list(group)
+    def forecast(today: list[int]) -> None:
         views = [windows[i].view for i in today]
         followed_NPH[today] = levels.apply(views, forecast_NPH[today])
+
+    def observe(ended: list[int]) -> None:
+        levels.observe([windows[i] for i in ended], forecast_NPH[ended])
+
+    replay_days([window.view for window in windows], forecast, observe)
     return followed_NPH

@@ -224,6 +224,18 @@ def assign_split(windows: WindowSet, split: str) -> WindowSet:
     return WindowSet(moved, dataset=windows.dataset)
 
 
+def release_windows(windows: Sequence[Window]) -> list[Window]:
+    """Return windows whose target has ended as windows of the train split.
+
+    A day that has ended is held out no longer from the forecasts of later days: in daily use
+    everybody knows it. Only forecasters that follow time may learn from it, and no setting is
+    chosen on it.
+    """
+    return [
+        replace(window, view=replace(window.view, split="train", fold=-1)) for window in windows
+    ]
+
+
 def nearest_windows(
     train: WindowSet, first: datetime | None, last: datetime | None, days: int
 ) -> WindowSet:

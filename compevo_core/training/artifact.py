@@ -25,6 +25,7 @@ from compevo_core.data.files import write_json, write_text
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.peft_io import load_adapter, save_adapter
+from compevo_core.online.experience import Experience
 from compevo_core.training.checkpoint import write_sealed_folder
 from compevo_core.training.manifest import verify_manifest
 from compevo_core.training.model import PopulationModel
@@ -33,6 +34,7 @@ from compevo_core.training.run_folder import RunFolder
 
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
+_EXPERIENCE_FILE = "experience.safetensors"
 _HEAD_PREFIXES = ("answers.", "calibration.blend", "calibration.level", "calibration.evidence")
 """Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
 _PACKAGES = (
@@ -76,6 +78,7 @@ def write_model(
             write_json(part / folder.model_logics_file.name, logics)
             write_text(part / folder.model_inputs_file.name, model.inputs.to_json())
             write_json(part / folder.model_config_file.name, model.config.to_dict())
+            model.experience.save(part / _EXPERIENCE_FILE)
             priors.save(part)
 
     manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
@@ -100,6 +103,11 @@ def load_model(folder: RunFolder, model: PopulationModel) -> None:
     tensors |= {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
     tensors |= load_file(folder.model / _SHARED_FILE)
     model.load(tensors)
+
+    # Models of older versions were sealed without it: they begin with none.
+    experience = folder.model / _EXPERIENCE_FILE
+    if experience.exists():
+        model.experience = Experience.load(model.calibration.entities, experience)
 
 
 def read_config(run: Path) -> RunConfig:

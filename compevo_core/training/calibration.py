@@ -25,7 +25,6 @@ from compevo_core.baselines.known_errors import (
     RULE_GRID,
     LevelRule,
     count_minutes,
-    estimate_level,
     split_by_time,
 )
 from compevo_core.config import RunConfig
@@ -35,11 +34,14 @@ from compevo_core.training.agent_forecasts import (
     AgentForecasts,
     aggregate_error,
     forecast_examples,
+    mean_error,
     mean_errors,
     weigh_examples,
 )
 from compevo_core.training.blend import fit_blend
+from compevo_core.training.experience import follow_validation
 from compevo_core.training.model import PopulationModel
+from compevo_core.training.window_errors import WindowErrors
 
 Guard = Literal["none", "equal", "best", "prior"]
 
@@ -70,43 +72,6 @@ class CalibrationReport:
     half_life_days: float | None
     history_windows: int
     guard: Guard
-
-
-@dataclasses.dataclass(frozen=True)
-class _KnownErrors:
-    """Errors of windows, truth minus blended forecast (A, B, H), scaled."""
-
-    examples: Sequence[ForecastExample]
-    rows: list[int]
-    minutes: list[int]
-    error_ABH: FloatArray
-
-    @property
-    def entities(self) -> list[str]:
-        return [example.view.entity for example in self.examples]
-
-    def take(self, windows: npt.NDArray[np.intp]) -> "_KnownErrors":
-        return _KnownErrors(
-            [self.examples[i] for i in windows],
-            [self.rows[i] for i in windows],
-            [self.minutes[i] for i in windows],
-            self.error_ABH[:, windows],
-        )
-
-    def after(self, earlier: "_KnownErrors | None") -> "_KnownErrors":
-        if earlier is None:
-            return self
-        return _KnownErrors(
-            [*earlier.examples, *self.examples],
-            earlier.rows + self.rows,
-            earlier.minutes + self.minutes,
-            np.concatenate([earlier.error_ABH, self.error_ABH], axis=1),
-        )
-
-    def level(self, rule: LevelRule, rows: Sequence[int], series: int) -> FloatArray:
-        """Return the level (A, B, H) that these errors leave for windows of the given rows."""
-        level_AEH = estimate_level(rule, series, self.minutes, self.rows, self.error_ABH)
-        return level_AEH[:, rows]
 
 
 def calibrate(
@@ -140,29 +105,31 @@ def calibrate(
             "there are no validation windows to calibrate on; give some, or leave calibration out"
         )
 
-    settings = config.calibration
     forecasts = forecast_examples(model, executor, logics, val_examples)
     weights_BA = weigh_examples(model, val_examples)
     halves = split_by_time([example.view for example in val_examples])
 
     # The blend first: the level is then that of what the blend lets through.
     agents, _, steps = forecasts.values_ABH.shape
-    blend_AH = fit_blend(forecasts, *halves) if settings.blend else np.ones((agents, steps))
+    is_blended = config.calibration.blend
+    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
     errors = _collect_errors(model, forecasts, blend_AH, val_examples)
 
     earlier = None
-    if settings.known_errors != "none":
+    if config.calibration.known_errors != "none":
         earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
-    if settings.known_errors == "validated":
-        rule, earlier = _choose_rule(errors, earlier, weights_BA, halves)
-    else:
-        rule = LevelRule(settings.known_errors, settings.half_life_days)
+    rule, earlier = _find_rule(config, errors, earlier, weights_BA, halves)
 
     # From here on with all windows: the choices are made.
     known = errors.after(earlier)
     level_ABH = known.level(rule, errors.rows, max(known.rows) + 1)
     sealed_ABH = forecasts.blend(blend_AH) + level_ABH
-    guard, override_A, sealed = _guard(forecasts, sealed_ABH, weights_BA)
+    learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
+    if config.selection.online:
+        # Weights that go on are judged as they went on through validation.
+        lived = follow_validation(model, config, forecasts.blend(blend_AH), errors, rule, earlier)
+        learnt = mean_error(lived.mixture_NH, lived.truth_NH)
+    guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
     if guard == "prior":
@@ -171,6 +138,10 @@ def calibrate(
 
     _store(model, blend_AH, override_A, int(prior_A.argmin()))
     _remember(model, rule, known)
+    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
+    model.experience = follow_validation(
+        model, config, forecasts.blend(blend_AH), errors, rule, earlier
+    )
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
@@ -212,12 +183,26 @@ def restart_levels(
     _remember(model, rule, known)
 
 
-def _choose_rule(
-    errors: _KnownErrors,
-    earlier: _KnownErrors | None,
+def _find_rule(
+    config: RunConfig,
+    errors: WindowErrors,
+    earlier: WindowErrors | None,
     weights_BA: FloatArray,
     halves: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
-) -> tuple[LevelRule, _KnownErrors | None]:
+) -> tuple[LevelRule, WindowErrors | None]:
+    """Return how errors are remembered, and which earlier ones: as set, or what does best."""
+    form = config.calibration.known_errors
+    if form == "validated":
+        return _choose_rule(errors, earlier, weights_BA, halves)
+    return LevelRule(form, config.calibration.half_life_days), earlier
+
+
+def _choose_rule(
+    errors: WindowErrors,
+    earlier: WindowErrors | None,
+    weights_BA: FloatArray,
+    halves: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
+) -> tuple[LevelRule, WindowErrors | None]:
     """Return how errors are remembered, and which earlier ones: what does best as it will be used.
 
     That use is imitated: the level at the middle of validation, frozen, on the second half. It is
@@ -243,19 +228,25 @@ def _choose_rule(
 
 
 def _guard(
-    forecasts: AgentForecasts, sealed_ABH: FloatArray, weights_BA: FloatArray
+    forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float
 ) -> tuple[Guard, FloatArray, float]:
-    """Return the first weighting that no prior beats, its override (A,), and its error."""
+    """Return the first weighting that no prior beats, its override (A,), and its error.
+
+    Args:
+        forecasts: of validation.
+        sealed_ABH: the same, calibrated.
+        learnt: error of the population under the weights that were learnt.
+    """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
     prior = float(mean_errors(forecasts.base_ABH, truth_BH).min())
 
-    learnt = aggregate_error(sealed_ABH, weights_BA, truth_BH)
     if learnt <= prior:
         return "none", np.zeros(agents), learnt
 
     equal_A = np.full(agents, 1.0 / agents)
-    equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, weights_BA.shape), truth_BH)
+    weights_BA = np.broadcast_to(equal_A, (len(truth_BH), agents))
+    equal = aggregate_error(sealed_ABH, weights_BA, truth_BH)
     if equal <= prior:
         return "equal", equal_A, equal
 
@@ -273,7 +264,7 @@ def _forecast_history(
     blend_AH: FloatArray,
     val_examples: Sequence[ForecastExample],
     history: Sequence[ForecastExample],
-) -> _KnownErrors | None:
+) -> WindowErrors | None:
     """Return the errors of the windows that ended before validation began; None without any."""
     begin_utc = min(example.view.origin_utc for example in val_examples)
     earlier = [example for example in history if example.view.end_utc <= begin_utc]
@@ -289,9 +280,9 @@ def _collect_errors(
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
-) -> _KnownErrors:
+) -> WindowErrors:
     views = [example.view for example in examples]
-    return _KnownErrors(
+    return WindowErrors(
         examples,
         model.calibration.find_rows([view.entity for view in views]),
         count_minutes(views),
@@ -309,7 +300,7 @@ def _store(
     calibration.best_prior.fill_(best_prior)
 
 
-def _remember(model: PopulationModel, rule: LevelRule, known: _KnownErrors) -> None:
+def _remember(model: PopulationModel, rule: LevelRule, known: WindowErrors) -> None:
     model.calibration.start_levels(rule)
     local_ABH = model.shards.local(known.error_ABH)
     model.calibration.observe(known.minutes, known.entities, local_ABH)

@@ -26,6 +26,7 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.adapter_routing import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.population import Population
+from compevo_core.online.experience import Experience
 from compevo_core.training.prior import mix_priors
 
 
@@ -77,6 +78,9 @@ class PopulationModel:
         self.calibration = ErrorCalibration(
             agents, sorted(self.scaler.mean), len(self.shards.local_agents)
         ).to(backbone.device)
+
+        # What it has forecast of days that are over; begins with validation.
+        self.experience = Experience.start(sorted(self.scaler.mean), agents)
 
         # The soft prompt starts near a token that means nothing: the end of text.
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)

@@ -12,6 +12,7 @@ split (decision 15).
 Shapes: A agents, P priors, N windows, H horizon.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -28,14 +29,17 @@ from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.replay import replay_days
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.training.refit import RefitMemory
 
 _FOLDER = "prior"
 _LEVELS_FILE = "levels.safetensors"
+_KNOWN_FOLDER = "known"
 _NO_PRIOR = "none"
 _SHARED = "shared"
 
@@ -83,7 +87,7 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     return {PriorKey(part, member.calibration_days): weight for part, weight in weights.items()}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class PriorSet:
     """The fitted priors of a run.
 
@@ -91,11 +95,15 @@ class PriorSet:
         fitted: by key, in the order of :func:`mix_priors`.
         mix_AP: each agent's share in them.
         levels: of their known errors; part of what they forecast.
+        memory: what is known, where they are fitted anew; None where they stay as they are.
+        fit_baseline: fits a baseline by name.
     """
 
     fitted: dict[PriorKey, Baseline]
     mix_AP: FloatArray
     levels: ErrorLevels
+    memory: RefitMemory | None = None
+    fit_baseline: FitBaseline = fit_baseline
 
     @classmethod
     def fit(
@@ -111,22 +119,55 @@ class PriorSet:
         """
         keys, mix_AP = mix_priors(config)
         fitted = {key: _fit(key, train, None, fit) for key in keys}
-        return cls(fitted, mix_AP, ErrorLevels(read_rule(config), scaler, len(keys)))
+        days = config.forecast.refit_days
+        memory = RefitMemory(days, train) if days else None
+        levels = ErrorLevels(read_rule(config), scaler, len(keys))
+        return cls(fitted, mix_AP, levels, memory, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every prior's forecast of every view, (N, P, H) in the views' units."""
         return self.levels.apply(views, self._forecast_as_fitted(views))
 
+    def follow(self, windows: Sequence[Window]) -> FloatArray:
+        """Forecast windows in the order of time, (N, P, H), and learn from those that end.
+
+        Each forecast is by priors as they were when it could be made. Unlike the levels of errors,
+        which the forecasts of windows given together do not share, fits go on from day to day.
+        """
+        views = [window.view for window in windows]
+        forecast_NPH = np.empty((len(windows), len(self.fitted), HORIZON))
+
+        def forecast(today: list[int]) -> None:
+            forecast_NPH[today] = self.forecast([views[i] for i in today])
+
+        def observe(ended: list[int]) -> None:
+            self.observe([windows[i] for i in ended])
+
+        observe(replay_days(views, forecast, observe))
+        return forecast_NPH
+
     def observe(self, windows: Sequence[Window]) -> None:
-        """Take note of the priors' errors on windows whose truth is known, if they are kept.
+        """Take note of windows whose truth is known: of the priors' errors, and for later fits.
 
         Raises:
             DataError: a window lies before the last one whose errors are known.
         """
-        # Without levels nothing is remembered, and the priors need not forecast for it.
+        if not len(windows):
+            return
+        # Without levels no error is remembered, and the priors need not forecast for it.
         if self._has_levels:
             views = [window.view for window in windows]
             self.levels.observe(windows, self._forecast_as_fitted(views))
+
+        if self.memory is not None and self.memory.add(windows):
+            known = self.memory.windows
+            self.fitted = {key: _fit(key, known, None, self.fit_baseline) for key in self.fitted}
+
+    def copy(self) -> Self:
+        """Return priors that are observed by themselves; a fitted one is never changed."""
+        return dataclasses.replace(
+            self, levels=copy.deepcopy(self.levels), memory=copy.copy(self.memory)
+        )
 
     def save(self, folder: Path) -> None:
         """Write every prior below ``folder``."""
@@ -134,13 +175,28 @@ class PriorSet:
             prior.save(folder / _FOLDER / key.folder)
         if self._has_levels:
             self.levels.save(folder / _FOLDER / _LEVELS_FILE)
+        if self.memory is not None:
+            self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
     @classmethod
-    def load(cls, config: RunConfig, folder: Path, scaler: Scaler) -> Self:
-        """Read what :meth:`save` wrote for a run of this configuration and scale."""
+    def load(
+        cls, config: RunConfig, folder: Path, scaler: Scaler, fit: FitBaseline = fit_baseline
+    ) -> Self:
+        """Read what :meth:`save` wrote for a run of this configuration and scale.
+
+        Args:
+            config: the run's settings.
+            folder: of the sealed model.
+            scaler: fitted on the train split.
+            fit: fits a baseline anew, where the settings say so.
+        """
         keys, mix_AP = mix_priors(config)
         fitted = {key: load_baseline(folder / _FOLDER / key.folder) for key in keys}
-        priors = cls(fitted, mix_AP, ErrorLevels(read_rule(config), scaler, len(keys)))
+        days = config.forecast.refit_days
+        memory = RefitMemory.load(days, folder / _FOLDER / _KNOWN_FOLDER) if days else None
+
+        levels = ErrorLevels(read_rule(config), scaler, len(keys))
+        priors = cls(fitted, mix_AP, levels, memory, fit)
         if priors._has_levels:
             priors.levels.load(folder / _FOLDER / _LEVELS_FILE)
         return priors

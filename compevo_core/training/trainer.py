@@ -23,6 +23,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.distributed import AgentShards
 from compevo_core.lm.backbone import Backbone
+from compevo_core.online.experience import Experience
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
 from compevo_core.training.loop import OnRound, TrainingLoop
@@ -174,7 +175,7 @@ def _train_again(
     folder: RunFolder,
     joined: WindowSet,
     outcome: RunOutcome,
-    kept: Mapping[str, Tensor],
+    kept: "_Kept",
     first: TrainingData,
     on_round: OnRound | None,
 ) -> tuple[TrainingLoop, RoundState]:
@@ -192,7 +193,8 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
     settings = loop.config.calibration
     # Fits take all the evidence there is. The guard alone judges as the rounds were judged: an
     # answer as text takes minutes.
-    is_fitted = settings.blend or settings.known_errors != "none"
+    is_online = loop.config.selection.online
+    is_fitted = settings.blend or settings.known_errors != "none" or is_online
     examples = data.calibration_examples if is_fitted else data.val_examples
     if not examples:
         return None
@@ -213,20 +215,35 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
     return report
 
 
-def _copy_calibration(loop: TrainingLoop) -> dict[str, Tensor]:
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """What a second training takes over from the first one.
+
+    Attributes:
+        tensors: choices of its calibration, by name.
+        experience: its forecasts of validation, the last that were made without having seen it.
+    """
+
+    tensors: Mapping[str, Tensor]
+    experience: Experience
+
+
+def _copy_calibration(loop: TrainingLoop) -> _Kept:
     tensors = loop.model.calibration.state_dict()
-    return {name: tensors[name].clone() for name in _KEPT_CALIBRATION}
+    kept = {name: tensors[name].clone() for name in _KEPT_CALIBRATION}
+    return _Kept(kept, loop.model.experience)
 
 
 def _restore_calibration(
-    loop: TrainingLoop, state: RoundState, kept: Mapping[str, Tensor], first: TrainingData
+    loop: TrainingLoop, state: RoundState, kept: _Kept, first: TrainingData
 ) -> None:
     """Give the second training the choices of the first one's calibration.
 
     The levels are estimated anew, on the same windows: the first one's are the errors of priors
     that had not seen validation.
     """
-    for name, value in kept.items():
+    loop.model.experience = kept.experience
+    for name, value in kept.tensors.items():
         getattr(loop.model.calibration, name).copy_(value)
 
     measured = {example.view.window_id for example in first.calibration_examples}

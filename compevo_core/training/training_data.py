@@ -92,9 +92,13 @@ class TrainingData:
 
         # Validation windows lie after the train split, so the priors of the whole split predict
         # them as they will predict the test split. Only then are their errors known.
-        val_NPH = priors.forecast(known_val.views())
+        if priors.memory is None:
+            val_NPH = priors.forecast(known_val.views())
+            priors.observe(known_val)
+        else:
+            # Priors that are fitted anew in use are validated as they will be used.
+            val_NPH = priors.follow(known_val)
         calibration_examples = make_examples(known_val, val_NPH, scaler)
-        priors.observe(known_val)
 
         return cls(
             train_windows=known,

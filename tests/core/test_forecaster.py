@@ -158,10 +158,10 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) ->
         forecaster.predict(days.views())
 
 
-def test_a_model_without_known_errors_observes_nothing(tmp_path: Path) -> None:
+def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path: Path) -> None:
     forecaster = seal_population(tmp_path)
     before = forecaster.predict(TEST.views())
-    assert forecaster.observe(windows("inference", 1, first_day=70)) == 0
+    assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
     assert np.array_equal(forecaster.predict(TEST.views()), before)
 
 
