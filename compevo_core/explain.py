@@ -120,7 +120,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         )
 
     series = by_entity[entity]
-    if "step_weights" not in series:
+    if not {"levels", "step_weights"} <= series.keys():
         raise DataError(
             f"the forecast of {facts['dataset']} that was issued {facts['issued_at']} keeps no "
             "parts; explain one that was issued by this version or a later one"

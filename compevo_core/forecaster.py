@@ -36,6 +36,7 @@ from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.online.experience import Experience
 from compevo_core.online.selection import PopulationWeights, mix_forecasts
+from compevo_core.prediction import Prediction
 from compevo_core.quantiles import estimate_quantiles
 from compevo_core.training.artifact import (
     load_model,
@@ -47,70 +48,6 @@ from compevo_core.training.artifact import (
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import PriorSet, make_view_examples
 from compevo_core.training.run_folder import RunFolder
-
-
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """Forecasts in the windows' own unit, and what they were made of.
-
-    Attributes:
-        aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
-        agents: (A, N, H) each agent's own forecast, calibrated (decision 42).
-        step_weights: (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard of
-            the calibration put in its place; they sum to 1 over the agents.
-        quantiles: (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for
-            windows with too few of them.
-        chosen_news: ids of the articles each agent read, by agent and window, best match first.
-        bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
-        levels: (A, N, H) the part of each agent's forecast that is its mean known error.
-        prior: (N, H) the base that validated best, as it is; None without any prior.
-        n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
-            in for each. 0 for the head.
-    """
-
-    aggregate: FloatArray
-    agents: FloatArray
-    step_weights: FloatArray
-    quantiles: FloatArray
-    chosen_news: list[list[tuple[str, ...]]]
-    bases: FloatArray
-    levels: FloatArray
-    prior: FloatArray | None
-    n_unparsed: int
-
-    @classmethod
-    def join(cls, parts: Sequence[tuple[Sequence[int], Self]]) -> Self:
-        """Put predictions of parts of the windows together.
-
-        Args:
-            parts: positions of windows, and the prediction of these.
-        """
-        order = np.argsort(np.concatenate([positions for positions, _ in parts]))
-        made = [prediction for _, prediction in parts]
-        priors = [one.prior for one in made if one.prior is not None]
-        by_agent = zip(*(one.chosen_news for one in made), strict=True)
-        news = [[choice for part in agent for choice in part] for agent in by_agent]
-        return cls(
-            aggregate=np.concatenate([one.aggregate for one in made])[order],
-            agents=np.concatenate([one.agents for one in made], axis=1)[:, order],
-            step_weights=np.concatenate([one.step_weights for one in made])[order],
-            quantiles=np.concatenate([one.quantiles for one in made])[order],
-            chosen_news=[[choices[i] for i in order] for choices in news],
-            bases=np.concatenate([one.bases for one in made], axis=1)[:, order],
-            levels=np.concatenate([one.levels for one in made], axis=1)[:, order],
-            prior=np.concatenate(priors)[order] if priors else None,
-            n_unparsed=sum(one.n_unparsed for one in made),
-        )
-
-    @property
-    def weights(self) -> FloatArray:
-        """The mean weight of each agent over each window, (N, A)."""
-        return np.asarray(self.step_weights.mean(axis=2))
-
-    @property
-    def equal(self) -> FloatArray:
-        """The plain mean of the agents' forecasts, (N, H)."""
-        return np.asarray(self.agents.mean(axis=0))
 
 
 class CompEvoForecaster:
@@ -180,6 +117,11 @@ class CompEvoForecaster:
     def experience(self) -> Experience:
         """What was forecast of validation and of observed days, with their truth."""
         return self._state.experience
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether its forecasts move on with every truth that becomes known."""
+        return self.config.selection.online or self.config.forecast.refit_days > 0
 
     @property
     def artifact_hash(self) -> str:

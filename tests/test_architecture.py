@@ -29,7 +29,7 @@ LAYERS = (
     ("compevo_core.online",),
     ("compevo_core.diagnostics",),
     ("compevo_core.training",),
-    ("compevo_core.daily_state",),
+    ("compevo_core.daily_state", "compevo_core.prediction"),
     ("compevo_core.forecaster",),
     ("compevo_core.issued",),
     ("compevo_core.day_summary", "compevo_core.explain"),

@@ -9,20 +9,25 @@ Shapes: A agents, N windows of a scope, H horizon (48).
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import WindowSet
 from compevo_core.durations import format_duration
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.prediction import Prediction
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 BATCH_SIZE = 10
 """Windows between two progress lines."""
+FOLLOWED_BATCH = 100
+"""The same where every day is a batch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,7 @@ class PopulationForecast:
     Attributes:
         values_NH: the population's forecast in physical units.
         agents_ANH: each agent's own forecast.
+        quantiles_NQH: at ``quantiles.LEVELS``; NaN where too few errors were known.
         prior_NH: the prior that validated best, alone; None for a population without priors.
         chosen: for each window, the ids of the articles that any agent read, without repetition.
         n_answers: forecasts that were asked for: one an agent and window.
@@ -41,6 +47,7 @@ class PopulationForecast:
 
     values_NH: FloatArray
     agents_ANH: FloatArray
+    quantiles_NQH: FloatArray
     prior_NH: FloatArray | None
     chosen: list[tuple[str, ...]]
     n_answers: int
@@ -69,44 +76,85 @@ class PopulationForecast:
         return self.n_parse_failures / self.n_answers
 
 
-def forecast_scope(
+def forecast_scopes(
+    forecaster: "CompEvoForecaster", scopes: Sequence[Scope], log: logging.Logger
+) -> list[PopulationForecast]:
+    """Forecast every window of some scopes; progress lines say how long the rest will take.
+
+    A population that moves on with known errors forecasts the days of a scope in the order of time
+    and observes each when it is over. Scopes of the same days share one such pass.
+    """
+    if not forecaster.is_daily:
+        return [_forecast_frozen(forecaster, scope, log) for scope in scopes]
+
+    passes: dict[str, tuple[Prediction, float]] = {}
+    forecasts = []
+    for scope in scopes:
+        days = scope.days or scope.windows
+        if days.hash not in passes:
+            passes[days.hash] = _follow(forecaster, days, log)
+        prediction, seconds = passes[days.hash]
+
+        row_of = {view.window_id: row for row, view in enumerate(days.views())}
+        rows = [row_of[view.window_id] for view in scope.windows.views()]
+        # Answers that could not be read are counted over the pass, so the others are as well.
+        n_answers = prediction.agents.shape[0] * len(days)
+        share = len(rows) / len(days)
+        forecasts.append(_collect(prediction.take(rows), seconds * share, n_answers))
+    return forecasts
+
+
+def _follow(
+    forecaster: "CompEvoForecaster", days: WindowSet, log: logging.Logger
+) -> tuple[Prediction, float]:
+    started = time.monotonic()
+    shown = 0
+
+    def report(n_done: int) -> None:
+        nonlocal shown
+        if n_done - shown >= FOLLOWED_BATCH or n_done == len(days):
+            shown = n_done
+            _log_progress(log, "day by day", n_done, len(days), started)
+
+    prediction = forecaster.follow(days, report)
+    return prediction, time.monotonic() - started
+
+
+def _forecast_frozen(
     forecaster: "CompEvoForecaster", scope: Scope, log: logging.Logger
 ) -> PopulationForecast:
-    """Forecast every window of a scope; each progress line says how long the rest will take."""
     views = scope.windows.views()
-    values: list[FloatArray] = []
-    agents: list[FloatArray] = []
-    priors: list[FloatArray] = []
-    chosen: list[tuple[str, ...]] = []
-    n_parse_failures = 0
+    parts = []
 
     # Progress by batch: a language model takes minutes for what a baseline does in a second.
     started = time.monotonic()
     for start in range(0, len(views), BATCH_SIZE):
-        prediction = forecaster.predict_by_agent(views[start : start + BATCH_SIZE])
-        values.append(prediction.aggregate)
-        agents.append(prediction.agents)
-        if prediction.prior is not None:
-            priors.append(prediction.prior)
-        n_parse_failures += prediction.n_unparsed
-        chosen += [
-            _merge_choices(prediction.chosen_news, n) for n in range(len(prediction.aggregate))
-        ]
+        rows = range(start, min(start + BATCH_SIZE, len(views)))
+        batch = views[start : start + BATCH_SIZE]
+        parts.append((rows, forecaster.predict_by_agent(batch)))
+        _log_progress(log, scope.subset, rows.stop, len(views), started)
+    seconds = time.monotonic() - started
+    return _collect(Prediction.join(parts), seconds, forecaster.config.population.agents * len(views))
 
-        n_done = min(start + BATCH_SIZE, len(views))
-        seconds_left = (time.monotonic() - started) / n_done * (len(views) - n_done)
-        log.info(
-            f"{scope.subset}: {n_done}/{len(views)} windows, {format_duration(seconds_left)} left"
-        )
 
+def _log_progress(
+    log: logging.Logger, name: str, n_done: int, n_windows: int, started: float
+) -> None:
+    seconds_left = (time.monotonic() - started) / n_done * (n_windows - n_done)
+    log.info(f"{name}: {n_done}/{n_windows} windows, {format_duration(seconds_left)} left")
+
+
+def _collect(prediction: Prediction, seconds: float, n_answers: int) -> PopulationForecast:
+    n_windows = len(prediction.aggregate)
     return PopulationForecast(
-        values_NH=np.concatenate(values),
-        agents_ANH=np.concatenate(agents, axis=1),
-        prior_NH=np.concatenate(priors) if priors else None,
-        chosen=chosen,
-        n_answers=forecaster.config.population.agents * len(views),
-        n_parse_failures=n_parse_failures,
-        seconds=time.monotonic() - started,
+        values_NH=prediction.aggregate,
+        agents_ANH=prediction.agents,
+        quantiles_NQH=prediction.quantiles,
+        prior_NH=prediction.prior,
+        chosen=[_merge_choices(prediction.chosen_news, n) for n in range(n_windows)],
+        n_answers=n_answers,
+        n_parse_failures=prediction.n_unparsed,
+        seconds=seconds,
     )
 
 

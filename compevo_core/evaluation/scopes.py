@@ -8,7 +8,7 @@ a missing one is an error, never a gap.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +34,13 @@ class Scope:
     Attributes:
         subset: name of the subset or split; says so where not all origins are scored.
         windows: the windows, all of one split.
+        days: all windows of the span that these are chosen from: what a population in daily use
+            forecasts and observes on the way; None: the windows alone.
     """
 
     subset: str
     windows: WindowSet
+    days: WindowSet | None = None
 
 
 def select_scopes(
@@ -79,9 +82,11 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     # The demo's sample data hold fewer days than the archive, so a named subset can be empty.
     present = windows.manifest["n_by_subset"]
     names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
+    days = windows.split("test")
     scopes = [thin_windows(windows.subset(name), name, every) for name in names]
     if not scopes:
-        scopes = [thin_windows(windows.split("test"), "test", every)]
+        scopes = [thin_windows(days, "test", every)]
+    scopes = [replace(scope, days=days) for scope in scopes]
 
     if not len(scopes[0].windows):
         raise DataError(

@@ -27,7 +27,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
-from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scope
+from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scopes
 from compevo_core.evaluation.recalibration import RECALIBRATED_BASELINES, KnownErrorLevel
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
@@ -127,8 +127,8 @@ def score_population(
     predictions: list[ScopeForecasts] = []
 
     by_scope = _pair_with_scopes(baseline_forecasts, scopes)
-    for scope, baselines in zip(scopes, by_scope, strict=True):
-        forecast = forecast_scope(forecaster, scope, log)
+    forecasts = forecast_scopes(forecaster, scopes, log)
+    for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
         identity = identify_population(
             forecaster,
             forecast,
@@ -149,8 +149,8 @@ def score_population(
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             shown = {k: v for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
-            forecasts = {method: forecast.values_NH, **shown}
-            panels += build_panels(scope, forecasts, forecast.chosen, news, panels_per_scope)
+            drawn = {method: forecast.values_NH, **shown}
+            panels += build_panels(scope, drawn, forecast.chosen, news, panels_per_scope)
 
     return PopulationScores(
         rows=pl.concat(rows),

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -21,6 +20,7 @@ from compevo_core.issued import (
     read_issued,
     write_issued,
 )
+from compevo_core.prediction import Prediction
 from tests.support import population as small
 
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
@@ -40,17 +40,18 @@ class FakePopulation:
     def __init__(self, level: float = 100.0) -> None:
         self.level = level
 
-    def predict_by_agent(self, views: list[WindowView]) -> SimpleNamespace:
+    def predict_by_agent(self, views: list[WindowView]) -> Prediction:
         shape = (len(views), 48)
         agents = np.stack([np.full(shape, self.level - 1), np.full(shape, self.level + 3)])
-        return SimpleNamespace(
+        return Prediction(
             aggregate=np.full(shape, self.level),
-            equal=agents.mean(axis=0),
             agents=agents,
+            quantiles=np.full((len(views), 11, 48), np.nan),
+            n_unparsed=0,
             bases=agents - 2.0,
             levels=np.full_like(agents, 0.5),
             prior=np.full(shape, self.level - 5),
-            weights=np.full((len(views), 2), 0.5),
+            step_weights=np.full((len(views), 2, 48), 0.5),
             chosen_news=[[(ARTICLE,)] * len(views), [()] * len(views)],
         )
 

@@ -5,7 +5,7 @@ That the command and the assets make the same rows is shown in
 """
 
 import logging
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed, read_configs
 from compevo_core.evaluation.panels import read_panels
-from compevo_core.evaluation.population_forecast import forecast_scope
+from compevo_core.evaluation.population_forecast import forecast_scopes
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
@@ -26,6 +26,7 @@ from compevo_core.evaluation.scoring import (
 )
 from compevo_core.evaluation.seeds import compare_seeds
 from compevo_core.evaluation.significance import bootstrap_interval
+from compevo_core.prediction import Prediction
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 
@@ -47,6 +48,7 @@ class FakePopulation:
     config = RunConfig.preset("tiny").with_overrides({"population.agents": 2})
     artifact_hash = "f" * 64
     knowledge_cutoff = "none (a fake)"
+    is_daily = False
 
     def __init__(self):
         self.batches = []
@@ -56,9 +58,14 @@ class FakePopulation:
         self.batches.append(len(views))
         persistence_NH = np.stack([view.x for view in views])
         chosen = [[(IDS[0], IDS[1])] * len(views), [(IDS[1], IDS[2])] * len(views)]
-        return SimpleNamespace(
+        agents_ANH = np.stack([persistence_NH, persistence_NH + 4])
+        return Prediction(
             aggregate=persistence_NH + 1,
-            agents=np.stack([persistence_NH, persistence_NH + 4]),
+            agents=agents_ANH,
+            step_weights=np.full((len(views), 2, 48), 0.5),
+            quantiles=np.full((len(views), 11, 48), np.nan),
+            bases=agents_ANH,
+            levels=0 * agents_ANH,
             prior=persistence_NH,
             chosen_news=chosen,
             n_unparsed=len(views),
@@ -68,7 +75,7 @@ class FakePopulation:
 def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
     population = FakePopulation()
     with caplog.at_level(logging.INFO, logger="scoring"):
-        forecast = forecast_scope(population, SCOPES[0], LOG)
+        [forecast] = forecast_scopes(population, SCOPES[:1], LOG)
 
     assert population.batches == [10, 2]
     assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
@@ -122,7 +129,7 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     class Lone(FakePopulation):
         def predict_by_agent(self, views):
             found = super().predict_by_agent(views)
-            return SimpleNamespace(**vars(found) | {"agents": found.agents[:1], "prior": None})
+            return replace(found, agents=found.agents[:1], prior=None)
 
     scores = score_population(Lone(), SCOPES[:1], **SHARED)
     assert set(scores.rows["method"]) == {"compevo"}
