@@ -134,7 +134,8 @@ def _forecast_frozen(
         parts.append((rows, forecaster.predict_by_agent(batch)))
         _log_progress(log, scope.subset, rows.stop, len(views), started)
     seconds = time.monotonic() - started
-    return _collect(Prediction.join(parts), seconds, forecaster.config.population.agents * len(views))
+    n_answers = forecaster.config.population.agents * len(views)
+    return _collect(Prediction.join(parts), seconds, n_answers)
 
 
 def _log_progress(
