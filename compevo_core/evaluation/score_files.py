@@ -19,6 +19,9 @@ from compevo_core.evaluation.scopes import write_forecasts
 from compevo_core.evaluation.scoring import PopulationScores
 from compevo_core.training.run_folder import RunFolder
 
+REGRET_FOLDER = "regret"
+"""Folder of rows of another form than results, below the results."""
+
 
 def write_population_scores(
     scores: PopulationScores,
@@ -47,6 +50,9 @@ def write_population_scores(
     # Rows first: they took the time, and a report without paired tests or panels is still right.
     rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
     write_run_forecasts(scores, run)
+    if scores.regret.height:
+        regret_file = results / REGRET_FOLDER / f"{rows_name}.csv"
+        write_atomically(regret_file, scores.regret.write_csv)
     return rows_file
 
 

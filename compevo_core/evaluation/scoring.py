@@ -29,6 +29,7 @@ from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scopes
 from compevo_core.evaluation.recalibration import RECALIBRATED_BASELINES, KnownErrorLevel
+from compevo_core.evaluation.regret_rows import REGRET_SCHEMA, tabulate_regret
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
 
@@ -70,11 +71,13 @@ class PopulationScores:
         rows: result rows of every scope, by entity and pooled.
         panels: a few windows of every scope as the report draws them.
         predictions: the forecasts of every scope.
+        regret: of weights that go on after training, by scope, series and part of the day.
     """
 
     rows: pl.DataFrame
     panels: list[ForecastPanel]
     predictions: list[ScopeForecasts]
+    regret: pl.DataFrame
 
 
 def load_population(run: Path, news: NewsPool) -> "CompEvoForecaster":
@@ -125,9 +128,11 @@ def score_population(
     rows: list[pl.DataFrame] = []
     panels: list[ForecastPanel] = []
     predictions: list[ScopeForecasts] = []
+    regret = [pl.DataFrame(schema=REGRET_SCHEMA)]
 
     by_scope = _pair_with_scopes(baseline_forecasts, scopes)
     forecasts = forecast_scopes(forecaster, scopes, log)
+    selection = forecaster.config.selection
     for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
         identity = identify_population(
             forecaster,
@@ -146,6 +151,10 @@ def score_population(
             for name, values_NH in by_method.items()
         ]
         predictions.append((scope, by_method))
+        if selection.online:
+            regret.append(
+                tabulate_regret(scope, forecast.values_NH, forecast.agents_ANH, selection, identity)
+            )
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             shown = {k: v for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
@@ -156,6 +165,7 @@ def score_population(
         rows=pl.concat(rows),
         panels=panels,
         predictions=predictions,
+        regret=pl.concat(regret),
     )
 
 

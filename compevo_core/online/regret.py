@@ -1,0 +1,121 @@
+"""Regret of a mixture against the best expert and the best fixed mixture, beside what was promised.
+
+What belongs here: these numbers, by series, lead and part of the day. What does not: the rules
+(``online.rules``), regret against fixed logics in training (``diagnostics.regret``).
+
+Regret is the sum over days of how much larger the mixture's mean absolute error was. What a rule
+promises holds for errors that are known before the next forecast; with AEMO's clock they are known
+one or two days later, and more regret than promised is possible.
+
+Shapes: A experts, D days, h steps of a part of the day.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.online.rules import find_excess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """What a mixture lost in D days; errors are mean absolute errors of a day, summed over days.
+
+    Attributes:
+        days: days with a known truth.
+        loss: of the mixture.
+        best_expert: of the expert that was best on the whole.
+        best_mixture: of the best fixed mixture, by linear programming.
+        bound: what the rule promises at most over the best fixed mixture, with the largest excess
+            loss that came out; None for a rule that promises nothing.
+    """
+
+    days: int
+    loss: float
+    best_expert: float
+    best_mixture: float
+    bound: float | None
+
+
+def measure_regret(
+    rule: str, experts_DAh: FloatArray, mixture_Dh: FloatArray, truth_Dh: FloatArray
+) -> Regret:
+    """Return the regret of one set of weights.
+
+    Args:
+        rule: name of the rule.
+        experts_DAh: forecasts of the experts.
+        mixture_Dh: what was forecast.
+        truth_Dh: NaN where unknown; days without any known truth do not count.
+    """
+    known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
+    excess_DA = np.array(
+        [_find_known_excess(experts_DAh[d], mixture_Dh[d], truth_Dh[d]) for d in known]
+    ).reshape(len(known), experts_DAh.shape[1])
+    error_A = sum(np.nanmean(np.abs(experts_DAh[d] - truth_Dh[d]), axis=1) for d in known)
+
+    return Regret(
+        days=len(known),
+        loss=float(sum(np.nanmean(np.abs(mixture_Dh[d] - truth_Dh[d])) for d in known)),
+        best_expert=float(np.min(error_A)),
+        best_mixture=_find_best_mixture(experts_DAh[known], truth_Dh[known]),
+        bound=find_bound(rule, excess_DA),
+    )
+
+
+def find_bound(rule: str, excess_DA: FloatArray) -> float | None:
+    """Return what a rule promises at most, over the expert for which it promises least.
+
+    Gaillard, Stoltz and van Erven (2014), "A second-order bound with excess losses", with losses
+    scaled to the largest excess: for ``ml-poly`` their bound of polynomial weights with a rate for
+    each expert; for ``boa`` that of ML-Prod, whose proof rests on 1 + x >= exp(x - x^2), the step
+    that turns ML-Prod into this rule. The others promise nothing with these settings.
+    """
+    days, experts = excess_DA.shape
+    largest = float(np.abs(excess_DA).max(initial=0.0))
+    if rule not in ("boa", "ml-poly") or largest == 0.0:
+        return None
+
+    squares = float((excess_DA**2).sum(axis=0).max()) / largest**2
+    if rule == "ml-poly":
+        return largest * math.sqrt(experts * (1 + math.log(1 + days)) * (1 + squares))
+
+    log_experts = math.log(max(2, experts))
+    doublings = math.log(1 + experts / (2 * math.e) * (1 + math.log(1 + days)))
+    price = 3 * log_experts + doublings
+    return largest * (price / math.sqrt(log_experts) * math.sqrt(1 + squares) + 2 * price)
+
+
+def _find_known_excess(
+    experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray
+) -> FloatArray:
+    is_known = np.isfinite(truth_h)
+    return find_excess(experts_Ah[:, is_known], mixture_h[is_known], truth_h[is_known])
+
+
+def _find_best_mixture(experts_DAh: FloatArray, truth_Dh: FloatArray) -> float:
+    """Return the smallest sum over days of mean absolute errors that fixed weights could reach."""
+    is_known_Dh = np.isfinite(truth_Dh)
+    truth_N = truth_Dh[is_known_Dh]
+    forecast_NA = experts_DAh.swapaxes(1, 2)[is_known_Dh]
+    # A day's error is a mean over its known steps.
+    weight_N = np.repeat(1.0 / is_known_Dh.sum(axis=1), is_known_Dh.sum(axis=1))
+
+    # Minimise the weighted slack s with s >= |F w - y| and w on the simplex. Sparse: a slack has
+    # two rows of its own.
+    n, experts = forecast_NA.shape
+    slack = sparse.eye_array(n)
+    above = sparse.hstack([sparse.csr_array(forecast_NA), -slack])
+    below = sparse.hstack([sparse.csr_array(-forecast_NA), -slack])
+    found = linprog(
+        np.concatenate([np.zeros(experts), weight_N]),
+        A_ub=sparse.vstack([above, below]).tocsr(),
+        b_ub=np.concatenate([truth_N, -truth_N]),
+        A_eq=np.concatenate([np.ones(experts), np.zeros(n)])[None],
+        b_eq=[1.0],
+    )
+    return float(found.fun)
