@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from pathlib import Path
 
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.build import BuiltViews, build_views
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news_pool import NewsPool
@@ -40,6 +42,7 @@ def forecast_day(
     clock: Callable[[], datetime],
     log: logging.Logger,
     run: Path | None = None,
+    fit: FitBaseline = fit_baseline,
 ) -> tuple[IssuedForecast, Path]:
     """Issue the forecast of a day.
 
@@ -52,6 +55,7 @@ def forecast_day(
         clock: gives the time of issue.
         log: gets a line about what is observed and issued.
         run: folder of the training run; the data set's current one unless given.
+        fit: fits priors anew where the run's settings say so.
 
     Returns:
         The forecast and its folder.
@@ -74,7 +78,7 @@ def forecast_day(
             f"({reasons or 'no series'}): read the newest values, or name an earlier day"
         )
 
-    forecaster = load_population(run or find_current_run(workspace.layout, dataset), news)
+    forecaster = load_population(run or find_current_run(workspace.layout, dataset), news, fit=fit)
     # Errors that have become known since validation: the levels of the priors move on with them.
     windows = WindowSet.read(workspace.layout.windows(dataset))
     known = forecaster.select_unobserved(windows, until)

@@ -80,8 +80,15 @@ class PopulationScores:
     regret: pl.DataFrame
 
 
-def load_population(run: Path, news: NewsPool) -> "CompEvoForecaster":
+def load_population(
+    run: Path, news: NewsPool, *, fit: FitBaseline = fit_baseline
+) -> "CompEvoForecaster":
     """Load the sealed population of a run folder.
+
+    Args:
+        run: the run folder.
+        news: articles that its windows name.
+        fit: fits priors anew where the run's settings say so.
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
@@ -89,7 +96,7 @@ def load_population(run: Path, news: NewsPool) -> "CompEvoForecaster":
     # torch takes seconds to import; whoever scores baselines alone does not wait for it.
     from compevo_core.forecaster import CompEvoForecaster
 
-    return CompEvoForecaster.load(run, news)
+    return CompEvoForecaster.load(run, news, fit=fit)
 
 
 def score_population(

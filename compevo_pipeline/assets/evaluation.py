@@ -46,8 +46,11 @@ BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
 POPULATION_CODE = (
     "compevo_core/agents",
     "compevo_core/evaluation",
+    "compevo_core/daily_state.py",
     "compevo_core/forecaster.py",
     "compevo_core/lm",
+    "compevo_core/online",
+    "compevo_core/quantiles.py",
 )
 
 
@@ -173,7 +176,7 @@ def _score_population(
 
         run = find_current_run(layout, dataset)
         news = NewsPool.read(layout.news_pool)
-        forecaster = load_population(run, news)
+        forecaster = load_population(run, news, fit=SharedFits(fits_folder(layout)))
         # Fails where a window has no stored forecast: paired tests need the same windows.
         baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
         scores = score_population(

@@ -60,8 +60,11 @@ CODE = (
     "compevo_core/agents",
     "compevo_core/baselines",
     "compevo_core/evaluation",
+    "compevo_core/daily_state.py",
     "compevo_core/forecaster.py",
     "compevo_core/lm",
+    "compevo_core/online",
+    "compevo_core/quantiles.py",
 )
 
 
@@ -145,7 +148,8 @@ def _score_scope(
     """
     train = windows.split("train")
     run = find_current_run(layout, DATASET)
-    forecaster = load_population(run, NewsPool.read(layout.news_pool))
+    fit = SharedFits(fits_folder(layout))
+    forecaster = load_population(run, NewsPool.read(layout.news_pool), fit=fit)
 
     population = score_population(
         forecaster,

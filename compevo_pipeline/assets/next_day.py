@@ -14,10 +14,11 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.issued import METHOD, IssuedForecast
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, NEXT_DAY, model_key, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.next_day import KnownTo, forecast_day
 from compevo_pipeline.partitions import OPERATIONAL, target_days
@@ -31,8 +32,11 @@ CODE = (
     "compevo_core/baselines",
     "compevo_core/data",
     "compevo_core/forecaster.py",
+    "compevo_core/daily_state.py",
     "compevo_core/issued.py",
     "compevo_core/lm",
+    "compevo_core/online",
+    "compevo_core/quantiles.py",
     "compevo_pipeline/next_day.py",
 )
 
@@ -74,7 +78,13 @@ def next_day(
     day = date.fromisoformat(context.partition_key)
     with translate_errors(retry=False):
         forecast, folder = forecast_day(
-            workspace, OPERATIONAL, day, config.known_to, clock=clock, log=context.log
+            workspace,
+            OPERATIONAL,
+            day,
+            config.known_to,
+            clock=clock,
+            log=context.log,
+            fit=SharedFits(fits_folder(workspace.layout)),
         )
 
     return dg.MaterializeResult(

@@ -48,21 +48,25 @@ def forecast(
     """
     from datetime import UTC
 
+    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.files import write_atomically
+    from compevo_pipeline.assets.definition import fits_folder
     from compevo_pipeline.cli.forecast_table import render_forecast
     from compevo_pipeline.next_day import KnownTo, forecast_day
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings, disable_progress_bars
 
     disable_progress_bars()
+    workspace = Workspace(settings=Settings.from_environment())
     issued, folder = forecast_day(
-        Workspace(settings=Settings.from_environment()),
+        workspace,
         dataset,
         day.date(),
         KnownTo(known_to.value),
         clock=lambda: datetime.now(UTC),
         log=log,
         run=run,
+        fit=SharedFits(fits_folder(workspace.layout)),
     )
 
     if csv is not None:
