@@ -26,7 +26,9 @@ RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
 Preset = Annotated[
     str,
-    typer.Option(help="paper, paper-small, default, tiny, demo, or a path to a .toml file."),
+    typer.Option(
+        help="paper, paper-small, default, operational, tiny, demo, or a path to a .toml file."
+    ),
 ]
 Changes = Annotated[
     list[str] | None,
