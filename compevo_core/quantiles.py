@@ -43,7 +43,9 @@ FEWEST = 14
 """Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
 
-PUBLISHED_BAND = ("published_q0.1", "published_q0.9")
+PUBLISHED_QUANTILE = "published_q"
+"""What the covariates by step that are a published forecast's quantiles begin with."""
+PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
 """Covariates by step whose difference says how sure the publisher of a forecast is."""
 
 _MEDIAN = LEVELS.index(0.5)
@@ -204,6 +206,18 @@ def estimate_quantiles(
     # A step without any known error makes the whole window unknown: half a band misleads.
     is_whole_N = np.isfinite(offset_NQH).all(axis=(1, 2))
     return np.where(is_whole_N[:, None, None], forecast_NH[:, None] + offset_NQH, np.nan)
+
+
+def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
+    """Return what a publisher gave (N, Q, H) at ``LEVELS``: median and band; NaN where nothing."""
+    quantiles_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    for row, view in enumerate(views):
+        by_name = view.step_covariates
+        for place, level in enumerate(LEVELS):
+            values = view.published if level == 0.5 else by_name.get(f"{PUBLISHED_QUANTILE}{level}")
+            if values is not None:
+                quantiles_NQH[row, place] = values
+    return quantiles_NQH
 
 
 def _follow_series(

@@ -258,14 +258,34 @@ RESULT_COLUMNS = {
     "news_choice_share": "share of windows with more candidate articles than an agent reads",
     "refit": "whether the model was trained once more on train and validation",
     "seedless_hash": "hash of the settings without their seed, shared by rows of several seeds",
+    "pinball_10_50_90": "mean pinball loss of the quantiles at 0.1, 0.5 and 0.9, in the series' "
+    "unit; this and all below are empty for methods without quantiles",
+    "wql": "weighted quantile loss: twice the pinball losses over the absolute truths, mean over "
+    "0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9 and 0.95",
+    "coverage_80": "share of truths between the quantiles at 0.1 and 0.9",
+    "width_80": "mean distance between them, in the series' unit",
+    "coverage_95": "share of truths between the quantiles at 0.025 and 0.975",
+    "width_95": "mean distance between them, in the series' unit",
 }
 
 
 def result_rows_page() -> str:
     """Every column of a result row."""
+    from compevo_core.evaluation.quantile_scores import BELOW_COLUMNS, PINBALL_COLUMNS
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 
-    rows = [[f"`{name}`", str(kind), RESULT_COLUMNS[name]] for name, kind in RESULT_SCHEMA.items()]
+    meanings = (
+        RESULT_COLUMNS
+        | {
+            column: f"mean pinball loss of the quantile at {level:g}"
+            for level, column in PINBALL_COLUMNS.items()
+        }
+        | {
+            column: f"share of truths at or below the quantile at {level:g}"
+            for level, column in BELOW_COLUMNS.items()
+        }
+    )
+    rows = [[f"`{name}`", str(kind), meanings[name]] for name, kind in RESULT_SCHEMA.items()]
     return page(
         [
             "# Result rows",

@@ -26,6 +26,8 @@ from compevo_core.errors import DataError, LeakageError
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
+RECALIBRATED = "-recalibrated"
+"""Ends the name of a baseline with its known errors added."""
 
 _DIGITS = 9
 

@@ -7,7 +7,7 @@ and writing rows as CSV. What does not: metrics (``evaluation.metrics``), signif
 A row carries the hashes of configuration, data and model, the commit and the seed, so that it can
 be traced to its run and made again. Scores are in physical units on the original truth (paper 5.1).
 
-Shapes: N windows, H horizon (48).
+Shapes: N windows, Q levels of quantiles, H horizon (48).
 """
 
 import calendar as month_calendar
@@ -30,6 +30,7 @@ from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_naive_error, score
+from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS, score_quantiles
 
 POOLED = "pooled"
 """Entity of the row over all windows."""
@@ -60,9 +61,10 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "news_choice_share": pl.Float64(),
     "refit": pl.Boolean(),
     "seedless_hash": pl.String(),
+    **dict.fromkeys(QUANTILE_COLUMNS, pl.Float64()),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
-ADDED_COLUMNS = ("news_choice_share", "refit", "seedless_hash")
+ADDED_COLUMNS = ("news_choice_share", "refit", "seedless_hash", *QUANTILE_COLUMNS)
 """Columns that files of older versions lack; read as null there."""
 
 
@@ -144,6 +146,7 @@ def evaluate(
     windows: WindowSet,
     identity: Identity,
     *,
+    quantiles_NQH: FloatArray | None = None,
     train: WindowSet | None = None,
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] = time.perf_counter,
@@ -155,6 +158,8 @@ def evaluate(
             ``windows``.
         windows: the windows to score, all of one split.
         identity: what the rows say about the run; name a subset there.
+        quantiles_NQH: quantiles at ``compevo_core.quantiles.LEVELS`` in the order of ``windows``,
+            NaN where there is none; without them the rows have no score of quantiles.
         train: train windows, which give the scale of MASE; without them the rows have none.
         batch_size: windows that are forecast at once.
         clock: measures ``seconds`` where the identity does not give them.
@@ -183,6 +188,11 @@ def evaluate(
             f"{method}: forecasts of shape {forecasts_NH.shape} for {len(windows)} windows; "
             "forecast every window once"
         )
+    if quantiles_NQH is not None and len(quantiles_NQH) != len(windows):
+        raise DataError(
+            f"{method}: quantiles of {len(quantiles_NQH)} for {len(windows)} windows; give those "
+            "of every window once"
+        )
 
     shared = asdict(identity) | {
         "method": method,
@@ -196,7 +206,7 @@ def evaluate(
     # The scale comes from train: one from test would let the test data set their own measure.
     mase_scales = measure_naive_error(train) if train is not None else {}
     rows = [
-        _score_entity(windows, forecasts_NH, entity, shared, mase_scales)
+        _score_entity(windows, forecasts_NH, quantiles_NQH, entity, shared, mase_scales)
         for entity in [*windows.entities, POOLED]
     ]
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
@@ -215,6 +225,7 @@ def _require_single(windows: WindowSet, field: str) -> str:
 def _score_entity(
     windows: WindowSet,
     forecasts_NH: FloatArray,
+    quantiles_NQH: FloatArray | None,
     entity: str,
     shared: dict[str, Any],
     mase_scales: dict[str, float],
@@ -232,9 +243,13 @@ def _score_entity(
         mase_scale_N=scale_N,
     )
 
+    by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+    if quantiles_NQH is not None:
+        by_quantile = score_quantiles(windows.truth()[selected], quantiles_NQH[selected])
+
     # One window before the cutoff taints the mean over all of them.
     first_origin = min(view.origin_utc for view in views)
-    row = shared | asdict(scores)
+    row = shared | asdict(scores) | by_quantile
     row["entity"] = entity
     row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
     row["leaky"] = any(view.leaky for view in views)

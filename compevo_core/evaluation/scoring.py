@@ -28,18 +28,16 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scopes
-from compevo_core.evaluation.recalibration import RECALIBRATED_BASELINES, KnownErrorLevel
+from compevo_core.evaluation.recalibration import RECALIBRATED
 from compevo_core.evaluation.regret_rows import REGRET_SCHEMA, tabulate_regret
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scored_quantiles import ValidationForecasts
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
-RECALIBRATED = "-recalibrated"
-"""Ends the name of a baseline with its known errors added."""
-
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
 
@@ -208,8 +206,9 @@ def score_baselines(
         experiment: name of the experiment in the rows.
         seeds: number of seeds.
         commit: commit of the code, for the rows.
-        val: validation windows, whose known errors are added to some baselines in rows of their
-            own, ``<name>-recalibrated``; None or empty: there are no such rows.
+        val: validation windows. Their known errors are added to some baselines in rows of their
+            own, ``<name>-recalibrated``, and make the quantiles of all, with those of the scored
+            windows as they end. None or empty: no such rows, and quantiles from scored windows.
         fit: fits a baseline by name; ``SharedFits`` finds what others have fitted.
     """
     rows: list[pl.DataFrame] = []
@@ -225,9 +224,9 @@ def score_baselines(
         for seed in range(seeds if name in SEEDED_BASELINES else 1):
             # Fitted once for all scopes: they share the train split.
             fitted = fit(name, train, seed=seed)
-            level = None
-            if val is not None and len(val) and name in RECALIBRATED_BASELINES:
-                level = KnownErrorLevel.fit(val, forecast_windows(fitted, val), scaler)
+            known = ValidationForecasts.make(
+                name, fitted, train[:0] if val is None else val, scaler
+            )
 
             for i in answerable:
                 # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
@@ -242,13 +241,22 @@ def score_baselines(
                     seconds=time.monotonic() - started,
                 )
                 by_method = {name: values_NH}
-                if level is not None:
+                if known.level is not None:
                     views = scopes[i].windows.views()
-                    by_method[f"{name}{RECALIBRATED}"] = level.apply(views, values_NH)
+                    by_method[f"{name}{RECALIBRATED}"] = known.level.apply(views, values_NH)
 
                 for method, forecast_NH in by_method.items():
                     named = replace(identity, method=method)
-                    rows.append(evaluate(forecast_NH, scopes[i].windows, named, train=train))
+                    quantiles_NQH = known.follow(method, scopes[i].windows, forecast_NH)
+                    rows.append(
+                        evaluate(
+                            forecast_NH,
+                            scopes[i].windows,
+                            named,
+                            quantiles_NQH=quantiles_NQH,
+                            train=train,
+                        )
+                    )
                     # Paired tests and panels show one forecast a method: that of the first seed.
                     forecasts[i].setdefault(method, forecast_NH)
 

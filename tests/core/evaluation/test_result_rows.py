@@ -9,6 +9,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
@@ -17,6 +18,7 @@ from compevo_core.evaluation.result_rows import (
     forecast_windows,
     write_rows,
 )
+from compevo_core.quantiles import LEVELS
 from tests.support.window_samples import from_nem, make_window
 
 N = 13
@@ -152,3 +154,29 @@ def test_a_row_says_in_what_share_of_its_windows_a_logic_had_a_choice_of_news():
     read_two = replace(IDENTITY, news_top_k=2)
     assert evaluate(PERSISTENCE, windows, read_two)["news_choice_share"].to_list() == [0.25, 0.25]
     assert evaluate(PERSISTENCE, windows, IDENTITY)["news_choice_share"].to_list() == [None, None]
+
+
+def test_rows_hold_scores_of_quantiles_where_they_are_given_and_nulls_elsewhere():
+    windows = make_windows()
+    spread = np.array(LEVELS)[:, None] * 20 - 10
+    quantiles = windows.truth()[:, None] + spread
+    identity = Identity(experiment="x", method="sure")
+    rows = evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles)
+    assert rows["coverage_80"].to_list() == [1.0] * 3
+    assert rows["width_80"].to_list() == pytest.approx([16.0] * 3)
+    plain = evaluate(windows.truth(), windows, identity)
+    assert plain.select(QUANTILE_COLUMNS).null_count().row(0) == (3,) * len(QUANTILE_COLUMNS)
+    assert plain.drop("seconds", *QUANTILE_COLUMNS).equals(rows.drop("seconds", *QUANTILE_COLUMNS))
+
+    # Each entity is scored on its own windows.
+    quantiles[-1] += 100.0
+    by_entity = dict(
+        evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles)
+        .select("entity", "coverage_80")
+        .iter_rows()
+    )
+    last = windows[-1].view.entity
+    assert {name for name, share in by_entity.items() if share < 1} == {last, POOLED}
+
+    with pytest.raises(DataError, match="quantiles of 1 for 16 windows"):
+        evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles[:1])

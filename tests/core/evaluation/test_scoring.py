@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.baselines import fit_baseline
 from compevo_core.config import RunConfig
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed, read_configs
@@ -20,6 +22,7 @@ from compevo_core.evaluation.population_forecast import forecast_scopes
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
+from compevo_core.evaluation.scored_quantiles import ValidationForecasts
 from compevo_core.evaluation.scoring import (
     score_baselines,
     score_population,
@@ -185,6 +188,65 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
     assert np.array_equal(
         again.forecasts[0]["gbm-recalibrated"], scores.forecasts[0]["gbm-recalibrated"]
     )
+
+
+def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
+    val = small.windows("val", 30, first_day=20)
+    test = small.windows("test", 20, first_day=60)
+    shared = {"val": val, "experiment": "main", "seeds": 1, "commit": "abc"}
+
+    def score(windows):
+        rows = score_baselines(TRAIN, [Scope(subset="test", windows=windows)], **shared).rows
+        return rows.filter(pl.col("entity") != POOLED)
+
+    rows = score(test)
+    assert rows.select("wql", "coverage_95").null_count().row(0) == (0, 0)
+    assert "gbm-recalibrated" in rows["method"].to_list()
+
+    # The first day's quantiles come from validation alone, those of the last from test days too.
+    poisoned_NH = test.truth()
+    ordinary = score(test[:2])
+    poisoned_NH[2:] *= 5
+    assert (
+        score(test.with_truth(poisoned_NH)[:2])
+        .drop("seconds", "data_hash")
+        .equals(ordinary.drop("seconds", "data_hash"))
+    )
+    early = test.with_truth(np.where(np.arange(len(test))[:, None] < 30, 5, 1) * test.truth())
+    last = slice(len(test) - 2, None)
+    methods = ValidationForecasts.make("persistence", fit_baseline("persistence", TRAIN), val, None)
+    forecast_NH = np.stack([view.x for view in test.views()])
+    first, second = (
+        methods.follow("persistence", windows, forecast_NH)[last] for windows in (test, early)
+    )
+    assert np.ptp(second) > np.ptp(first)
+
+
+def test_a_validation_that_is_scored_itself_counts_each_error_once():
+    val = small.windows("val", 30, first_day=20)
+    scopes = [Scope(subset="val", windows=val)]
+    shared = {"experiment": "main", "seeds": 1, "commit": "abc"}
+    alone = score_baselines(TRAIN, scopes, **shared).rows
+    given = score_baselines(TRAIN, scopes, val=val, **shared).rows
+    same = given.filter(~pl.col("method").str.ends_with("-recalibrated"))
+    assert same.drop("seconds").equals(alone.drop("seconds"))
+
+
+def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published():
+    def publish(window):
+        level = np.full(48, 100.0)
+        named = {f"published_q{q}": level + 10 * sign for q, sign in ((0.1, -1), (0.9, 1))}
+        view = replace(window.view, published=level, step_covariates=named)
+        return replace(window, view=view, y=level + 5)
+
+    windows = WindowSet(map(publish, SCOPES[0].windows), dataset="electricity")
+    scopes = [Scope(subset="first", windows=windows)]
+    rows = score_baselines(TRAIN, scopes, experiment="main", seeds=1, commit="abc").rows
+    (row,) = rows.filter(pl.col("method") == "published", pl.col("entity") == POOLED).to_dicts()
+    # 0.1 * 15, 0.5 * 5 and 0.1 * 5.
+    assert row["pinball_10_50_90"] == pytest.approx((1.5 + 2.5 + 0.5) / 3)
+    assert (row["coverage_80"], row["width_80"]) == (1.0, 20.0)
+    assert (row["wql"], row["coverage_95"], row["pinball_q20"]) == (None, None, None)
 
 
 def _score_beside_baselines(panels_per_scope):
