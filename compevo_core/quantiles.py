@@ -1,6 +1,6 @@
 """Quantiles of a forecast from the errors that the same forecaster made before.
 
-What belongs here: the levels, the past errors of a forecaster with their file, quantiles from them
+What belongs here: the levels, the past errors of a forecaster, quantiles from them
 and how they adapt. What does not: forecasting (``forecaster``, ``baselines``), scores of quantiles
 (``evaluation.quantile_scores``).
 
@@ -13,19 +13,14 @@ or too wide for a while: the level at which a quantile is read follows the misse
 Shapes: N windows, H horizon (48), Q levels, W past windows of a series, S errors of a sample.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.errors import DataError
 
@@ -50,7 +45,6 @@ PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
 
 _MEDIAN = LEVELS.index(0.5)
 _LOWER = np.array(LEVELS[:_MEDIAN])
-_KEY = "entities"
 
 IntArray = npt.NDArray[np.int64]
 
@@ -131,20 +125,6 @@ class PastErrors:
                 for name in _ARRAYS
             },
         )
-
-    def save(self, file: Path) -> None:
-        """Write the errors as safetensors."""
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
-        facts = {_KEY: json.dumps(self.entities)}
-        write_atomically(file, lambda path: save_file(arrays, path, metadata=facts))
-
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        with safe_open(file, framework="numpy") as stored:
-            facts = stored.metadata()
-            arrays = {name: stored.get_tensor(name) for name in _ARRAYS}
-        return cls(entities=tuple(json.loads(facts[_KEY])), **arrays)
 
     def _keys(self) -> Iterator[tuple[str, int, int]]:
         return zip(self.entities, self.end_N.tolist(), self.unknown_N.tolist(), strict=True)

@@ -151,10 +151,13 @@ def score_population(
         by_method = {method: forecast.values_NH}
         if parts:
             by_method |= forecast.name_parts(method)
-        rows += [
-            evaluate(values_NH, scope.windows, _identify_part(identity, name), train=train)
-            for name, values_NH in by_method.items()
-        ]
+        for name, values_NH in by_method.items():
+            # Past errors are kept of the whole; its parts are point forecasts.
+            quantiles_NQH = forecast.quantiles_NQH if name == method else None
+            named = _identify_part(identity, name)
+            rows.append(
+                evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
+            )
         predictions.append((scope, by_method))
         if selection.online:
             regret.append(

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,17 +187,11 @@ def test_missing_truths_are_no_errors() -> None:
     assert len(errors_of(nothing, np.zeros((MEMORY, 48)))) == 0
 
 
-def test_errors_are_kept_in_a_file_and_given_once(tmp_path: Path) -> None:
+def test_the_error_of_a_window_is_given_once() -> None:
     windows = days(20) + days(20, entity="SA1")
     past = errors_of(windows, RNG.normal(0, 10, (40, 48)))
-    past.save(tmp_path / "errors.safetensors")
-    again = PastErrors.load(tmp_path / "errors.safetensors")
-    asked = make_window(20, x=X)
-    assert np.array_equal(last_quantiles(again, asked), last_quantiles(past, asked))
-    assert again.entities == past.entities
-
     with pytest.raises(DataError, match="are given twice"):
-        past.join(again)
+        past.join(errors_of(windows[-1:], np.zeros((1, 48))))
 
 
 def test_forecasts_of_other_windows_are_refused() -> None:
