@@ -57,10 +57,9 @@ class Workspace(dg.ConfigurableResource[None]):
         """The run's folders."""
         return self.settings.layout(self.data_mode)
 
-    @property
-    def preset(self) -> str:
-        """Training preset where the run names none."""
-        return self.settings.preset_for(self.data_mode)
+    def preset_for(self, dataset: str) -> str:
+        """Return the training preset of a data set where the run names none."""
+        return self.settings.preset_for(self.data_mode, dataset)
 
     def series_store(self) -> SeriesStore:
         """Open the Parquet series and raw files."""

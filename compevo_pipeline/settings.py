@@ -22,6 +22,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
 """Training preset of each mode unless ``COMPEVO_PRESET`` or the run configuration names another."""
 
+DATASET_PRESETS = {"electricity-operational": "operational"}
+"""Preset that takes the place of ``default`` for a data set whose views hold more."""
+
 JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
 """Variable of the endpoint's API key; its value is read by the resource that sends it alone."""
 
@@ -33,7 +36,7 @@ VARIABLES = {
     "COMPEVO_MODE": ("`sample`", "`sample`, `archive` or `live`"),
     "COMPEVO_ARCHIVE": ("none", "folder of archive files; needed in archive mode"),
     "COMPEVO_PRESET": (
-        "`demo` for sample, `default` otherwise",
+        "`demo` for sample; else `operational` for operational demand and `default` for the others",
         "training preset, or a path to a `.toml`",
     ),
     "COMPEVO_JUDGE_URL": (
@@ -141,9 +144,12 @@ class Settings:
         """Return the folders that data of ``mode`` is stored in."""
         return Layout(root=self.home / ("sample" if mode is Mode.SAMPLE else "real"))
 
-    def preset_for(self, mode: Mode) -> str:
-        """Return the training preset of a mode, unless the run names one."""
-        return self.preset or DEFAULT_PRESETS[mode]
+    def preset_for(self, mode: Mode, dataset: str) -> str:
+        """Return the training preset of a mode and data set, unless the run names one."""
+        preset = DEFAULT_PRESETS[mode]
+        if preset == "default":
+            preset = DATASET_PRESETS.get(dataset, preset)
+        return self.preset or preset
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:

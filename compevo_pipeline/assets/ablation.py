@@ -160,7 +160,7 @@ def _ablate(
         paired = _pair_with_full_method(scores)
         write_atomically(layout.results / f"paired-ablation-{dataset}.csv", paired.write_csv)
 
-    base = config.resolve(workspace.preset)
+    base = config.resolve(workspace.preset_for(dataset))
     budget = {
         "seeds": len(config.select_seeds(base)),
         "rounds": base.run.rounds,
@@ -187,9 +187,9 @@ def _prepare_trials(
     Raises:
         ConfigError: nothing is left.
     """
-    base = config.resolve(workspace.preset)
     layout = workspace.layout
     dataset = windows.dataset
+    base = config.resolve(workspace.preset_for(dataset))
 
     trials = []
     for name in config.select_variants():

@@ -80,7 +80,7 @@ def _train(
     layout = workspace.layout
 
     with translate_errors(retry=False):
-        resolved = config.resolve(workspace.preset)
+        resolved = config.resolve(workspace.preset_for(dataset))
         folder = layout.windows(dataset)
         windows = WindowSet.read(folder)
         # Named by configuration and data: the same training finds its own checkpoints.

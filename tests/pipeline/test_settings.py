@@ -19,10 +19,15 @@ from compevo_pipeline.storage.runs import (
 def test_the_defaults_are_sample_mode_below_the_repository():
     settings = Settings.from_environment({})
     assert settings == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
-    assert (
-        settings.preset_for(Mode.SAMPLE) == "demo"
-        and settings.preset_for(Mode.ARCHIVE) == "default"
-    )
+    assert settings.preset_for(Mode.SAMPLE, "electricity-operational") == "demo"
+    assert settings.preset_for(Mode.ARCHIVE, "electricity") == "default"
+
+
+def test_operational_demand_has_a_preset_of_its_own_that_a_deployment_may_replace(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
+    assert settings.preset_for(Mode.ARCHIVE, "electricity-operational") == "operational"
+    named = Settings(home=tmp_path, mode=Mode.ARCHIVE, preset="paper")
+    assert named.preset_for(Mode.ARCHIVE, "electricity-operational") == "paper"
 
 
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
