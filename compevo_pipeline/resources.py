@@ -57,8 +57,8 @@ class Workspace(dg.ConfigurableResource[None]):
         """The run's folders."""
         return self.settings.layout(self.data_mode)
 
-    def preset_for(self, dataset: str) -> str:
-        """Return the training preset of a data set where the run names none."""
+    def preset_for(self, dataset: str = "") -> str:
+        """Return the training preset of a data set, or of most, where the run names none."""
         return self.settings.preset_for(self.data_mode, dataset)
 
     def series_store(self) -> SeriesStore:

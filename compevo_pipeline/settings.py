@@ -144,7 +144,7 @@ class Settings:
         """Return the folders that data of ``mode`` is stored in."""
         return Layout(root=self.home / ("sample" if mode is Mode.SAMPLE else "real"))
 
-    def preset_for(self, mode: Mode, dataset: str) -> str:
+    def preset_for(self, mode: Mode, dataset: str = "") -> str:
         """Return the training preset of a mode and data set, unless the run names one."""
         preset = DEFAULT_PRESETS[mode]
         if preset == "default":

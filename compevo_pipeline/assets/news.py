@@ -151,7 +151,7 @@ def embeddings(
     context: dg.AssetExecutionContext, config: EmbeddingConfig, workspace: Workspace
 ) -> dg.MaterializeResult[Any]:
     """Embed the articles that this encoder has not embedded yet, then export the pool."""
-    name = config.encoder or RunConfig.preset(workspace.preset).news.encoder
+    name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
     newly_embedded = _embed_missing(context, workspace, name)
 
     store = workspace.news_store()
