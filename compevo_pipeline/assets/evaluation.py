@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import polars as pl
 from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
@@ -205,8 +206,19 @@ def _score_population(
         metadata={
             **metadata.describe_scores(scores.rows, path),
             "paired_tests": metadata.render_table(paired_tests, rows=20),
+            **_describe_regret(scores.regret),
         }
     )
+
+
+def _describe_regret(regret: pl.DataFrame) -> dict[str, Any]:
+    """Return what online weights lost, by series; nothing for weights that stay."""
+    if not regret.height:
+        return {}
+    sums = regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
+        pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
+    )
+    return {"regret": metadata.render_table(sums, rows=20)}
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:
