@@ -26,6 +26,7 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.quantiles import LEVELS, stack_published_quantiles
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
@@ -42,6 +43,7 @@ _INSTANT = "%Y%m%dT%H%MZ"
 ISSUED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
     "method": pl.String(),  # the population, its parts, and the published forecast
+    "quantile": pl.Float64(),  # null: the point forecast
     "start_utc": UTC_US,
     "value": pl.Float64(),
     "unit": pl.String(),
@@ -53,7 +55,8 @@ class IssuedForecast:
     """One forecast of all series of a data set from one origin.
 
     Attributes:
-        rows: a value for each entity, method and step, in the columns of ``ISSUED_SCHEMA``.
+        rows: a value for each entity, method, quantile and step, in the columns of
+            ``ISSUED_SCHEMA``; the population has quantiles where it knew enough past errors.
         facts: what it was made of, ready for JSON; everything but ``issued_at`` follows from the
             model and from what was known.
     """
@@ -98,9 +101,7 @@ class IssuedForecast:
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
-        rows = self.rows.filter(pl.col("entity") == entity)
-        if "quantile" in rows.columns:
-            rows = rows.filter(pl.col("quantile").eq_missing(quantile))
+        rows = self.rows.filter(pl.col("entity") == entity, pl.col("quantile").eq_missing(quantile))
         by_method = rows.sort("start_utc").partition_by("method", as_dict=True, maintain_order=True)
         return {str(method): part["value"].to_numpy() for (method,), part in by_method.items()}
 
@@ -174,7 +175,10 @@ def issue_forecast(
             for row, view in enumerate(views)
         ],
     }
-    return IssuedForecast(rows=_tabulate(views, by_method), facts=facts)
+    by_quantile = {METHOD: prediction.quantiles}
+    if PUBLISHED in by_method:
+        by_quantile[PUBLISHED] = stack_published_quantiles(views)
+    return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
 
 
 def hash_views(views: Sequence[WindowView]) -> str:
@@ -232,7 +236,7 @@ def read_issued(folder: Path) -> IssuedForecast:
     """Read what :func:`write_issued` wrote.
 
     Raises:
-        DataError: there is no complete forecast.
+        DataError: there is no complete forecast, or it was made by a version without quantiles.
         CheckpointMismatch: values or facts were altered since.
     """
     if not (folder / FACTS_FILE).exists():
@@ -241,6 +245,12 @@ def read_issued(folder: Path) -> IssuedForecast:
     facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
     sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
     forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
+    if forecast.rows.schema != ISSUED_SCHEMA:
+        raise DataError(
+            f"{folder / VALUES_FILE} has columns {', '.join(forecast.rows.columns)}, not "
+            f"{', '.join(ISSUED_SCHEMA)}; read it with the version of its commit, "
+            f"{facts['commit']}, or issue the day again into another folder"
+        )
     if forecast.hash != sealed or hash_file(folder / VALUES_FILE) != values_sha256:
         raise CheckpointMismatch(
             f"{folder} was altered since it was issued; restore it from a copy"
@@ -276,11 +286,38 @@ def _list_inputs(view: WindowView) -> list[float | None]:
     return values[:known] + [None] * view.unknown_steps
 
 
-def _tabulate(views: Sequence[WindowView], by_method: Mapping[str, FloatArray]) -> pl.DataFrame:
-    rows = [
-        (view.entity, method, view.origin_utc + step * view.step, float(value), view.unit)
-        for row, view in enumerate(views)
-        for method, values_NH in by_method.items()
-        for step, value in enumerate(values_NH[row])
-    ]
+def _tabulate(
+    views: Sequence[WindowView],
+    by_method: Mapping[str, FloatArray],
+    by_quantile: Mapping[str, FloatArray],
+) -> pl.DataFrame:
+    """Return rows of ``ISSUED_SCHEMA``: of each series the points, then the quantiles.
+
+    Args:
+        views: N windows.
+        by_method: point forecasts (N, H).
+        by_quantile: quantiles (N, Q, H) at ``LEVELS``; a line that holds NaN is left out.
+    """
+    rows: list[tuple[object, ...]] = []
+    for row, view in enumerate(views):
+        lines: list[tuple[str, float | None, FloatArray]]
+        lines = [(method, None, values_NH[row]) for method, values_NH in by_method.items()]
+        lines += [
+            (method, level, values_NQH[row, place])
+            for method, values_NQH in by_quantile.items()
+            for place, level in enumerate(LEVELS)
+            if np.isfinite(values_NQH[row, place]).all()
+        ]
+        rows += [
+            (
+                view.entity,
+                method,
+                level,
+                view.origin_utc + step * view.step,
+                float(value),
+                view.unit,
+            )
+            for method, level, values_H in lines
+            for step, value in enumerate(values_H)
+        ]
     return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

@@ -87,15 +87,16 @@ def next_day(
             fit=SharedFits(fits_folder(workspace.layout)),
         )
 
+    points = forecast.rows.filter(pl.col("quantile").is_null())
     return dg.MaterializeResult(
         metadata={
             "issued_at": str(forecast.facts["issued_at"]),
             "information_until": str(forecast.facts["information_until"]),
             "model": str(forecast.facts["artifact_hash"])[:16],
             "dagster/row_count": forecast.rows.height,
-            "by_region": metadata.render_table(_summarise(forecast.rows), rows=10),
+            "by_region": metadata.render_table(_summarise(points), rows=10),
             "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
-            "plot": _plot(forecast.rows, day),
+            "plot": _plot(points, day),
             "folder": metadata.link_path(folder),
         },
         data_version=dg.DataVersion(forecast.hash[:32]),

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from compevo_core.config import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.issued import (
@@ -21,6 +22,7 @@ from compevo_core.issued import (
     write_issued,
 )
 from compevo_core.prediction import Prediction
+from compevo_core.quantiles import LEVELS
 from tests.support import population as small
 
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
@@ -37,8 +39,9 @@ class FakePopulation:
     artifact_hash = "f" * 64
     logics = ("read the weather", "read policy")
 
-    def __init__(self, level: float = 100.0) -> None:
+    def __init__(self, level: float = 100.0, quantiles: FloatArray | None = None) -> None:
         self.level = level
+        self.quantiles = quantiles
 
     def predict_by_agent(self, views: list[WindowView]) -> Prediction:
         shape = (len(views), 48)
@@ -46,7 +49,11 @@ class FakePopulation:
         return Prediction(
             aggregate=np.full(shape, self.level),
             agents=agents,
-            quantiles=np.full((len(views), 11, 48), np.nan),
+            quantiles=(
+                np.full((len(views), len(LEVELS), 48), np.nan)
+                if self.quantiles is None
+                else self.quantiles
+            ),
             n_unparsed=0,
             bases=agents - 2.0,
             levels=np.full_like(agents, 0.5),
@@ -57,9 +64,12 @@ class FakePopulation:
 
 
 def issue(
-    level: float = 100.0, issued_at: datetime = NOW, views: tuple[WindowView, ...] = VIEWS
+    level: float = 100.0,
+    issued_at: datetime = NOW,
+    views: tuple[WindowView, ...] = VIEWS,
+    quantiles: FloatArray | None = None,
 ) -> IssuedForecast:
-    population = FakePopulation(level)
+    population = FakePopulation(level, quantiles)
     return issue_forecast(
         population,  # type: ignore[arg-type]
         views,
@@ -103,9 +113,57 @@ def test_values_that_nobody_had_measured_are_not_in_the_record() -> None:
 
 def test_what_was_published_stands_beside_it_where_every_series_has_it() -> None:
     published = tuple(replace(view, published=np.full(48, 7.0)) for view in VIEWS)
-    rows = issue(views=published).rows.filter(pl.col("method") == "published")
+    rows = issue(views=published).rows.filter(
+        pl.col("method") == "published", pl.col("quantile").is_null()
+    )
     assert rows["value"].unique().to_list() == [7.0] and rows.height == 48 * len(VIEWS)
     assert "published" not in issue(views=(*published[:-1], VIEWS[-1])).rows["method"]
+
+
+def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(
+    tmp_path: Path,
+) -> None:
+    quantiles = np.full((len(VIEWS), len(LEVELS), 48), np.nan)
+    quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
+    forecast = issue(quantiles=quantiles)
+    rows = forecast.rows.filter(pl.col("quantile").is_not_null())
+    assert rows.select("entity", "method").unique().row(0) == (VIEWS[0].entity, "compevo")
+    assert rows["quantile"].unique().sort().to_list() == list(LEVELS)
+
+    # The points are what they were, and a quantile is found by its level.
+    plain = issue().rows
+    assert forecast.rows.filter(pl.col("quantile").is_null()).equals(plain)
+    first, second = (view.entity for view in VIEWS)
+    assert (forecast.select_points(first, 0.9)["compevo"] == 108.0).all()
+    assert (forecast.select_points(first)["compevo"] == 100.0).all()
+    assert forecast.select_points(second, 0.9) == {}
+
+    folder = write_issued(tmp_path, forecast)
+    assert read_issued(folder).rows.equals(forecast.rows)
+    assert forecast.hash != issue().hash
+
+
+def test_a_published_band_stands_beside_the_published_forecast() -> None:
+    band = {f"published_q{level}": np.full(48, 7.0 + level) for level in (0.1, 0.9)}
+    views = tuple(replace(view, published=np.full(48, 7.0), step_covariates=band) for view in VIEWS)
+    rows = issue(views=views).rows.filter(pl.col("method") == "published")
+    found = rows.filter(pl.col("entity") == VIEWS[0].entity).group_by("quantile").first()
+    assert dict(found.select("quantile", "value").iter_rows()) == {
+        None: 7.0,
+        0.1: 7.1,
+        0.5: 7.0,
+        0.9: 7.9,
+    }
+
+
+def test_a_record_without_quantiles_is_refused_with_the_version_that_reads_it(
+    tmp_path: Path,
+) -> None:
+    forecast = issue()
+    old = replace(forecast, rows=forecast.rows.drop("quantile"))
+    folder = write_issued(tmp_path, old)
+    with pytest.raises(DataError, match="read it with the version of its commit, abc"):
+        read_issued(folder)
 
 
 def test_the_same_forecast_issued_again_is_the_first_one(tmp_path: Path) -> None:

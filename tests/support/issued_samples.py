@@ -7,19 +7,10 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.schemas import UTC_US
-from compevo_core.issued import IssuedForecast
+from compevo_core.issued import ISSUED_SCHEMA, IssuedForecast
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
 HALF_HOUR = timedelta(minutes=30)
-SCHEMA = {
-    "entity": pl.String(),
-    "method": pl.String(),
-    "quantile": pl.Float64(),
-    "start_utc": UTC_US,
-    "value": pl.Float64(),
-    "unit": pl.String(),
-}
 TITLE = "<script>alert('storm')</script> Storm cuts power"
 
 
@@ -47,7 +38,7 @@ def make_issued(
                 for step, value in enumerate(line)
             ]
     return IssuedForecast(
-        rows=pl.DataFrame(rows, schema=SCHEMA, orient="row"),
+        rows=pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row"),
         facts=_make_facts(entities, origin, known_steps),
     )
 
