@@ -18,6 +18,7 @@ from compevo_core.config import RENAMED_SETTINGS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
+from compevo_core.report.forecast_days import ForecastDay
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -112,6 +113,7 @@ class ReportInputs:
             may be empty.
         unread: names of CSV files in the results folder that are of no known kind.
         configs: settings that rows were made with, by the rows' ``config_hash``.
+        days: the newest issued forecast of each data set, with what is known of earlier ones.
     """
 
     mode: str
@@ -122,6 +124,7 @@ class ReportInputs:
     paired: Sequence[Mapping[str, Any]] = ()
     unread: Sequence[str] = ()
     configs: Mapping[str, Settings] = field(default_factory=dict)
+    days: Sequence[ForecastDay] = ()
 
     @property
     def panels(self) -> list[ForecastPanel]:
@@ -145,7 +148,12 @@ def _none_if_empty(record: RoundRecord, key: str) -> Any:  # noqa: ANN401 - a va
 
 
 def read_inputs(
-    results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime
+    results: Path,
+    run_folders: Sequence[Path],
+    *,
+    mode: str,
+    generated_at: datetime,
+    days: Sequence[ForecastDay] = (),
 ) -> ReportInputs:
     """Read result files and run folders.
 
@@ -154,6 +162,7 @@ def read_inputs(
         run_folders: training runs to show.
         mode: kind of data: sample, archive or live.
         generated_at: moment that the page names as its own, with zone.
+        days: the newest issued forecasts, as ``report.forecast_days.read_days`` reads them.
 
     Raises:
         DataError: a file is torn or of another version.
@@ -188,6 +197,7 @@ def read_inputs(
         paired=paired,
         unread=unread,
         configs=configs,
+        days=days,
     )
 
 

@@ -1,15 +1,19 @@
-"""The report: one static page with its style and images inside, so that nothing is fetched.
+"""The report: one page with its style, images and charts inside, so that nothing is fetched.
 
 What belongs here: the frame of the page, the note on the kind of data, writing the file. What does
 not: sections (``report.sections``), markup (``templates/page.html``).
 """
 
+import base64
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from compevo_core.data.files import write_text
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.rendering import render
+from compevo_core.report.rendering import read_scripts, render
 from compevo_core.report.sections import build_sections
+from compevo_core.report.theme import DARK_COLOURS
 from compevo_core.report.wording import format_moment
 
 # A reader must learn before any number whether the data is real.
@@ -37,13 +41,25 @@ def render_page(inputs: ReportInputs) -> str:
     """Return the page as HTML; equal inputs give equal text."""
     # The samples of real exchange rates stand among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
+    scripts = read_scripts() if inputs.days else ()
     return render(
         "page.html",
+        scripts=scripts,
+        script_policy=_allow_scripts(scripts),
+        dark_colours=DARK_COLOURS,
         banner=_describe_data(inputs),
         banner_class="synthetic" if has_synthetic else "real",
         made=format_moment(inputs.generated_at),
         sections=build_sections(inputs),
     )
+
+
+def _allow_scripts(scripts: Sequence[str]) -> str:
+    """Return the page's policy for scripts: these to the letter, and no other."""
+    if not scripts:
+        return ""
+    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts)
+    return "; script-src " + " ".join(f"'sha256-{one}'" for one in hashes)
 
 
 def _describe_data(inputs: ReportInputs) -> str:

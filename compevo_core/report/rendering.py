@@ -4,12 +4,16 @@ What belongs here: how templates are found and escaped. What does not: what they
 (``report.page``, ``report.sections``).
 
 Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
-are untrusted text. A value that a template names and the view lacks is an error, not empty text.
+are untrusted text. The scripts are the one exception: they come with the packages, and hold nothing
+of the data. A value that a template names and the view lacks is an error, not empty text.
 """
 
 import functools
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+_CHARTS = "charts.js"
 
 
 @functools.cache
@@ -30,3 +34,16 @@ def template_environment() -> Environment:
 def render(template: str, **view: object) -> str:
     """Fill a template with a view."""
     return template_environment().get_template(template).render(view)
+
+
+@functools.cache
+def read_scripts() -> tuple[Markup, ...]:
+    """Return plotly's script and the one that draws the page's charts with it.
+
+    Plotly's is 4.8 MB, once in a page that holds charts.
+    """
+    from plotly.offline import get_plotlyjs
+
+    environment = template_environment()
+    charts, _, _ = PackageLoader("compevo_core.report").get_source(environment, _CHARTS)
+    return Markup(get_plotlyjs()), Markup(charts)  # noqa: S704 - no text of the data is in them

@@ -29,6 +29,7 @@ from compevo_core.report.rows import is_synthetic, list_scopes, select_pooled, s
 from compevo_core.report.run_sections import build_run_parts
 from compevo_core.report.summaries import summarize_results
 from compevo_core.report.tables import Table
+from compevo_core.report.tomorrow import show_day
 from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import scope_name
 
@@ -60,6 +61,7 @@ class Section:
 def build_sections(inputs: ReportInputs) -> list[Section]:
     """Return every section that has something to show, in reading order."""
     sections = [
+        _tomorrow_section(inputs),
         _summary_section(inputs),
         _results_section(inputs),
         _regions_section(inputs),
@@ -71,6 +73,16 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         Section(anchor="terms", title="Glossary", template="glossary.html"),
     ]
     return [section for section in sections if section is not None]
+
+
+def _tomorrow_section(inputs: ReportInputs) -> Section:
+    # Always there, and first: where no forecast was issued yet it says how to issue one.
+    return Section(
+        anchor="tomorrow",
+        title="Tomorrow",
+        template="tomorrow.html",
+        view={"days": [show_day(day) for day in inputs.days]},
+    )
 
 
 def _summary_section(inputs: ReportInputs) -> Section:

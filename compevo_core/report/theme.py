@@ -14,6 +14,10 @@ ACCENT = "#0b5cad"
 HISTORY = "#8a94a3"
 OTHER_BARS = "#b9c3cf"
 
+# The narrower band lies on the wider one, so that it is the darker.
+BAND_FILL_80 = "rgba(11,92,173,0.20)"
+BAND_FILL_95 = "rgba(11,92,173,0.10)"
+
 METHOD_COLOURS = {
     "compevo": ACCENT,
     "persistence": "#b8860b",
@@ -40,6 +44,26 @@ _AGENT_COLOURS = (
     "#6b6b6b",
 )
 _AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
+
+#: What a chart's colours become on a dark page, with at least 4.5 : 1 for lines and text.
+DARK_COLOURS = {
+    INK: "#eef2f6",
+    MUTED: "#aab4c0",
+    GRID: "#343d49",
+    HISTORY: "#8a94a3",
+    ACCENT: "#6cb2f5",
+    BAND_FILL_80: "rgba(108,178,245,0.26)",
+    BAND_FILL_95: "rgba(108,178,245,0.13)",
+    "#c8501e": "#f08a5a",
+    "#1a7f5a": "#5cc79b",
+    "#9a4bb0": "#d08be4",
+    "#b8860b": "#e0b04a",
+    "#4a90c2": "#86c1ea",
+    "#a83250": "#ee7f9b",
+    "#5f6b2d": "#b3c06b",
+    "#00808a": "#4fc3cc",
+    "#6b6b6b": "#b5b5b5",
+}
 
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {
@@ -78,13 +102,18 @@ THEME: Any = {
 }
 
 
+def agent_colour(agent: int) -> str:
+    """Return the colour of an agent."""
+    return _AGENT_COLOURS[agent % len(_AGENT_COLOURS)]
+
+
 def agent_style(agent: int) -> dict[str, Any]:
     """Return the line style of an agent.
 
     Colour and dash both differ, so that print and colour-blind readers can tell agents apart.
     """
     return {
-        "color": _AGENT_COLOURS[agent % len(_AGENT_COLOURS)],
+        "color": agent_colour(agent),
         "linestyle": _AGENT_DASHES[agent % len(_AGENT_DASHES)],
         "label": f"agent {agent}",
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from compevo_core.report.forecast_days import read_days
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.page import write_report
@@ -48,7 +49,11 @@ def site(
             if has_current_run(layout, dataset)
         ]
         inputs = read_inputs(
-            layout.results, runs, mode=workspace.data_mode.value, generated_at=clock()
+            layout.results,
+            runs,
+            mode=workspace.data_mode.value,
+            generated_at=clock(),
+            days=read_days(layout.forecasts / "issued", layout.root / "windows"),
         )
         page = write_report(inputs, layout.report)
 

@@ -75,4 +75,5 @@ def forecast(
         write_atomically(parquet, issued.rows.write_parquet)
     typer.echo(render_forecast(issued))
     typer.echo(f"\nEverything it was made of: {folder}")
-    typer.echo(f"Why it is what it is: compevo explain {day:%Y-%m-%d} {issued.entities[0]}")
+    words = f"{day:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
+    typer.echo(f"Why it is what it is: compevo explain {words}")

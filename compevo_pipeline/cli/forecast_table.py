@@ -85,5 +85,6 @@ def _list_notes(issued: "IssuedForecast", days: Sequence["DaySummary"]) -> list[
         notes.append("80 % band: means over the day of its lower and upper bound")
     if any(day.change_pct is not None for day in days):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-        notes.append(f"change: against yesterday, over its steps up to {until:%H:%M}")
+        part = f", over its steps up to {until:%H:%M}" if until < issued.origin else ""
+        notes.append(f"change: against yesterday{part}")
     return notes
