@@ -9,10 +9,8 @@ N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import fmean
 
 from compevo_core.agents.logic_grammar import list_seed_logics
 from compevo_core.agents.retrieval import NewsRetriever
@@ -23,6 +21,7 @@ from compevo_core.distributed import AgentShards
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
 from compevo_core.training.generators import RunGenerators, seed_dropout
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundTrainer
@@ -34,8 +33,6 @@ from compevo_core.training.shared_stages import SharedStages, hash_stage
 from compevo_core.training.train_state import RunProgress, capture_state, restore_state
 from compevo_core.training.training_data import TrainingData
 from compevo_core.training.validation import ValidationErrors, measure_validation
-
-_ETA_ROUNDS = 10  # the time left goes by the mean of so many rounds
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -97,6 +94,8 @@ class TrainingLoop:
         self.generators = RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device
         )
+        layers = backbone.model.config.num_hidden_layers
+        self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
 
     def run(self, *, resume: bool, on_round: OnRound | None = None) -> RoundState:
         """Train to the end; return the state after the last round.
@@ -110,10 +109,8 @@ class TrainingLoop:
         if state is None:
             state = self._begin_after_stage() or self._begin()
 
-        # Of this process's life: time spent before an interruption says nothing on this machine.
-        durations: deque[float] = deque(maxlen=_ETA_ROUNDS)
         while state.round < self.rounds:
-            record = self._run_round(state, durations)
+            record = self._run_round(state)
 
             # The record first: a checkpoint of more rounds than there are records is refused,
             # records of more rounds than the checkpoint are dropped and written again.
@@ -204,18 +201,21 @@ class TrainingLoop:
             self.folder.truncate_rounds(state.round)
         return state
 
-    def _run_round(self, state: RoundState, durations: deque[float]) -> RoundRecord:
+    def _run_round(self, state: RoundState) -> RoundRecord:
         """Run one round and validate where one is due; return the complete record."""
         started = self.clock()
         number = state.round
         result = self.round_trainer.step(state, self.data.batch(number), self.generators)
+        stepped = self.clock()
         validation = self._validate(state)
         # After the validation, so that its forecasts are counted in the round that measured it.
         exchanged_bytes = self.shards.take_received()
 
-        durations.append(self.clock() - started)
-        self.progress.train_seconds += durations[-1]
-        eta_seconds = fmean(durations) * (self.rounds - state.round)
+        ended = self.clock()
+        self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
+        if validation:
+            self.time_left.add(Work.VALIDATION, ended - stepped)
+        self.progress.train_seconds += ended - started
 
         return RoundRecord(
             **result.model_dump(),
@@ -224,9 +224,21 @@ class TrainingLoop:
             exchanged_bytes=exchanged_bytes,
             epoch=number // self.data.sampler.rounds_per_epoch,
             rounds=self.rounds,
-            seconds=durations[-1],
-            eta_seconds=eta_seconds,
+            seconds=ended - started,
+            eta_seconds=self.time_left.estimate(self._count_work_left(state.round)),
             train_seconds=self.progress.train_seconds,
+        )
+
+    def _count_work_left(self, done: int) -> Mapping[Work, int]:
+        # Without validation windows this is the second training: nothing is calibrated after it.
+        has_choice = bool(self.data.val_examples)
+        return count_work_left(
+            self.schedule,
+            done,
+            self.rounds,
+            validate_every=self._validate_every,
+            calibrates=has_choice,
+            refits=has_choice and self.config.run.refit,
         )
 
     def _validate(self, state: RoundState) -> ValidationErrors | None:

@@ -143,7 +143,8 @@ class RoundRecord(RoundResult):
     seconds: float
     """time of this round, validation included, in seconds"""
     eta_seconds: float
-    """time left by the mean of the last rounds, in seconds"""
+    """time left of the whole run, calibration and second training included, in seconds; by the mean
+    of each kind of work, and by how much it computes where it has not been seen yet"""
     train_seconds: float
     """time of all rounds so far, interrupted parts of the run included, in seconds"""
 

@@ -58,5 +58,7 @@ def describe_round(record: RoundRecord) -> str:
     if record.val_mae_scaled is not None:
         parts.append(f"validation MAE {record.val_mae_scaled:.4f} (scaled)")
 
-    parts += [f"{record.seconds:.1f} s", f"{format_duration(record.eta_seconds)} left"]
+    # Before the middle, the most expensive kind of work may not have been seen yet.
+    about = "about " if record.train_seconds < record.eta_seconds else ""
+    parts += [f"{record.seconds:.1f} s", f"{about}{format_duration(record.eta_seconds)} left"]
     return ", ".join(parts)

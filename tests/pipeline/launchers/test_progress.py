@@ -43,8 +43,16 @@ def test_a_round_is_one_line_with_its_losses_and_the_time_left():
     )
     assert describe_round(record) == (
         "round 5/60, loss 0.2500, loss_pred 0.1250, best reward -1.0000, "
-        "validation MAE 0.5000 (scaled), 2.0 s, 3m05s left"
+        "validation MAE 0.5000 (scaled), 2.0 s, about 3m05s left"
     )
+
+
+def test_before_the_middle_the_time_left_is_a_guess_and_says_so():
+    def end(gone, left):
+        return describe_round(round_record(0, train_seconds=gone, eta_seconds=left)).split(", ")[-1]
+
+    assert end(60.0, 61.0) == "about 1m01s left"
+    assert end(61.0, 60.0) == "1m00s left"
 
 
 def test_a_round_without_validation_says_nothing_of_it():

@@ -1,0 +1,109 @@
+"""Time left: within a factor of 1.5 from the middle on, on the clocks of six real trainings.
+
+``round_seconds.json`` holds the seconds of each round of trainings with the preset ``default`` on
+two cores at a steady load, and those of the calibration at the end. Round 316 is the first that
+rewrites logics, past the middle of the time; every 40th round and the last were validated.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from compevo_core.config import RunConfig
+from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
+from compevo_core.training.schedule import RunSchedule
+
+RECORDED = json.loads((Path(__file__).parents[2] / "support" / "round_seconds.json").read_text())
+SCHEDULE = RunSchedule(supervised_rounds=316, evolution_rounds=12, every=1, warmup_ratio=0.03)
+ROUNDS, VALIDATE_EVERY, LAYERS, CALIBRATED = 328, 40, 30, 464
+
+
+def config_of(name: str) -> RunConfig:
+    return RunConfig.from_mapping(
+        {
+            "population": {"agents": 1 if name == "one-agent" else 3},
+            "forecast": {"layers": 4},
+            "grpo": {"group_size": 4},
+            "run": {"batch_size": 8, "validation_windows": 120},
+        }
+    )
+
+
+def split(seconds: list[float]) -> Iterator[list[tuple[Work, float]]]:
+    """The pieces of work of each round: a recording has the sum of training and validation."""
+    validated = [n for n in range(ROUNDS) if (n + 1) % VALIDATE_EVERY == 0 or n + 1 == ROUNDS]
+    kinds = [Work.REWRITING if SCHEDULE.rewrites(n) else Work.TRAINING for n in range(ROUNDS)]
+    usual = {
+        kind: fmean(seconds[n] for n in range(ROUNDS) if kinds[n] == kind and n not in validated)
+        for kind in set(kinds)
+    }
+    for number, kind in enumerate(kinds):
+        if number not in validated:
+            yield [(kind, seconds[number])]
+            continue
+        step = min(seconds[number], usual[kind])
+        yield [(kind, step), (Work.VALIDATION, seconds[number] - step)]
+
+
+def replay(name: str) -> Iterator[tuple[float, float, float]]:
+    """Share of the time gone, seconds left and seconds estimated, after each round."""
+    seconds = RECORDED[name]["round_seconds"]
+    total = sum(seconds) + RECORDED[name]["calibration_seconds"]
+    time_left = TimeLeft(guess_units(config_of(name), LAYERS, CALIBRATED))
+    gone = 0.0
+    for number, pieces in enumerate(split(seconds)):
+        for work, duration in pieces:
+            time_left.add(work, duration)
+            gone += duration
+        left = count_work_left(
+            SCHEDULE, number + 1, ROUNDS, validate_every=VALIDATE_EVERY, calibrates=True
+        )
+        yield gone / total, total - gone, time_left.estimate(left)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_from_the_middle_on_the_time_left_is_right_within_a_factor_of_one_and_a_half(name):
+    seen = [(left, estimate) for share, left, estimate in replay(name) if 0.5 <= share <= 0.95]
+    assert len(seen) > 20
+    factors = [max(left / estimate, estimate / left) for left, estimate in seen]
+    assert max(factors) < 1.5
+
+
+def test_the_time_left_falls_while_every_piece_takes_its_usual_time():
+    units = guess_units(config_of("any"), LAYERS, CALIBRATED)
+    time_left = TimeLeft(units)
+    estimates = []
+    for number in range(ROUNDS):
+        time_left.add(Work.REWRITING if SCHEDULE.rewrites(number) else Work.TRAINING, 2.0)
+        left = count_work_left(SCHEDULE, number + 1, ROUNDS)
+        estimates.append(time_left.estimate(left))
+    # Until the first rewriting round is over, what it costs is a guess.
+    assert all(a > b for a, b in pairwise(estimates[:316]))
+    assert estimates[-1] == 0.0
+
+
+def test_what_is_left_counts_validations_calibration_and_the_second_training():
+    left = count_work_left(SCHEDULE, 300, ROUNDS, validate_every=40, calibrates=True, refits=True)
+    assert left == {
+        Work.TRAINING: 16 + 316,
+        Work.REWRITING: 12 + 12,
+        Work.VALIDATION: 2,
+        Work.CALIBRATION: 1,
+    }
+    assert count_work_left(SCHEDULE, ROUNDS, ROUNDS).total() == 0
+
+
+def test_answers_as_text_and_a_policy_without_updates_change_what_a_round_is_thought_to_cost():
+    head = config_of("any")
+    text = head.with_overrides({"forecast.decoder": "text", "forecast.layers": 0})
+    assert (
+        guess_units(text, LAYERS, 0)[Work.VALIDATION]
+        > 40 * guess_units(head, 4, 0)[Work.VALIDATION]
+    )
+    without = guess_units(head.with_overrides({"grpo.enabled": False}), LAYERS, 0)
+    assert without[Work.REWRITING] < guess_units(head, LAYERS, 0)[Work.REWRITING]
+    assert without[Work.TRAINING] == guess_units(head, LAYERS, 0)[Work.TRAINING]
