@@ -114,6 +114,7 @@ def issue_forecast(
     market_offset: timedelta,
     issued_at: datetime,
     commit: str,
+    newest: Mapping[str, Any] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin, and keep with the values how they came about.
 
@@ -124,6 +125,8 @@ def issue_forecast(
         market_offset: of the clock that days begin by, from UTC.
         issued_at: now.
         commit: commit of the code.
+        newest: instants of the newest things that the views know, ready for JSON
+            (``data.newest``); kept among the facts.
 
     Raises:
         DataError: there is no view, or they are of several origins.
@@ -157,6 +160,7 @@ def issue_forecast(
         "config_hash": forecaster.config.hash,
         "artifact_hash": forecaster.artifact_hash,
         "views_hash": hash_views(views),
+        "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
         "articles": _describe_articles(news, prediction.chosen_news),
         "newest_candidate": _find_newest(news, views),
@@ -200,6 +204,11 @@ def find_newest(root: Path, origin_utc: datetime | None = None) -> Path | None:
     return max((path.parent for path in root.glob(f"{name}/known-*/{FACTS_FILE}")), default=None)
 
 
+def is_issued(folder: Path) -> bool:
+    """Return whether a folder holds a complete forecast."""
+    return (folder / FACTS_FILE).exists()
+
+
 def write_issued(root: Path, forecast: IssuedForecast) -> Path:
     """Write a forecast, unless the very same one was issued before.
 
@@ -215,7 +224,7 @@ def write_issued(root: Path, forecast: IssuedForecast) -> Path:
         datetime.fromisoformat(facts["origin_utc"]),
         datetime.fromisoformat(facts["information_until"]),
     )
-    if (folder / FACTS_FILE).exists():
+    if is_issued(folder):
         before = read_issued(folder)
         if before.hash != forecast.hash:
             raise DataError(
@@ -239,7 +248,7 @@ def read_issued(folder: Path) -> IssuedForecast:
         DataError: there is no complete forecast, or it was made by a version without quantiles.
         CheckpointMismatch: values or facts were altered since.
     """
-    if not (folder / FACTS_FILE).exists():
+    if not is_issued(folder):
         raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
 
     facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))

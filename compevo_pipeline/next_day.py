@@ -1,36 +1,61 @@
 """The forecast of one day from what is stored: views, known errors, the sealed record.
 
 What belongs here: the way from stores and the current run to an issued forecast, for the asset and
-the command line alike. What does not: views (``compevo_core.data.build``), the record
-(``compevo_core.issued``), reading sources.
+the command line alike, and the comparison of an issued forecast with what is stored now. What does
+not: what is stored and whether it is enough (``compevo_pipeline.next_day_inputs``), the record
+(``compevo_core.issued``).
 """
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time
-from enum import StrEnum
+from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
-from compevo_core.data.build import BuiltViews, build_views
 from compevo_core.data.datasets import DATASETS, DatasetSpec
-from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.scoring import load_population
-from compevo_core.issued import IssuedForecast, issue_forecast, read_issued, write_issued
+from compevo_core.issued import (
+    IssuedForecast,
+    find_issued,
+    hash_views,
+    is_issued,
+    issue_forecast,
+    read_issued,
+    write_issued,
+)
+from compevo_core.training.manifest import verify_manifest
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.next_day_inputs import (
+    KnownTo,
+    NewsRule,
+    Origin,
+    StoredFrames,
+    check_inputs,
+)
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.sources.common.base import FrameKind
-from compevo_pipeline.storage.runs import find_current_run
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
 
-class KnownTo(StrEnum):
-    """Until when a forecast of a day may know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayForecast:
+    """The forecast of a day, as it was issued.
 
-    MIDNIGHT = "midnight"
-    ISSUE_TIME = "issue-time"
+    Attributes:
+        forecast: the record.
+        folder: where it lies.
+        is_new: whether it was issued just now.
+        notes: what a reader should know: old news, or that the stored data or the current model are
+            no longer those that it was made of.
+    """
+
+    forecast: IssuedForecast
+    folder: Path
+    is_new: bool
+    notes: tuple[str, ...] = ()
 
 
 def forecast_day(
@@ -43,8 +68,11 @@ def forecast_day(
     log: logging.Logger,
     run: Path | None = None,
     fit: FitBaseline = fit_baseline,
-) -> tuple[IssuedForecast, Path]:
-    """Issue the forecast of a day.
+    news_rule: NewsRule | None = None,
+) -> DayForecast:
+    """Issue the forecast of a day, or read the one that was issued before.
+
+    A day that was issued is verified and returned without any inference, whatever is stored now.
 
     Args:
         workspace: stores and folders.
@@ -53,53 +81,43 @@ def forecast_day(
         known_to: midnight before the day, or the time at which the publisher's own forecast of it
             is issued.
         clock: gives the time of issue.
-        log: gets a line about what is observed and issued.
+        log: gets a line about what is observed and issued, and the notes.
         run: folder of the training run; the data set's current one unless given.
         fit: fits priors anew where the run's settings say so.
-
-    Returns:
-        The forecast and its folder.
+        news_rule: how old the news may be; ``NewsRule()`` unless given.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.
-        DataError: an input is missing or stale, no run has finished, or another forecast was issued
-            for this day.
+        DataError: an input is missing or stale, or no run has finished.
+        CheckpointMismatch: the issued forecast was altered since.
     """
-    spec = _find_spec(dataset)
-    origin_utc = datetime.combine(day, time(), UTC) - spec.market_offset
-    until = origin_utc - _count_unknown(spec, known_to) * spec.step
+    spec = find_daily_spec(dataset)
+    origin = Origin.of(spec, day, known_to)
+    folder = find_issued(workspace.layout.issued(dataset), origin.origin_utc, origin.until)
 
-    news = NewsPool.read(workspace.layout.news_pool)
-    built = _build_views(workspace, spec, news, origin_utc, until)
-    if built.left_out or not built.views:
-        reasons = "; ".join(f"{entity}: {why}" for entity, why in built.left_out.items())
-        raise DataError(
-            f"{dataset} cannot be forecast for {day} as known until {until:%Y-%m-%d %H:%M} UTC "
-            f"({reasons or 'no series'}): read the newest values, or name an earlier day"
+    if is_issued(folder):
+        forecast = read_issued(folder)
+        notes = _compare_with_stored(workspace, spec, origin, forecast, run)
+        found = DayForecast(forecast=forecast, folder=folder, is_new=False, notes=notes)
+        issued_at = forecast.facts["issued_at"]
+        log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
+    else:
+        found = _issue(
+            workspace, spec, origin, news_rule or NewsRule(), clock=clock, log=log, run=run, fit=fit
         )
+        log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
-    forecaster = load_population(run or find_current_run(workspace.layout, dataset), news, fit=fit)
-    # Errors that have become known since validation: the levels of the priors move on with them.
-    windows = WindowSet.read(workspace.layout.windows(dataset))
-    known = forecaster.select_unobserved(windows, until)
-    observed = forecaster.observe(known) if len(known) else 0
-    log.info(f"{dataset}: errors of {observed} windows since validation are known")
-
-    forecast = issue_forecast(
-        forecaster,
-        built.views,
-        news=news,
-        market_offset=spec.market_offset,
-        issued_at=clock(),
-        commit=read_commit(),
-    )
-    folder = write_issued(workspace.layout.issued(dataset), forecast)
-    log.info(f"{dataset}, {day}, known until {until:%Y-%m-%d %H:%M} UTC: {folder}")
-    # The record that is kept: of a forecast that was issued before, the first one.
-    return read_issued(folder), folder
+    for note in found.notes:
+        log.warning(f"{dataset}, {day}: {note}")
+    return found
 
 
-def _find_spec(dataset: str) -> DatasetSpec:
+def find_daily_spec(dataset: str) -> DatasetSpec:
+    """Return the declaration of a data set whose windows are days.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
     if dataset not in DATASETS:
         raise ConfigError(f"no data set {dataset!r}; known: {', '.join(DATASETS)}")
 
@@ -112,31 +130,75 @@ def _find_spec(dataset: str) -> DatasetSpec:
     return spec
 
 
-def _count_unknown(spec: DatasetSpec, known_to: KnownTo) -> int:
-    """Return how many steps before the origin nobody has measured.
+def _issue(
+    workspace: Workspace,
+    spec: DatasetSpec,
+    origin: Origin,
+    news_rule: NewsRule,
+    *,
+    clock: Callable[[], datetime],
+    log: logging.Logger,
+    run: Path | None,
+    fit: FitBaseline,
+) -> DayForecast:
+    frames = StoredFrames.read(workspace, spec)
+    inputs = check_inputs(frames, origin, news_rule)
+    if inputs.missing or inputs.newest is None:
+        raise DataError(
+            f"{spec.name} cannot be forecast for {origin.day} as known until "
+            f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
+            "values, or name an earlier day"
+        )
 
-    Raises:
-        ConfigError: the data set's views all know to midnight.
-    """
-    if known_to is KnownTo.MIDNIGHT:
-        return 0
-    if max(spec.unknown_steps) == 0:
-        raise ConfigError(f"views of {spec.name} all know to midnight; leave --known-to as it is")
-    return max(spec.unknown_steps)
+    run = run or find_current_run(workspace.layout, spec.name)
+    forecaster = load_population(run, frames.news, fit=fit)
+    # Errors that have become known since validation: the levels of the priors move on with them.
+    known = forecaster.select_unobserved(frames.build_later_windows(), origin.until)
+    observed = forecaster.observe(known) if len(known) else 0
+    log.info(f"{spec.name}: errors of {observed} windows since validation are known")
 
-
-def _build_views(
-    workspace: Workspace, spec: DatasetSpec, news: NewsPool, origin_utc: datetime, until: datetime
-) -> BuiltViews:
-    tables = workspace.frame_store()
-    return build_views(
-        spec,
-        workspace.series_store().read(spec.name),
-        covariates=tables.read(spec.name, FrameKind.COVARIATES),
-        # Those that have an embedding: an agent can read no others.
-        articles=news.articles,
-        published=tables.read(spec.name, FrameKind.PUBLISHED),
-        origin_utc=origin_utc,
-        information_until=until,
-        step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES),
+    forecast = issue_forecast(
+        forecaster,
+        inputs.built.views,
+        news=frames.news,
+        market_offset=spec.market_offset,
+        issued_at=clock(),
+        commit=read_commit(),
+        newest=inputs.newest.as_facts(),
     )
+    folder = write_issued(workspace.layout.issued(spec.name), forecast)
+    # The record that is kept: where two runs issue at once, the first one's.
+    return DayForecast(
+        forecast=read_issued(folder), folder=folder, is_new=True, notes=inputs.warnings
+    )
+
+
+def _compare_with_stored(
+    workspace: Workspace,
+    spec: DatasetSpec,
+    origin: Origin,
+    forecast: IssuedForecast,
+    run: Path | None,
+) -> tuple[str, ...]:
+    """Return what would be another today; the record stays as it is."""
+    notes = []
+    try:
+        views = StoredFrames.read(workspace, spec).build_views(origin).views
+        revised = not views or hash_views(views) != forecast.facts["views_hash"]
+    except CompEvoError as error:
+        notes.append(f"what it was made of is no longer stored: {error}")
+    else:
+        if revised:
+            notes.append(
+                "the stored data were revised since: views made of them today have another hash"
+            )
+
+    if run is not None or has_current_run(workspace.layout, spec.name):
+        run = run or find_current_run(workspace.layout, spec.name)
+        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        if model_hash != forecast.facts["artifact_hash"]:
+            notes.append(
+                f"model {model_hash[:16]} would forecast it today; it was issued by "
+                f"{str(forecast.facts['artifact_hash'])[:16]}"
+            )
+    return tuple(notes)

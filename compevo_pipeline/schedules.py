@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from compevo_pipeline.next_day import KnownTo
+from compevo_pipeline.next_day_inputs import KnownTo
 from compevo_pipeline.partitions import NEM_ZONE
 
 # AEMO issues its day-ahead forecast at 17:00 NEM time, which is UTC+10 all year like Brisbane's

@@ -62,6 +62,7 @@ LAYERS = (
     ("compevo_pipeline.feeds",),
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
+    ("compevo_pipeline.next_day_inputs",),
     ("compevo_pipeline.next_day",),
     ("compevo_pipeline.checks",),
     ("compevo_pipeline.assets",),

@@ -141,8 +141,9 @@ def build_windows(
     *,
     news_cutoff: NewsCutoff = "origin",
     step_covariates: pl.DataFrame | None = None,
+    first_origin: datetime | None = None,
 ) -> WindowSet:
-    """Cut all windows of a data set.
+    """Cut all windows of a data set, or those of its last days.
 
     Args:
         spec: the declaration of the data set.
@@ -154,6 +155,8 @@ def build_windows(
         news_cutoff: with "horizon-end" candidates reach to the end of the horizon, as in published
             prompts, and every window says ``leaky``.
         step_covariates: follows ``STEP_COVARIATE_SCHEMA``.
+        first_origin: cut no window before it; all unless given. The others are what they would be
+            in the whole set, but for folds, which need every window of train.
 
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
@@ -166,7 +169,7 @@ def build_windows(
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
     dropped = DroppedOrigins()
-    cuts = [cut for plan in planned for cut in _cut_series(spec, plan, dropped)]
+    cuts = [cut for plan in planned for cut in _cut_series(spec, plan, dropped, first_origin)]
 
     # Folds divide the time of all train series together, so they need every origin first.
     folds = assign_folds([cut.inputs.origin_utc for cut in cuts if cut.labels.split == "train"])
@@ -277,12 +280,20 @@ class _Cut:
     series: GriddedSeries
 
 
-def _cut_series(spec: DatasetSpec, plan: _PlannedSeries, dropped: DroppedOrigins) -> Iterator[_Cut]:
+def _cut_series(
+    spec: DatasetSpec,
+    plan: _PlannedSeries,
+    dropped: DroppedOrigins,
+    first_origin: datetime | None,
+) -> Iterator[_Cut]:
     series = plan.series
     aligned_offset = spec.market_offset if spec.align_to_market_day else None
 
     for position in find_origins(series, spec.stride_steps, aligned_offset):
         origin = series.first_utc + position * series.step
+        if first_origin is not None and origin < first_origin:
+            continue
+
         split = plan.boundaries.find_split(origin, origin + HORIZON * series.step)
         if split is None:
             dropped.add("outside the split plan or in an embargo")

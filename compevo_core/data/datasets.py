@@ -16,6 +16,7 @@ from compevo_core.errors import ConfigError
 
 _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
 _UTC_OFFSET = timedelta(0)
+_NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +136,9 @@ ELECTRICITY = DatasetSpec(
         Span(
             split="inference",
             series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
+            # To the last day that is complete: the subsets below keep their days.
             first_day=date(2026, 2, 19),
-            last_day=date(2026, 3, 30),
+            last_day=_NO_LAST_DAY,
             subsets=(
                 DaySubset(
                     name="inference-2026-100", first_day=date(2026, 2, 19), every=2, count=20
@@ -193,7 +195,7 @@ ELECTRICITY_OPERATIONAL = replace(
             split="inference",
             series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
             first_day=date(2026, 3, 31),
-            last_day=date(2099, 12, 31),
+            last_day=_NO_LAST_DAY,
         ),
     ),
     unknown_steps=(0, _ISSUE_TIME_UNKNOWN),

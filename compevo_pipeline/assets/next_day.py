@@ -7,7 +7,7 @@ A partition is a target day. A day that is filled in later from the same data gi
 forecast; one that was issued is never changed.
 """
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,7 +20,8 @@ from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, NEXT_DAY, model_key, wi
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.next_day import KnownTo, forecast_day
+from compevo_pipeline.next_day import forecast_day
+from compevo_pipeline.next_day_inputs import NEWS_LIMIT, KnownTo, NewsRule, StaleNews
 from compevo_pipeline.partitions import OPERATIONAL, target_days
 from compevo_pipeline.resources import Clock, Workspace
 
@@ -38,15 +39,25 @@ CODE = (
     "compevo_core/online",
     "compevo_core/quantiles.py",
     "compevo_pipeline/next_day.py",
+    "compevo_pipeline/next_day_inputs.py",
 )
 
 
 class NextDayConfig(dg.Config):
-    """What the forecast may know."""
+    """What the forecast may know, and when its news is too old."""
 
     known_to: KnownTo = Field(
         default=KnownTo.ISSUE_TIME,
         description="issue-time: to 17:00 the day before, when AEMO issues its own; or midnight",
+    )
+    news_limit_hours: float = Field(
+        default=NEWS_LIMIT / timedelta(hours=1),
+        gt=0,
+        description="age of the newest article, at the time the forecast knows to, that is allowed",
+    )
+    stale_news: StaleNews = Field(
+        default=StaleNews.WARN,
+        description="where it is older: warn, and forecast; or refuse",
     )
 
 
@@ -77,7 +88,7 @@ def next_day(
     """Issue the forecast of the partition's day."""
     day = date.fromisoformat(context.partition_key)
     with translate_errors(retry=False):
-        forecast, folder = forecast_day(
+        found = forecast_day(
             workspace,
             OPERATIONAL,
             day,
@@ -85,22 +96,39 @@ def next_day(
             clock=clock,
             log=context.log,
             fit=SharedFits(fits_folder(workspace.layout)),
+            news_rule=NewsRule(
+                limit=timedelta(hours=config.news_limit_hours), action=config.stale_news
+            ),
         )
 
+    forecast = found.forecast
     points = forecast.rows.filter(pl.col("quantile").is_null())
     return dg.MaterializeResult(
         metadata={
             "issued_at": str(forecast.facts["issued_at"]),
             "information_until": str(forecast.facts["information_until"]),
+            "issued_now": found.is_new,
+            "notes": "; ".join(found.notes) or "none",
+            "newest_known": metadata.render_counts(_name_newest(forecast)),
             "model": str(forecast.facts["artifact_hash"])[:16],
             "dagster/row_count": forecast.rows.height,
             "by_region": metadata.render_table(_summarise(points), rows=10),
             "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
             "plot": _plot(points, day),
-            "folder": metadata.link_path(folder),
+            "folder": metadata.link_path(found.folder),
         },
         data_version=dg.DataVersion(forecast.hash[:32]),
     )
+
+
+def _name_newest(forecast: IssuedForecast) -> dict[str, object]:
+    """Return the newest thing of each input that the forecast knew, by name."""
+    newest = forecast.facts["newest"]
+    by_entity = {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
+    return by_entity | {
+        "published forecast": newest["publication"] or "none",
+        "article": newest["article"] or "none",
+    }
 
 
 def _summarise(rows: pl.DataFrame) -> pl.DataFrame:

@@ -52,13 +52,14 @@ def forecast(
     from compevo_core.data.files import write_atomically
     from compevo_pipeline.assets.definition import fits_folder
     from compevo_pipeline.cli.forecast_table import render_forecast
-    from compevo_pipeline.next_day import KnownTo, forecast_day
+    from compevo_pipeline.next_day import forecast_day
+    from compevo_pipeline.next_day_inputs import KnownTo
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings, disable_progress_bars
 
     disable_progress_bars()
     workspace = Workspace(settings=Settings.from_environment())
-    issued, folder = forecast_day(
+    found = forecast_day(
         workspace,
         dataset,
         day.date(),
@@ -70,10 +71,11 @@ def forecast(
     )
 
     if csv is not None:
-        write_atomically(csv, issued.rows.write_csv)
+        write_atomically(csv, found.forecast.rows.write_csv)
     if parquet is not None:
-        write_atomically(parquet, issued.rows.write_parquet)
-    typer.echo(render_forecast(issued))
-    typer.echo(f"\nEverything it was made of: {folder}")
-    words = f"{day:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
+        write_atomically(parquet, found.forecast.rows.write_parquet)
+    typer.echo(render_forecast(found.forecast))
+    typer.echo("".join(f"\nNote: {note}" for note in found.notes))
+    typer.echo(f"Everything it was made of: {found.folder}")
+    words = f"{day:%Y-%m-%d} {found.forecast.entities[0]} --dataset {dataset}"
     typer.echo(f"Why it is what it is: compevo explain {words}")

@@ -102,7 +102,7 @@ def make_electricity_series() -> pl.DataFrame:
                 series_id="AEMO/TOTALDEMAND/SA1",
             ),
             make_series(
-                make_daily_values(42, 5),
+                make_daily_values(41, 5),
                 first=from_nem(2026, 2, 18),
                 series_id="AEMO/OPERATIONAL_DEMAND/NSW1",
             ),

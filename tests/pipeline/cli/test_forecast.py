@@ -1,6 +1,7 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
 import logging
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -12,67 +13,26 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.issued import read_issued
-from compevo_core.training.trainer import train
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.next_day import KnownTo, forecast_day
+from compevo_pipeline.next_day import forecast_day
+from compevo_pipeline.next_day_inputs import KnownTo
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout, Settings
-from compevo_pipeline.sources.common.base import FrameKind
-from compevo_pipeline.storage.frame_store import FrameStore
-from compevo_pipeline.storage.runs import set_current_run
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support import population as small
-from tests.support.population import tiny
-from tests.support.window_samples import (
-    HALF_HOUR,
-    from_nem,
-    make_daily_values,
-    make_published,
-    make_series,
-)
+from tests.support.operational import DATASET, make_deployment, make_frames
+from tests.support.window_samples import from_nem
 
 RUNNER = CliRunner()
-DATASET = ELECTRICITY_OPERATIONAL.name
 TOMORROW = "2026-02-24"
 ORIGIN = from_nem(2026, 2, 24)
 ISSUE_TIME = ORIGIN - timedelta(hours=7)
-# Days of train, of validation, and since then up to the day to forecast and the one after it.
-PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
-
-
-def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
-    series, published = [], []
-    for seed, (first, days) in enumerate(PIECES):
-        start = from_nem(first.year, first.month, first.day)
-        values = make_daily_values(days, seed)
-        series.append(make_series(values, first=start, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"))
-        published.append(make_published(start, days))
-    return pl.concat(series), pl.concat(published)
 
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """A deployment at 17:00 of the day before: stores, windows and a trained population."""
-    layout = Layout(root=tmp_path_factory.mktemp("home") / "sample")
-    series, published = make_frames()
-    known = series.filter(pl.col("start_utc") + HALF_HOUR <= ISSUE_TIME)
-    SeriesStore(layout.root).write(DATASET, known)
-    FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
-    small.news_pool().write(layout.news_pool)
-
-    windows = build_windows(ELECTRICITY_OPERATIONAL, known, published=published)
-    windows.write(layout.windows(DATASET))
-    config = tiny(
-        forecast__prior="published-error-ridge",
-        forecast__known_errors="mean",
-        forecast__prior_folds=2,
-        run__rounds=1,
-    )
-    train(
-        config, windows.split("train"), windows.split("val"), small.news_pool(), layout.run("one")
-    )
-    set_current_run(layout, DATASET, "one")
-    return layout
+    """A deployment at 17:00 of the day before."""
+    return make_deployment(tmp_path_factory.mktemp("home"), ISSUE_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -105,11 +65,15 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
     assert rows["value"].to_list() == first.rows["value"].to_list()
 
     # The whole of tomorrow becomes known: a backfill issues the very same forecast.
-    series, published = make_frames()
+    series, _ = make_frames()
     SeriesStore(layout.root).write(DATASET, series)
-    build_windows(ELECTRICITY_OPERATIONAL, series, published=published).write(
-        layout.windows(DATASET)
-    )
+    live = read(layout, ISSUE_TIME)
+    shutil.move(live, tmp_path / "live")
+    forecast()
+    backfilled = read_issued(live)
+    assert backfilled.hash == first.hash
+    shutil.rmtree(live)
+    shutil.move(tmp_path / "live", live)
     forecast()
     again = read_issued(read(layout, ISSUE_TIME))
     assert (again.hash, again.facts["issued_at"]) == (first.hash, first.facts["issued_at"])
@@ -122,11 +86,11 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
 
 
 def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout: Layout) -> None:
-    from compevo_core.data.window import WindowSet
     from compevo_core.forecaster import CompEvoForecaster
 
     forecaster = CompEvoForecaster.load(layout.run("one"), small.news_pool())
-    windows = WindowSet.read(layout.windows(DATASET))
+    series, published = make_frames()
+    windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
     known = forecaster.select_unobserved(windows, ISSUE_TIME)
     # 19 to 22 February: the 23rd had not ended at 17:00. Each day gives two windows.
     assert sorted({view.calendar.target_date.day for view in known.views()}) == [19, 20, 21, 22]
@@ -136,7 +100,7 @@ def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout:
 
 def test_a_forecast_asked_for_again_has_the_time_of_its_first_issue(layout: Layout) -> None:
     def issue(hour: int) -> str:
-        issued, _ = forecast_day(
+        found = forecast_day(
             Workspace(settings=Settings.from_environment()),
             DATASET,
             date(2026, 2, 23),
@@ -144,7 +108,7 @@ def test_a_forecast_asked_for_again_has_the_time_of_its_first_issue(layout: Layo
             clock=lambda: datetime(2026, 2, 22, hour, tzinfo=UTC),
             log=logging.getLogger("test"),
         )
-        return str(issued.facts["issued_at"])
+        return str(found.forecast.facts["issued_at"])
 
     assert issue(8) == issue(9) == "2026-02-22T08:00:00+00:00"
 

@@ -1,0 +1,84 @@
+"""A deployment that forecasts operational demand: stores, windows and a trained tiny population.
+
+What belongs here: one region of made-up operational demand, and a deployment at an instant. What
+does not: assertions.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.training.trainer import train
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Layout, Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.storage.frame_store import FrameStore
+from compevo_pipeline.storage.runs import set_current_run
+from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support import population as small
+from tests.support.population import tiny
+from tests.support.window_samples import (
+    HALF_HOUR,
+    from_nem,
+    make_daily_values,
+    make_published,
+    make_series,
+)
+
+DATASET = ELECTRICITY_OPERATIONAL.name
+SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
+# Days of train, of validation, and from the end of validation to 24 February 2026.
+PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
+NOW = datetime(2026, 2, 25, tzinfo=UTC)
+
+
+def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the series and the published forecast of every piece."""
+    series, published = [], []
+    for seed, (first, days) in enumerate(PIECES):
+        start = from_nem(first.year, first.month, first.day)
+        values = make_daily_values(days, seed)
+        series.append(make_series(values, first=start, series_id=SERIES_ID))
+        published.append(make_published(start, days))
+    return pl.concat(series), pl.concat(published)
+
+
+def store_until(layout: Layout, until: datetime) -> None:
+    """Store what had been measured by an instant; published forecasts are stored whole."""
+    series, published = make_frames()
+    SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
+    FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
+
+
+def make_deployment(home: Path, until: datetime) -> Layout:
+    """Make a deployment whose newest value is of an instant, with a trained population."""
+    layout = Layout(root=home / "sample")
+    store_until(layout, until)
+    small.news_pool().write(layout.news_pool)
+
+    series, published = make_frames()
+    windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
+    config = tiny(
+        forecast__prior="published-error-ridge",
+        forecast__known_errors="mean",
+        forecast__prior_folds=2,
+        run__rounds=1,
+    )
+    train(
+        config, windows.split("train"), windows.split("val"), small.news_pool(), layout.run("one")
+    )
+    set_current_run(layout, DATASET, "one")
+    return layout
+
+
+def open_workspace(layout: Layout) -> Workspace:
+    """Return the workspace of a deployment in sample mode."""
+    return Workspace(settings=Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny"))
+
+
+def issue_time(day: date) -> datetime:
+    """Return 17:00 of the day before on the market's clock, in UTC."""
+    return from_nem(day.year, day.month, day.day) - timedelta(hours=7)
