@@ -17,6 +17,7 @@ import typer
 from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.inputs import ReportInputs, read_inputs
+from compevo_core.report.quantile_tables import sureness_table
 from compevo_core.report.result_tables import (
     agent_table,
     headline_table,
@@ -52,6 +53,8 @@ def format_results(inputs: ReportInputs) -> str:
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts += _format_table(headline_table(inputs.rows, dataset, subset))
         parts += _format_agents(inputs, dataset, subset)
+        sureness = sureness_table(inputs.rows, dataset, subset)
+        parts += [] if sureness is None else _format_table(sureness)
         parts += _format_summaries(inputs, dataset, subset)
 
     # Ablation variants train under a smaller budget, so they are never in a table with the others.

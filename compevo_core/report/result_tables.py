@@ -79,7 +79,7 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         header=["Agent", *(metric_title(key, label, unit) for key, label in METRICS), "Seeds"],
         rows=list(zip(*columns, strict=True)),
         caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: agents alone",
-        best_cells=_lowest_of_columns([[row[key] for key, _ in METRICS] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records]),
     )
 
 
@@ -114,7 +114,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
         ],
         rows=list(zip(*columns, strict=True)),
         caption=scope_name(dataset, subset, synthetic=is_synthetic(chosen)),
-        best_cells=_lowest_of_columns([[row[key] for key, _ in metrics] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in metrics] for row in records]),
         highlighted_rows=_highlighted(records),
         notes=_notes(records),
     )
@@ -178,7 +178,7 @@ def region_table(
         header=["Method", *entities],
         rows=[[method_name(m), *line] for m, line in zip(methods, cells, strict=True)],
         caption=f"{name}: {label} by region",
-        best_cells=_lowest_of_columns(grid),
+        best_cells=find_lowest(grid),
         highlighted_rows=frozenset(i for i, m in enumerate(methods) if m in HIGHLIGHTED_METHODS),
     )
 
@@ -226,13 +226,13 @@ def _method_table(records: Sequence[Row], caption: str) -> Table:
         rows=list(zip(*columns, strict=True)),
         caption=caption,
         wrap_columns=frozenset({len(header) - 1}),
-        best_cells=_lowest_of_columns([[row[key] for key, _ in METRICS] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records]),
         highlighted_rows=_highlighted(records),
         notes=_notes(records),
     )
 
 
-def _lowest_of_columns(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[int, int]]:
+def find_lowest(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[int, int]]:
     """Return the cells with the lowest value of each column; column 0 holds the method's name."""
     cells: set[tuple[int, int]] = set()
     for column, values in enumerate(zip(*grid, strict=True), start=1):

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
 
 #: Value of ``experiment`` in rows of ablation variants, which are trained under a smaller budget.
@@ -29,7 +30,16 @@ IDENTITY = (
     "data_hash",
 )
 
-_AVERAGED = ("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate", "seconds")
+_AVERAGED = (
+    "mae",
+    "rmse",
+    "mape_pct",
+    "wape_pct",
+    "mase",
+    "parse_failure_rate",
+    "seconds",
+    *QUANTILE_COLUMNS,
+)
 # Equal in all seeds of one method and configuration, or only shown as an example of them.
 _TAKEN_FROM_FIRST = (
     "config_hash",

@@ -19,6 +19,7 @@ from compevo_core.report.provenance_tables import (
     is_of_variant,
     paired_table,
 )
+from compevo_core.report.quantile_tables import reliability_picture, sureness_table
 from compevo_core.report.result_plots import plot_ablation, plot_methods
 from compevo_core.report.result_tables import (
     agent_table,
@@ -64,6 +65,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         _tomorrow_section(inputs),
         _summary_section(inputs),
         _results_section(inputs),
+        _quantiles_section(inputs),
         _regions_section(inputs),
         _forecasts_section(inputs),
         *_run_sections(inputs),
@@ -114,6 +116,24 @@ def _results_section(inputs: ReportInputs) -> Section | None:
         title="Results",
         template="results.html",
         view={"scopes": scopes, "paired": paired},
+    )
+
+
+def _quantiles_section(inputs: ReportInputs) -> Section | None:
+    """Show how good quantiles are, wherever a method has them."""
+    scopes = [
+        {
+            "table": sureness_table(inputs.rows, dataset, subset),
+            "reliability": reliability_picture(inputs.rows, dataset, subset),
+        }
+        for dataset, subset in _test_scopes(inputs)
+    ]
+    shown = [scope for scope in scopes if scope["table"] is not None]
+    if not shown:
+        return None
+
+    return Section(
+        anchor="how-sure", title="How sure", template="quantiles.html", view={"scopes": shown}
     )
 
 
