@@ -14,6 +14,8 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
@@ -86,6 +88,7 @@ def score_seeds(
     log: logging.Logger,
     method: str,
     baseline_forecasts: Sequence[Mapping[str, FloatArray]],
+    fit: FitBaseline = fit_baseline,
 ) -> SeedScores:
     """Score the sealed populations of several runs on the same windows.
 
@@ -99,6 +102,7 @@ def score_seeds(
         log: gets progress lines with the time left.
         method: name of the method in the rows.
         baseline_forecasts: for each scope, forecasts (N, H) by baseline to test against.
+        fit: fits priors anew where the runs' settings say so.
 
     Raises:
         CheckpointMismatch: the model of a run is unfinished or was altered.
@@ -108,7 +112,7 @@ def score_seeds(
         # One population in memory at a time.
         by_run.append(
             score_population(
-                load_population(run, news),
+                load_population(run, news, fit=fit),
                 scopes,
                 train=train,
                 experiment=experiment,

@@ -29,8 +29,12 @@ from compevo_core.report.tables import Table
 from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import join_items
 
-#: What the short table shows: electricity, the test set published with the paper's baseline.
-SHORT_SCOPE = ("electricity", "n2f-test-100")
+#: What the short tables show: operational demand as it was known when AEMO issued its own forecast,
+#: and electricity, the test set published with the paper's baseline.
+SHORT_SCOPES = (
+    ("electricity-operational", "operational-2026-200-known-1700"),
+    ("electricity", "n2f-test-100"),
+)
 NO_ROWS = "*No committed result rows yet.*"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,13 +70,14 @@ def format_results(inputs: ReportInputs) -> str:
 
 
 def format_short_results(inputs: ReportInputs) -> str:
-    """Return the main methods on the published test set, with the summary."""
-    dataset, subset = SHORT_SCOPE
-    if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
-        return NO_ROWS
-
-    table = short_table(inputs.rows, dataset, subset)
-    return "\n\n".join([*_format_table(table), *_format_summaries(inputs, dataset, subset)])
+    """Return the main methods on the short scopes, each with its summary."""
+    present = list_scopes(select_pooled(inputs.rows))
+    parts: list[str] = []
+    for dataset, subset in SHORT_SCOPES:
+        if (dataset, subset) in present:
+            parts += _format_table(short_table(inputs.rows, dataset, subset))
+            parts += _format_summaries(inputs, dataset, subset)
+    return "\n\n".join(parts) or NO_ROWS
 
 
 # The markers are HTML comments, which Markdown does not show.

@@ -84,7 +84,6 @@ def _make_facts(entities: Sequence[str], origin: datetime, known_steps: int) -> 
                 "entity": entity,
                 "weights": [0.25, 0.75],
                 "step_weights": [[0.25] * 48, [0.75] * 48],
-                "step_weights": [[0.25] * 48, [0.75] * 48],
                 "chosen_news": [["id1"], []],
                 "levels": [[20.0] * 48, [-40.0] * 48],
                 "inputs": inputs,
