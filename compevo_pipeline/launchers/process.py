@@ -6,6 +6,7 @@ and metrics reach the event log while training runs; a launcher returns what the
 about its asset.
 """
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from compevo_pipeline.settings import child_environment
 
 WORKER = "compevo_pipeline.launchers.worker"
 POLL_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Loaded before any fork: a child may not load libraries.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TERMINATION_SECONDS = 30.0
 
 OBSERVED_KEYS = (
@@ -109,7 +113,11 @@ class ProcessLauncher:
             message_reader=dg.PipesTempFileMessageReader(),
         ) as session:
             env = child_environment(self.threads) | dict(session.get_bootstrap_env_vars())
-            process = subprocess.Popen(command, env=env)  # noqa: S603 -- our own command
+            process = subprocess.Popen(  # noqa: S603 -- our own command
+                command,
+                env=env,
+                preexec_fn=_end_with_parent,
+            )
             try:
                 code = self._follow(context, process, jobs)
             finally:
@@ -143,6 +151,15 @@ class ProcessLauncher:
             if code is not None:
                 return code
             time.sleep(self.poll_seconds)
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to terminate this process when the one that started it dies, on Linux.
+
+    A killed run would otherwise leave its training running, beside the one of its retry.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def build_observation(

@@ -29,6 +29,7 @@ from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import describe_round
 from compevo_pipeline.settings import disable_progress_bars, process_rank
+from compevo_pipeline.storage.filelock import file_lock
 
 INTERRUPTED = 130
 """Exit code after SIGINT or SIGTERM; the run folder stays resumable."""
@@ -131,18 +132,32 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
     def on_round(record: RoundRecord) -> None:
         log.info(f"{name}: {describe_round(record)}")
 
-    summary: dict[str, Any] = train(
-        config,
-        train_windows,
-        val_windows,
-        inputs.news(Path(job.news)),
-        Path(job.out),
-        resume=job.resume,
-        on_round=on_round,
-        fit=inputs.fits(job.fits),
-        stages=SharedStages(Path(job.stages)) if job.stages else None,
-    )
+    with _only_trainer(job):
+        summary: dict[str, Any] = train(
+            config,
+            train_windows,
+            val_windows,
+            inputs.news(Path(job.news)),
+            Path(job.out),
+            resume=job.resume,
+            on_round=on_round,
+            fit=inputs.fits(job.fits),
+            stages=SharedStages(Path(job.stages)) if job.stages else None,
+        )
     return summary
+
+
+def _only_trainer(job: TrainJob) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a run folder: two trainings in one would spoil both.
+
+    Under torchrun the first process holds it for all. The file is beside the folder, which a
+    training that starts over empties.
+    """
+    rank, _, _ = process_rank()
+    if rank != 0:
+        return contextlib.nullcontext()
+    folder = job.folder.path
+    return file_lock(folder.with_name(f"{folder.name}.lock"), exclusive=True)
 
 
 def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
