@@ -9,8 +9,10 @@ not: what is stored and whether it is enough (``compevo_pipeline.next_day_inputs
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
+
+import polars as pl
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
@@ -110,6 +112,42 @@ def forecast_day(
     for note in found.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return found
+
+
+def issue_next_day(
+    workspace: Workspace,
+    dataset: str,
+    *,
+    clock: Callable[[], datetime],
+    log: logging.Logger,
+    fit: FitBaseline = fit_baseline,
+) -> DayForecast:
+    """Forecast the first day that nobody has measured, from as early as views allow.
+
+    Raises:
+        ConfigError: there is no such data set, or its windows are not days.
+        DataError: as for :func:`forecast_day`.
+    """
+    day = find_next_day(workspace, dataset)
+    has_issue_time = max(find_daily_spec(dataset).unknown_steps) > 0
+    known_to = KnownTo.ISSUE_TIME if has_issue_time else KnownTo.MIDNIGHT
+    return forecast_day(workspace, dataset, day, known_to, clock=clock, log=log, fit=fit)
+
+
+def find_next_day(workspace: Workspace, dataset: str) -> date:
+    """Return the first day, on the market's clock, of which nothing has been measured yet.
+
+    Raises:
+        ConfigError: there is no such data set, or its windows are not days.
+        DataError: no value of the data set is stored.
+    """
+    spec = find_daily_spec(dataset)
+    stored = workspace.series_store().read(dataset)
+    is_own = pl.col("series_id").str.contains("|".join(pattern for pattern, _ in spec.series))
+    newest = stored.filter(is_own, pl.col("value").is_not_null())["start_utc"].max()
+    if not isinstance(newest, datetime):
+        raise DataError(f"no value of {dataset} is stored: read its series first")
+    return (newest + spec.market_offset).date() + timedelta(days=1)
 
 
 def find_daily_spec(dataset: str) -> DatasetSpec:

@@ -63,7 +63,7 @@ LAYERS = (
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.next_day_inputs",),
-    ("compevo_pipeline.next_day",),
+    ("compevo_pipeline.next_day", "compevo_pipeline.site"),
     ("compevo_pipeline.checks",),
     ("compevo_pipeline.assets",),
     ("compevo_pipeline.jobs", "compevo_pipeline.loggers"),

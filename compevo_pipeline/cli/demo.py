@@ -6,6 +6,7 @@ shows it afterwards. Heavy modules are imported inside the functions, so that ``
 answers at once.
 """
 
+import logging
 import os
 import sys
 import time
@@ -18,13 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compevo_core.durations import format_duration
-from compevo_core.errors import CompEvoError
+from compevo_core.errors import CompEvoError, DataError
 
 if TYPE_CHECKING:
     import dagster as dg
 
-    from compevo_pipeline.settings import Layout
+    from compevo_pipeline.settings import Layout, Settings
     from compevo_pipeline.sources.common.base import Mode
+
+log = logging.getLogger(__name__)
 
 
 class Job(StrEnum):
@@ -80,6 +83,8 @@ def demo(
 
     # The demo runs on sample data whatever the deployment's mode is.
     mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
+    if job is Job.DEMO:
+        show_tomorrow(settings, dataset.value)
     show_results(settings.layout(mode), mode)
 
 
@@ -130,6 +135,42 @@ def describe_failure(event: "dg.DagsterEvent") -> str:
     while error is not None and error.cause is not None:
         error = error.cause
     return error.message.strip() if error is not None else "no error was recorded"
+
+
+def show_tomorrow(settings: "Settings", dataset: str) -> None:
+    """Issue and print the forecast of the day after the sample data, and put it into the report.
+
+    A data set whose windows are not days has no such forecast.
+    """
+    from compevo_core.baselines.shared_fits import SharedFits
+    from compevo_core.data.datasets import DATASETS
+    from compevo_core.issued import find_newest, read_issued
+    from compevo_pipeline.assets.definition import fits_folder
+    from compevo_pipeline.cli.forecast_table import render_forecast
+    from compevo_pipeline.next_day import issue_next_day
+    from compevo_pipeline.resources import Workspace
+    from compevo_pipeline.site import write_site
+    from compevo_pipeline.sources.common.base import Mode
+
+    if not DATASETS[dataset].align_to_market_day:
+        return
+
+    workspace = Workspace(settings=settings, mode=Mode.SAMPLE.value)
+    fit = SharedFits(fits_folder(workspace.layout))
+    try:
+        issue_next_day(workspace, dataset, clock=lambda: datetime.now(UTC), log=log, fit=fit)
+    except DataError as error:
+        # For example another model's forecast of this day: it stays, and is what is shown.
+        typer.echo(f"\nNo new forecast of {dataset}: {error}")
+
+    folder = find_newest(workspace.layout.issued(dataset))
+    if folder is not None:
+        issued = read_issued(folder)
+        typer.echo("\nTomorrow, in the sample world:\n")
+        typer.echo(render_forecast(issued))
+        words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
+        typer.echo(f"Why it is what it is: compevo explain {words}")
+        write_site(workspace, datetime.now(UTC))
 
 
 def show_results(layout: "Layout", mode: "Mode") -> None:

@@ -1,0 +1,60 @@
+"""The report of a deployment, and which day is the next one to forecast."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.errors import ConfigError
+from compevo_core.issued import write_issued
+from compevo_pipeline.next_day import find_next_day
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.site import write_site
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support.issued_samples import make_issued
+from tests.support.window_samples import from_nem, make_daily_values, make_series
+
+DATASET = ELECTRICITY_OPERATIONAL.name
+NOW = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+
+
+def store(workspace: Workspace, series_id: str, values: list[float | None]) -> None:
+    first = from_nem(2026, 3, 29)
+    SeriesStore(workspace.layout.root).write(
+        DATASET, make_series(values, first=first, series_id=series_id)
+    )
+
+
+def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
+    workspace: Workspace,
+) -> None:
+    # 29 March and the 30th up to 17:00; what is forecast for the 31st is no measured value.
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
+    store(workspace, "AEMO/POE50/NSW1", make_daily_values(3))
+    assert find_next_day(workspace, DATASET) == date(2026, 3, 31)
+
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2))
+    assert find_next_day(workspace, DATASET) == date(2026, 3, 31)
+
+
+def test_a_data_set_without_days_has_no_next_one(workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="exchange has no windows of one day"):
+        find_next_day(workspace, "exchange")
+
+
+def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Workspace) -> None:
+    write_issued(workspace.layout.issued(DATASET), make_issued())
+    page, inputs = write_site(workspace, NOW)
+    assert page == workspace.layout.report
+    assert [day.issued.facts["dataset"] for day in inputs.days] == [DATASET]
+    assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
+    assert pl.DataFrame(inputs.rows).is_empty()
