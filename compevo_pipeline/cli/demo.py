@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compevo_core.durations import format_duration
-from compevo_core.errors import CompEvoError, DataError
+from compevo_core.errors import CompEvoError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -144,7 +144,6 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
     """
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.datasets import DATASETS
-    from compevo_core.issued import find_newest, read_issued
     from compevo_pipeline.assets.definition import fits_folder
     from compevo_pipeline.cli.forecast_table import render_forecast
     from compevo_pipeline.next_day import issue_next_day
@@ -156,21 +155,21 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
         return
 
     workspace = Workspace(settings=settings, mode=Mode.SAMPLE.value)
-    fit = SharedFits(fits_folder(workspace.layout))
-    try:
-        issue_next_day(workspace, dataset, clock=lambda: datetime.now(UTC), log=log, fit=fit)
-    except DataError as error:
-        # For example another model's forecast of this day: it stays, and is what is shown.
-        typer.echo(f"\nNo new forecast of {dataset}: {error}")
-
-    folder = find_newest(workspace.layout.issued(dataset))
-    if folder is not None:
-        issued = read_issued(folder)
-        typer.echo("\nTomorrow, in the sample world:\n")
-        typer.echo(render_forecast(issued))
-        words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
-        typer.echo(f"Why it is what it is: compevo explain {words}")
-        write_site(workspace, datetime.now(UTC))
+    found = issue_next_day(
+        workspace,
+        dataset,
+        clock=lambda: datetime.now(UTC),
+        log=log,
+        fit=SharedFits(fits_folder(workspace.layout)),
+    )
+    issued = found.forecast
+    typer.echo("\nTomorrow, in the sample world:\n")
+    typer.echo(render_forecast(issued))
+    # For example that another model issued this day before, and its forecast stays.
+    typer.echo("".join(f"\nNote: {note}" for note in found.notes))
+    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
+    typer.echo(f"Why it is what it is: compevo explain {words}")
+    write_site(workspace, datetime.now(UTC))
 
 
 def show_results(layout: "Layout", mode: "Mode") -> None:
