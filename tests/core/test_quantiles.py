@@ -15,6 +15,7 @@ from compevo_core.quantiles import (
     MEMORY,
     PUBLISHED_BAND,
     PastErrors,
+    _read_quantiles,
     estimate_quantiles,
 )
 from tests.support.window_samples import make_window
@@ -82,6 +83,12 @@ def test_quantiles_never_cross_whatever_the_errors_were() -> None:
     views = [window.view for window in windows]
     found = estimate_quantiles(errors_of(windows, wild), views, np.zeros((120, 48)))
     assert (np.diff(found[FEWEST:], axis=1) >= 0).all() and np.isfinite(found[FEWEST:]).all()
+
+
+def test_levels_that_have_passed_each_other_give_no_crossing_quantiles() -> None:
+    passed = np.array([0.06, 0.05, 0.1, 0.25, 0.2])
+    found = _read_quantiles(RNG.uniform(-100, 100, (MEMORY, 48)), passed)
+    assert (np.diff(found, axis=0) >= 0).all() and found.shape == (len(LEVELS), 48)
 
 
 @pytest.mark.parametrize("unknown", [0, 14])
