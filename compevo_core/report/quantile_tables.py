@@ -32,7 +32,13 @@ from compevo_core.report.rows import (
 )
 from compevo_core.report.tables import Table
 from compevo_core.report.theme import MUTED, method_colour
-from compevo_core.report.wording import format_column, format_percent, method_name, scope_name
+from compevo_core.report.wording import (
+    RECALIBRATED,
+    format_column,
+    format_percent,
+    method_name,
+    scope_name,
+)
 
 NOTE = (
     "Pinball: mean loss of the quantiles at 0.1, 0.5 and 0.9. WQL: twice the pinball losses over "
@@ -80,7 +86,7 @@ def sureness_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
 
 def reliability_picture(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
     """Return the share of actual values below each quantile against its level; None without any."""
-    records = _rank_by_pinball(rows, dataset, subset)[:MOST_LINES]
+    records = _select_lines(rows, dataset, subset)
     if not records:
         return None
 
@@ -91,6 +97,12 @@ def reliability_picture(rows: pl.DataFrame, dataset: str, subset: str) -> Pictur
         "on the diagonal is right, one that is flatter has too narrow bands.",
     )
     return make_picture([plot], caption=f"{name}: are the quantiles what they say?")
+
+
+def _select_lines(rows: pl.DataFrame, dataset: str, subset: str) -> list[Row]:
+    # A baseline and its recalibrated twin are nearly the same line.
+    is_twin = pl.col("method").str.ends_with(RECALIBRATED)
+    return _rank_by_pinball(rows.filter(~is_twin), dataset, subset)[:MOST_LINES]
 
 
 def _rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> list[Row]:

@@ -9,7 +9,7 @@ from compevo_core.report.page import render_page
 from compevo_core.report.quantile_tables import (
     NOTE,
     _plot_reliability,
-    _rank_by_pinball,
+    _select_lines,
     reliability_picture,
     sureness_table,
 )
@@ -32,6 +32,7 @@ def make_sure_rows(**changes: Any):
         make_row("compevo", 202.0, pinball_10_50_90=42.0, seed=1, config_hash="ccompevo" * 2),
         make_row("compevo-agent-0", 199.0, pinball_10_50_90=39.0, **BANDS),
         make_row("gbm", 180.0, pinball_10_50_90=50.0, **BANDS),
+        make_row("gbm-recalibrated", 178.0, pinball_10_50_90=49.0, **BANDS),
         make_row("published", 150.0, pinball_10_50_90=44.0, **published),
         make_row("persistence", 290.0),
     )
@@ -43,6 +44,7 @@ def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss() -> No
     assert [row[0] for row in table.rows] == [
         "CompEvo",
         "Published forecast (AEMO POE50)",
+        "Boosted trees, known errors added",
         "Boosted trees",
     ]
     # The mean over two seeds; a level that was not published is missing, not zero.
@@ -50,7 +52,7 @@ def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss() -> No
     assert list(table.rows[0][3:5]) == ["80.2 %", "390.0"]
     assert list(table.rows[1][2:]) == ["n/a", "61.0 %", "300.0", "n/a", "n/a"]
     assert (table.header[1], table.header[4]) == ("Pinball MW", "Width MW")
-    assert table.best_cells == {(0, 1), (0, 2), (2, 2)} and table.highlighted_rows == {0}
+    assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted_rows == {0}
     assert table.notes == [NOTE]
 
 
@@ -63,10 +65,11 @@ def test_rows_without_quantiles_make_no_table_and_no_section() -> None:
 
 
 def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows() -> None:
-    figure = _plot_reliability(_rank_by_pinball(make_sure_rows(), *SCOPE))
+    figure = _plot_reliability(_select_lines(make_sure_rows(), *SCOPE))
     diagonal, *lines = figure.axes[0].lines
     assert list(diagonal.get_xdata()) == [0, 1]
     by_label = {str(line.get_label()): line for line in lines}
+    assert "Boosted trees" in by_label and "Boosted trees, known errors added" not in by_label
     assert list(by_label["Published forecast (AEMO POE50)"].get_xdata()) == [0.1, 0.9]
     assert list(by_label["Published forecast (AEMO POE50)"].get_ydata()) == [0.2, 0.8]
     assert list(by_label["CompEvo"].get_xdata()) == list(BELOW_COLUMNS)
