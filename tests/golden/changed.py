@@ -4,12 +4,17 @@ Change nothing here to make a test pass: a difference that has no reason is a fa
 The golden files themselves stay as they are.
 """
 
-from tests.golden.compare import Change
+from tests.golden.compare import ABSENT, Change
 
 _OPEN_ENDED = "the inference span grows with the data; windows and their hash are what they were"
 _DAY_LESS = "the made-up series ends a day earlier, with the last window that it had"
+_QUANTILES = "rows say how good quantiles are; so few past windows give none"
 
 CHANGED: dict[str, Change] = {
+    **{
+        f"evaluated/rows/*/{name}": Change(ABSENT, None, _QUANTILES)
+        for name in ("pinball_*", "wql", "coverage_*", "width_*", "below_*")
+    },
     "windows/built/manifest/spec/spans/4/last_day": Change("2026-03-30", "2099-12-31", _OPEN_ENDED),
     "windows/built/manifest/spec_hash": Change(
         "194db70dad49ec5e55b188445ee336fcfb55a6ca3e95dffb3cbe2ede30db6176",
