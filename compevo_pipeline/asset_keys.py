@@ -5,6 +5,8 @@ module depends on keys, never on the module of another asset, so each can be rea
 made of one data set alone is one asset a data set (decision 58).
 """
 
+import re
+
 import dagster as dg
 
 # The first part of a key is the asset's group.
@@ -18,6 +20,16 @@ REPORT = dg.AssetKey(["report", "site"])
 def series_key(dataset: str) -> dg.AssetKey:
     """Return the key of a data set's series."""
     return dg.AssetKey(["series", dataset])
+
+
+BROKEN_GROUP = "broken"
+"""Group of declarations of data sets that cannot be read."""
+
+
+def broken_key(name: str) -> dg.AssetKey:
+    """Return the key of a broken declaration, by the name of its file."""
+    # A file may have any name, a key may not.
+    return dg.AssetKey([BROKEN_GROUP, re.sub(r"[^A-Za-z0-9_]", "_", name)])
 
 
 def windows_key(dataset: str) -> dg.AssetKey:

@@ -12,6 +12,12 @@ from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import build_lud_asset
 from compevo_pipeline.assets.news import articles, embeddings
 from compevo_pipeline.assets.next_day import next_day
+from compevo_pipeline.assets.own import (
+    build_broken_assets,
+    find_scores,
+    find_series_with_news,
+    order_after,
+)
 from compevo_pipeline.assets.report import site
 from compevo_pipeline.assets.series import build_series_assets
 from compevo_pipeline.assets.training import build_model_asset
@@ -21,7 +27,7 @@ from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import build_jobs
 from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
 from compevo_pipeline.loggers import progress_logger
-from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.registry import load_registry
 from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
 from compevo_pipeline.schedules import build_schedules
 from compevo_pipeline.settings import Settings
@@ -47,7 +53,8 @@ def build_defs(
         pod_client: starts that pod, in place of ``PipesK8sClient``.
     """
     # Schedules name jobs by object, so both come from one list.
-    jobs = build_jobs()
+    registry = load_registry(settings.datasets_folder)
+    jobs = build_jobs([dataset.name for dataset in registry.own])
     by_dataset = (
         build_model_asset,
         build_baselines_asset,
@@ -58,22 +65,26 @@ def build_defs(
 
     return dg.Definitions(
         assets=[
-            *build_series_assets(),
+            *build_series_assets(registry),
             articles,
-            embeddings,
-            *build_windows_assets(),
-            *(build(dataset) for dataset in DATASETS for build in by_dataset),
+            order_after(embeddings, find_series_with_news(registry)),
+            *build_windows_assets(registry),
+            *(build(dataset) for dataset in registry for build in by_dataset),
             inference_2026,
             next_day,
-            site,
+            order_after(site, find_scores(registry)),
+            *build_broken_assets(registry),
         ],
-        asset_checks=build_asset_checks(),
+        asset_checks=build_asset_checks(registry),
         jobs=jobs,
         schedules=build_schedules(jobs),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),
-            "feeds": default_feeds() if feeds is None else feeds,
+            "feeds": {
+                **(default_feeds() if feeds is None else feeds),
+                **{dataset.name: dataset.feeds for dataset in registry.own},
+            },
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),
             "judge_endpoint": JudgeEndpoint.from_settings(settings.judge),

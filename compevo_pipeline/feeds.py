@@ -37,12 +37,15 @@ class Feed:
         read_files: yields its files in a mode, given the archive folder and a clock.
         parsers: the parser of each kind of frame that its files hold.
         modes: the modes in which it exists.
+        replaces: whether its frames take the place of all that is stored: a user's own file is the
+            whole of what it holds, so a row that was removed from it is gone.
     """
 
     name: str
     read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]]
     parsers: Mapping[FrameKind, Parser]
     modes: frozenset[Mode] = frozenset(Mode)
+    replaces: bool = False
 
 
 FeedTable = Mapping[str, Sequence[Feed]]

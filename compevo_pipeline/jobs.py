@@ -6,6 +6,7 @@ such as ``full_traffic``. ``refresh`` and ``next_day`` train nothing; a partitio
 day to forecast.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,6 +16,7 @@ from compevo_pipeline.asset_keys import (
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
     NEXT_DAY,
+    REPORT,
     ablation_key,
     baselines_key,
     lud_key,
@@ -104,12 +106,32 @@ def _select(dataset: str) -> dg.AssetSelection:
     return data | own | dg.AssetSelection.assets(*[INFERENCE_2026] * is_checked)
 
 
-def build_jobs() -> list[Any]:
-    """Return all jobs."""
+def _select_own(dataset: str) -> dg.AssetSelection:
+    """Return all that is made of a user's own data set, which needs no source of this project."""
+    return dg.AssetSelection.assets(
+        series_key(dataset),
+        NEWS_EMBEDDINGS,
+        windows_key(dataset),
+        model_key(dataset),
+        *score_keys(dataset),
+        REPORT,
+    )
+
+
+def build_jobs(own: Sequence[str] = ()) -> list[Any]:
+    """Return all jobs.
+
+    Args:
+        own: names of the user's own data sets. Each has a job ``full_<name>``; no other job reads
+            them, so that a fault in a user's file stops no other data set.
+    """
+    of_own = dg.AssetSelection.assets(
+        *(key for dataset in own for key in (series_key(dataset), windows_key(dataset)))
+    )
     demos = [
         dg.define_asset_job(
             job_name("demo", dataset),
-            _select(dataset),
+            _select(dataset) - of_own,
             description=(
                 f"Everything end to end for {dataset} on the sample data and the smallest preset; "
                 "minutes on two cores. From a shell: add --config dagster_home/demo.yaml."
@@ -124,7 +146,7 @@ def build_jobs() -> list[Any]:
     full = [
         dg.define_asset_job(
             job_name("full", dataset),
-            _select(dataset),
+            _select_own(dataset) if dataset in own else _select(dataset) - of_own,
             description=(
                 f"Everything end to end for {dataset} in the deployment's mode and preset: ingest "
                 "to report."
@@ -132,11 +154,11 @@ def build_jobs() -> list[Any]:
             tags={"compevo/job": "full", "dataset": dataset},
             executor_def=_TWO_STEPS_AT_ONCE,
         )
-        for dataset in DATASETS
+        for dataset in (*DATASETS, *own)
     ]
     refresh = dg.define_asset_job(
         "refresh",
-        dg.AssetSelection.groups(*REFRESHED_GROUPS),
+        dg.AssetSelection.groups(*REFRESHED_GROUPS) - of_own,
         description=(
             "New data, windows, the 2026 inference of the trained population and the report; "
             "trains nothing."

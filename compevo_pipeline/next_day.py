@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-import polars as pl
-
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
-from compevo_core.data.datasets import DATASETS, DatasetSpec
+from compevo_core.data.build import find_next_origin
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.issued import (
@@ -63,8 +62,8 @@ class DayForecast:
 def forecast_day(
     workspace: Workspace,
     dataset: str,
-    day: date,
-    known_to: KnownTo,
+    day: date | None,
+    known_to: KnownTo | None,
     *,
     clock: Callable[[], datetime],
     log: logging.Logger,
@@ -78,10 +77,10 @@ def forecast_day(
 
     Args:
         workspace: stores and folders.
-        dataset: name of a declared data set whose windows are days.
-        day: target day on the market's clock.
+        dataset: name of a declared data set, built-in or the user's own.
+        day: first target day on the market's clock; None for the newest one that can be forecast.
         known_to: midnight before the day, or the time at which the publisher's own forecast of it
-            is issued.
+            is issued; None for the earlier one that the data set's views know.
         clock: gives the time of issue.
         log: gets a line about what is observed and issued, and the notes.
         run: folder of the training run; the data set's current one unless given.
@@ -93,7 +92,8 @@ def forecast_day(
         DataError: an input is missing or stale, or no run has finished.
         CheckpointMismatch: the issued forecast was altered since.
     """
-    spec = find_daily_spec(dataset)
+    spec = find_daily_spec(workspace, dataset)
+    day = day or find_next_day(workspace, dataset)
     origin = Origin.of(spec, day, known_to)
     folder = find_issued(workspace.layout.issued(dataset), origin.origin_utc, origin.until)
 
@@ -122,50 +122,45 @@ def issue_next_day(
     log: logging.Logger,
     fit: FitBaseline = fit_baseline,
 ) -> DayForecast:
-    """Forecast the first day that nobody has measured, from as early as views allow.
+    """Forecast the newest day that can be forecast, from as early as views allow.
 
     Raises:
-        ConfigError: there is no such data set, or its windows are not days.
+        ConfigError: there is no such data set, or its windows do not start with days.
         DataError: as for :func:`forecast_day`.
     """
-    day = find_next_day(workspace, dataset)
-    has_issue_time = max(find_daily_spec(dataset).unknown_steps) > 0
-    known_to = KnownTo.ISSUE_TIME if has_issue_time else KnownTo.MIDNIGHT
-    return forecast_day(workspace, dataset, day, known_to, clock=clock, log=log, fit=fit)
+    return forecast_day(workspace, dataset, None, None, clock=clock, log=log, fit=fit)
 
 
 def find_next_day(workspace: Workspace, dataset: str) -> date:
-    """Return the first day, on the market's clock, of which nothing has been measured yet.
+    """Return the newest day, on the market's clock, that every series can be forecast for.
 
     Raises:
-        ConfigError: there is no such data set, or its windows are not days.
+        ConfigError: there is no such data set, or its windows do not start with days.
         DataError: no value of the data set is stored.
     """
-    spec = find_daily_spec(dataset)
-    stored = workspace.series_store().read(dataset)
-    is_own = pl.col("series_id").str.contains("|".join(pattern for pattern, _ in spec.series))
-    newest = stored.filter(is_own, pl.col("value").is_not_null())["start_utc"].max()
-    if not isinstance(newest, datetime):
-        raise DataError(f"no value of {dataset} is stored: read its series first")
-    return (newest + spec.market_offset).date() + timedelta(days=1)
+    spec = find_daily_spec(workspace, dataset)
+    series = workspace.series_store().read(dataset)
+    return (find_next_origin(spec, series) + spec.market_offset).date()
 
 
-def find_daily_spec(dataset: str) -> DatasetSpec:
-    """Return the declaration of a data set whose windows are days.
+def find_daily_spec(workspace: Workspace, dataset: str) -> DatasetSpec:
+    """Return the declaration of a data set whose windows start with a day.
 
     Raises:
         ConfigError: there is no such data set.
     """
-    if dataset not in DATASETS:
-        raise ConfigError(f"no data set {dataset!r}; known: {', '.join(DATASETS)}")
-
-    spec = DATASETS[dataset]
-    if not spec.align_to_market_day:
+    registry = workspace.registry()
+    spec = registry[dataset].spec
+    if not _starts_with_days(spec):
+        can = [name for name in registry if _starts_with_days(registry[name].spec)]
         raise ConfigError(
-            f"{dataset} has no windows of one day; forecast one of "
-            f"{', '.join(name for name, other in DATASETS.items() if other.align_to_market_day)}"
+            f"{dataset} has no windows that start with a day; forecast one of {', '.join(can)}"
         )
     return spec
+
+
+def _starts_with_days(spec: DatasetSpec) -> bool:
+    return spec.align_to_market_day or spec.step >= timedelta(days=1)
 
 
 def _issue(

@@ -14,6 +14,7 @@ import polars as pl
 from compevo_core.data.build import BuiltViews, build_views, build_windows
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.newest import NewestKnown, find_newest_known
+from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.window import WindowSet
@@ -43,7 +44,7 @@ class StaleNews(StrEnum):
 class NewsRule:
     """How old the newest article may be when a forecast is made, and what happens if it is older.
 
-    Where a deployment has no news at all, nothing is asked.
+    Where a data set has no news at all, nothing is asked.
     """
 
     limit: timedelta = NEWS_LIMIT
@@ -59,7 +60,7 @@ class Origin:
     until: datetime
 
     @classmethod
-    def of(cls, spec: DatasetSpec, day: date, known_to: KnownTo) -> "Origin":
+    def of(cls, spec: DatasetSpec, day: date, known_to: KnownTo | None) -> "Origin":
         """Return a day on the market's clock.
 
         Raises:
@@ -155,8 +156,9 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
     if not built.views:
         return DayInputs(built=built, newest=None, missing=(*missing, "no series"), warnings=())
 
+    articles = select_articles(frames.news.articles, frames.spec.news_source)
     newest = find_newest_known(
-        built.views, frames.series, published=frames.published, articles=frames.news.articles
+        built.views, frames.series, published=frames.published, articles=articles
     )
     # A model of the published forecast's errors has nothing to correct without it.
     without = [view.entity for view in built.views if view.published is None]
@@ -167,7 +169,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
         )
 
     old_news = _describe_old_news(newest, origin, rule)
-    if old_news and len(frames.news):
+    if old_news and articles.height:
         (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
 
@@ -187,10 +189,12 @@ def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> s
     )
 
 
-def _count_unknown(spec: DatasetSpec, known_to: KnownTo) -> int:
+def _count_unknown(spec: DatasetSpec, known_to: KnownTo | None) -> int:
     """Return how many steps before the origin nobody has measured."""
     if known_to is KnownTo.MIDNIGHT:
         return 0
+    if known_to is None:
+        return max(spec.unknown_steps)
     if max(spec.unknown_steps) == 0:
         raise ConfigError(f"views of {spec.name} all know to midnight; leave --known-to as it is")
     return max(spec.unknown_steps)

@@ -17,6 +17,7 @@ from compevo_core.lud.judge import EndpointJudge
 from compevo_pipeline.judges.judges import build_endpoint_judge
 from compevo_pipeline.launchers.kubernetes import KubernetesLauncher, PodClient, PodSpec
 from compevo_pipeline.launchers.process import Launcher, ProcessLauncher
+from compevo_pipeline.registry import Registry, load_registry
 from compevo_pipeline.settings import (
     JUDGE_KEY_VARIABLE,
     JudgeSettings,
@@ -60,6 +61,10 @@ class Workspace(dg.ConfigurableResource[None]):
     def preset_for(self, dataset: str = "") -> str:
         """Return the training preset of a data set, or of most, where the run names none."""
         return self.settings.preset_for(self.data_mode, dataset)
+
+    def registry(self) -> Registry:
+        """Read which data sets there are: the built-in ones, and the user's own."""
+        return load_registry(self.settings.datasets_folder)
 
     def series_store(self) -> SeriesStore:
         """Open the Parquet series and raw files."""

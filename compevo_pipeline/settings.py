@@ -4,8 +4,9 @@ What belongs here: environment variables, their defaults, and the folder layout 
 ``COMPEVO_HOME``. What does not: objects that open files (``resources``), run settings
 (``compevo_core.config``).
 
-Synthetic and real data never share a folder: ``sample`` mode works below ``<home>/sample``,
-``archive`` and ``live`` below ``<home>/real``.
+Synthetic and real data of a source never share a folder: ``sample`` mode works below
+``<home>/sample``, ``archive`` and ``live`` below ``<home>/real``. A user's own data sets are the
+same files in every mode, and are stored beside what the mode has.
 """
 
 import os
@@ -35,6 +36,10 @@ VARIABLES = {
     ),
     "COMPEVO_MODE": ("`sample`", "`sample`, `archive` or `live`"),
     "COMPEVO_ARCHIVE": ("none", "folder of archive files; needed in archive mode"),
+    "COMPEVO_DATASETS": (
+        "`datasets` in `COMPEVO_HOME`",
+        "folder of the TOML files that declare your own data sets",
+    ),
     "COMPEVO_PRESET": (
         "`demo` for sample; else `operational` for operational demand and `default` for the others",
         "training preset, or a path to a `.toml`",
@@ -139,6 +144,12 @@ class Settings:
     archive: Path | None = None
     preset: str = ""
     judge: JudgeSettings | None = None
+    declarations: Path | None = None
+
+    @property
+    def datasets_folder(self) -> Path:
+        """Folder of the TOML files that declare a user's own data sets."""
+        return self.declarations or self.home / "datasets"
 
     def layout(self, mode: Mode) -> Layout:
         """Return the folders that data of ``mode`` is stored in."""
@@ -155,8 +166,9 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Read the variables of this project.
 
-        These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``, and
-        for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
+        These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
+        ``COMPEVO_DATASETS``, and for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and
+        ``COMPEVO_JUDGE_KEY``.
 
         Args:
             environment: variables to read in place of the process's own.
@@ -169,6 +181,7 @@ class Settings:
         mode = parse_mode(env.get("COMPEVO_MODE") or Mode.SAMPLE)
         # Beside the code, so that a first run needs no settings at all.
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
+        declarations = env.get("COMPEVO_DATASETS")
 
         return cls(
             home=home,
@@ -176,6 +189,7 @@ class Settings:
             archive=_read_archive(env, mode),
             preset=env.get("COMPEVO_PRESET", ""),
             judge=_read_judge(env),
+            declarations=Path(declarations).expanduser().resolve() if declarations else None,
         )
 
 

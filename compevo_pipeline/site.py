@@ -10,7 +10,6 @@ from pathlib import Path
 from compevo_core.report.forecast_days import read_days
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.page import write_report
-from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
@@ -33,7 +32,7 @@ def write_site(workspace: Workspace, now: datetime) -> tuple[Path, ReportInputs]
     # Every data set that has a finished run, not only the one that was trained last.
     runs = [
         find_current_run(layout, dataset)
-        for dataset in DATASETS
+        for dataset in workspace.registry()
         if has_current_run(layout, dataset)
     ]
     inputs = read_inputs(

@@ -32,6 +32,7 @@ LOGIC_CHARACTERS = 400
 
 _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60
+_TASK_CHARACTERS = 200
 _TITLE_CHARACTERS = 80  # of a headline in the logic-update prompt
 _DESCRIBED_WINDOWS = 5  # of a batch in the logic-update prompt
 
@@ -112,9 +113,9 @@ def clean_text(text: str, limit: int) -> str:
 
 def render_task(view: WindowView) -> str:
     """Return what is predicted and for whom, in words alone (paper D.3)."""
-    return _TASKS.get(view.dataset, _DEFAULT_TASK).format(
-        entity=clean_text(view.entity, _ENTITY_CHARACTERS)
-    )
+    task = clean_text(view.task, _TASK_CHARACTERS) or _TASKS.get(view.dataset, _DEFAULT_TASK)
+    # Not str.format: a declared task is text, and may hold other braces.
+    return task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))
 
 
 def render_logic_and_news(

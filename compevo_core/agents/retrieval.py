@@ -68,7 +68,8 @@ class NewsRetriever:
     def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
         if scope == "none":
             return ()
-        if scope == "place":
+        # The candidates of a user's own data set are chosen by the entity's own words already.
+        if scope == "place" and not view.task:
             place = find_place(view.dataset, view.entity)
             return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
         return view.candidate_ids

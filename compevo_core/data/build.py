@@ -131,6 +131,30 @@ def build_views(
     return BuiltViews(views=tuple(views), left_out=left_out)
 
 
+def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
+    """Return the newest origin that every series of a data set can be forecast from.
+
+    It follows the last value of the series that ends first, or lies as many steps later as the data
+    set's views may lack; where windows start with a day, it is the last midnight by then.
+
+    Raises:
+        DataError: no series of the data set is in the frame, or one has no value.
+    """
+    chosen, _ = _select_series(spec, series)
+    ends = []
+    for entity, frame in _take_newest(chosen):
+        known = frame.filter(pl.col("value").is_not_null())
+        if not known.height:
+            raise DataError(f"{spec.name}: {entity} has no value; read its source first")
+        ends.append(_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
+
+    if not spec.align_to_market_day:
+        return min(ends)
+    on_clock = min(ends) + spec.market_offset
+    midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - spec.market_offset
+
+
 def build_windows(
     spec: DatasetSpec,
     series: pl.DataFrame,

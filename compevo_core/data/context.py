@@ -20,7 +20,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import build_calendar
 from compevo_core.data.cutting import GriddedSeries, InputValues
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.news import ArticleIndex
+from compevo_core.data.news import ArticleIndex, select_articles
 from compevo_core.data.schemas import COVARIATE_SCHEMA, validate_frame
 from compevo_core.data.step_values import MEDIAN, PUBLISHED, StepValues, find_published_errors
 from compevo_core.data.view import HORIZON, WindowView, count_season_steps, find_known_before
@@ -99,7 +99,7 @@ class ContextBuilder:
         self._published = StepValues.from_published(published, spec.step)
         self._step_covariates = StepValues(step_covariates, spec.step)
 
-        self._articles = articles
+        self._articles = None if articles is None else select_articles(articles, spec.news_source)
         self._article_indices: dict[tuple[str, tuple[str, ...]], ArticleIndex] = {}
         self._cutoff = news_cutoff
 
@@ -145,6 +145,7 @@ class ContextBuilder:
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
             step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
+            task=spec.task,
         )
 
     def _find_published(

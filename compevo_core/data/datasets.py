@@ -51,7 +51,9 @@ class DatasetSpec:
     news_languages: tuple[str, ...] = ()  # languages that candidates may have; empty = all
     news_of_country: bool = False  # whether candidates are the news of the entity's own country
     keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    news_source: str = ""  # publisher whose articles alone are candidates; empty = see decision 55
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
+    task: str = ""  # what a prompt asks for, with {entity}; empty = known by the data set's name
     # Steps before an origin that nobody has measured when a view is made; one view for each.
     unknown_steps: tuple[int, ...] = (0,)
     published_evidence: bool = False  # whether views hold a published forecast's quantiles, errors

@@ -20,6 +20,9 @@ from compevo_core.data.locality import is_of_country
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
 from compevo_core.errors import DataError
 
+OWN_PUBLISHER = "own-"
+"""Begins the publisher of what belongs to a data set of a user's own."""
+
 _REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
 _DEFAULT_PORT = {"http": 80, "https": 443}
@@ -114,6 +117,21 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
     return keyed.unique("_key", keep="first", maintain_order=True).drop("_words", "_key")
+
+
+def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:
+    """Return the articles that windows of a data set may have as candidates.
+
+    Args:
+        frame: follows ``ARTICLE_SCHEMA``.
+        publisher: the one whose articles are kept; "" keeps all but those that belong to one data
+            set of a user's own.
+    """
+    # "archive:own-demand/articles.csv" is of the publisher "own-demand".
+    published_by = pl.col("source").str.extract(r"^[^:]*:([^/]*)", 1).fill_null("")
+    if publisher:
+        return frame.filter(published_by == publisher)
+    return frame.filter(~published_by.str.starts_with(OWN_PUBLISHER))
 
 
 class ArticleIndex:

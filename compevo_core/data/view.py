@@ -55,6 +55,7 @@ class WindowView:
     n_filled: int = 0
     unknown_steps: int = 0
     step_covariates: Mapping[str, FloatArray] = field(default_factory=dict)
+    task: str = ""  # what a prompt asks for, where the data set declares it
 
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.

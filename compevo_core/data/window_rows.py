@@ -39,11 +39,12 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
     "n_filled": pl.Int64(),
     "unknown_steps": pl.Int64(),
     "step_covariates": pl.String(),  # JSON, null where unknown
+    "task": pl.String(),
     "y": _NUMBERS,
 }
 
-_NEW_COLUMNS: dict[str, Any] = {"unknown_steps": 0, "step_covariates": "{}"}
-"""Columns that windows written before them lack, and what they hold where a view has neither.
+_NEW_COLUMNS: dict[str, Any] = {"unknown_steps": 0, "step_covariates": "{}", "task": ""}
+"""Columns that windows written before them lack, and what they hold where a view has none.
 
 Out of the hash with that value: windows that were published before keep their hash."""
 

@@ -235,7 +235,7 @@ def _score_entity(
 
     # An entity without train windows has no scale; NaN makes its MASE null instead of wrong.
     scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
-    threshold = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
+    threshold = _find_mape_threshold(windows)
     scores = score(
         windows.truth()[selected],
         forecasts_NH[selected],
@@ -255,6 +255,14 @@ def _score_entity(
     row["leaky"] = any(view.leaky for view in views)
     row["news_choice_share"] = _measure_news_choice(views, shared["news_top_k"])
     return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
+
+
+def _find_mape_threshold(windows: WindowSet) -> float:
+    """Return the threshold that the windows were declared with."""
+    declared = windows.manifest.get("spec", {})
+    if "mape_threshold" in declared:
+        return float(declared["mape_threshold"])
+    return DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
 
 
 def _measure_news_choice(views: Sequence[WindowView], top_k: int | None) -> float | None:

@@ -6,6 +6,7 @@ is shown, deciding what an asset shows (its own module does).
 
 import base64
 import io
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ SCORE_COLUMNS = (
 """Columns of result rows that the UI shows; the CSV holds all of them."""
 
 _MAX_CELL_CHARACTERS = 60
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
 _PLOT_DPI = 90
 
 
@@ -128,6 +130,11 @@ def render_plot(
     # Embedded: the UI serves no files of a run.
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{encoded})")
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is: no image, link or markup of it takes effect."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def link_path(path: Path) -> dg.MetadataValue[Any]:

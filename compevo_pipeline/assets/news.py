@@ -8,39 +8,37 @@ in the pool ``duckdb``, whose limit is one.
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-import numpy as np
 import polars as pl
 from pydantic import Field
 
 from compevo_core.config import RunConfig
-from compevo_core.data.news_pool import NewsPool
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import Feed, FeedTable
+from compevo_pipeline.feeds import FeedTable
+from compevo_pipeline.preparation import ingest_feed, write_news_pool
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
 NEWS = "news"
 """Name of the news feeds in the feed table."""
-TITLES_PER_BATCH = 512
-"""Titles embedded between two progress lines."""
 
 ARTICLES_CODE = (
     "compevo_core/data/news.py",
     "compevo_pipeline/feeds.py",
+    "compevo_pipeline/preparation.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/news_store.py",
 )
 EMBEDDINGS_CODE = (
     "compevo_core/data/news_pool.py",
     "compevo_core/lm/encoder.py",
+    "compevo_pipeline/preparation.py",
     "compevo_pipeline/storage/news_store.py",
 )
 
@@ -80,36 +78,15 @@ def articles(
 
     with translate_errors(attempt=context.retry_number, retry=is_live):
         selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
-        counts = [_ingest_feed(context, workspace, feed, clock) for feed in selected]
+        counts = [
+            {"feed": feed.name, **ingest_feed(workspace, feed, NEWS, clock=clock, log=context.log)}
+            for feed in selected
+        ]
 
     stored = workspace.news_store().read_articles()
     return dg.MaterializeResult(
         metadata=_describe_articles(workspace, stored, pl.DataFrame(counts))
     )
-
-
-def _ingest_feed(
-    context: dg.AssetExecutionContext, workspace: Workspace, feed: Feed, clock: Clock
-) -> dict[str, Any]:
-    """Parse all files of a feed, keep their raw bytes, and store its articles."""
-    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
-    frame = feed.parsers[FrameKind.ARTICLES](raw_files)
-
-    series_store = workspace.series_store()
-    for raw_file in raw_files:
-        series_store.write_raw(raw_file)
-    report = workspace.news_store().upsert_articles(frame)
-
-    context.log.info(
-        f"{feed.name}: {len(raw_files)} files, {frame.height} articles, {report.added} new"
-    )
-    return {
-        "feed": feed.name,
-        "files": len(raw_files),
-        "articles": frame.height,
-        "new": report.added,
-        "changed": report.changed,
-    }
 
 
 def _describe_articles(
@@ -152,11 +129,7 @@ def embeddings(
 ) -> dg.MaterializeResult[Any]:
     """Embed the articles that this encoder has not embedded yet, then export the pool."""
     name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
-    newly_embedded = _embed_missing(context, workspace, name)
-
-    store = workspace.news_store()
-    pool = _build_pool(store.read_articles(), *store.read_embeddings(name), name)
-    pool.write(workspace.layout.news_pool)
+    pool, newly_embedded = write_news_pool(workspace, name, log=context.log)
 
     return dg.MaterializeResult(
         metadata={
@@ -167,38 +140,3 @@ def embeddings(
             "folder": metadata.link_path(workspace.layout.news_pool),
         }
     )
-
-
-def _embed_missing(context: dg.AssetExecutionContext, workspace: Workspace, name: str) -> int:
-    """Embed articles without an embedding of the encoder; return their number."""
-    store = workspace.news_store()
-    missing = store.read_missing_embeddings(name)
-    if not missing.height:
-        return 0
-
-    from compevo_core.lm.encoder import load_encoder  # torch: only where something is embedded
-
-    encoder = load_encoder(name)
-    titles = missing["title"].fill_null("").to_list()
-    ids = missing["article_id"].to_list()
-    for start in range(0, len(ids), TITLES_PER_BATCH):
-        batch = slice(start, start + TITLES_PER_BATCH)
-        # Each batch is stored at once: an interrupted run keeps what it has embedded.
-        store.upsert_embeddings(name, ids[batch], encoder.encode(titles[batch]))
-        context.log.info(f"embedded {min(batch.stop, len(ids))} of {len(ids)} articles with {name}")
-    return missing.height
-
-
-def _build_pool(
-    stored: pl.DataFrame, ids: list[str], embeddings_ND: "NDArray[np.float32]", encoder: str
-) -> NewsPool:
-    """Return articles and embeddings in one order: by availability, then by id."""
-    order = pl.DataFrame(
-        {"article_id": ids, "_row": np.arange(len(ids))},
-        schema={"article_id": pl.String(), "_row": pl.Int64()},
-    )
-    # Inner: an article that arrived after the embedding has none yet and waits for the next run.
-    joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
-
-    rows = joined["_row"].to_numpy()
-    return NewsPool(joined.drop("_row"), embeddings_ND[rows], encoder)

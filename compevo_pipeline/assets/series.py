@@ -13,37 +13,24 @@ import polars as pl
 
 from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
+from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import Feed, FeedTable
-from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.feeds import FeedTable
+from compevo_pipeline.preparation import ingest_feed
+from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DESCRIPTIONS = {
-    "electricity": (
-        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored apart), "
-        "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
-    ),
-    "electricity-operational": (
-        "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, with "
-        "AEMO's day-ahead forecasts of demand and of rooftop solar power."
-    ),
-    "exchange": (
-        "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
-    ),
-    "bitcoin": "Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
-    "traffic": "Hourly road occupancy (0 to 1) of Caltrans PeMS sensors.",
-}
-
 CODE = (
     "compevo_core/data/series.py",
     "compevo_core/data/faults.py",
     "compevo_pipeline/feeds.py",
+    "compevo_pipeline/own_feeds.py",
+    "compevo_pipeline/preparation.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/series_store.py",
     "compevo_pipeline/storage/frame_store.py",
@@ -53,24 +40,28 @@ _PLOTTED_SERIES = 3
 _PLOTTED_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
-def build_series_assets() -> list[dg.AssetsDefinition]:
+def build_series_assets(registry: Registry) -> list[dg.AssetsDefinition]:
     """Return the series assets, one a data set."""
-    return [build_series_asset(dataset) for dataset in DATASETS]
+    return [build_series_asset(registry[name]) for name in registry]
 
 
-def build_series_asset(dataset: str) -> dg.AssetsDefinition:
+def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
     """Return the series asset of one data set."""
+    dataset = declared.name
+    # News of a data set's own goes into the one news file, whose writers wait for each other.
+    writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
 
     @dg.asset(
         key=series_key(dataset),
         group_name="series",
-        description=DESCRIPTIONS[dataset],
+        description=metadata.escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         owners=OWNERS,
         code_version=code_version(*CODE),
         freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
+        pool=DUCKDB_POOL if writes_news else None,
     )
     def _series(
         context: dg.AssetExecutionContext,
@@ -85,43 +76,13 @@ def build_series_asset(dataset: str) -> dg.AssetsDefinition:
         with translate_errors(attempt=context.retry_number, retry=is_live):
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             counts_by_feed = {
-                feed.name: ingest_feed(context, workspace, feed, dataset, clock)
+                feed.name: ingest_feed(workspace, feed, dataset, clock=clock, log=context.log)
                 for feed in selected
             }
 
         return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))
 
     return _series
-
-
-def ingest_feed(
-    context: dg.AssetExecutionContext, workspace: Workspace, feed: Feed, dataset: str, clock: Clock
-) -> dict[str, int]:
-    """Parse all files of a feed, then keep the raw bytes and store the frames.
-
-    Returns:
-        Files, bytes and stored rows by name.
-    """
-    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
-    # All parsers run before anything is stored.
-    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
-
-    store = workspace.series_store()
-    tables = workspace.frame_store()
-    for raw_file in raw_files:
-        store.write_raw(raw_file)
-
-    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
-    for kind, frame in frames.items():
-        if kind is FrameKind.SERIES:
-            report = store.write(dataset, frame)
-            counts |= {"series rows": report.rows, "new": report.added, "changed": report.changed}
-        else:
-            counts[f"{kind} rows stored"] = tables.write(dataset, kind, frame)
-
-    described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    context.log.info(f"{feed.name}: {described}")
-    return counts
 
 
 def _describe(

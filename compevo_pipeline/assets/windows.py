@@ -1,7 +1,7 @@
 """``windows/<dataset>``: 48 values in, 48 out, aligned with the news published before each origin.
 
-What belongs here: handing stored frames to :func:`compevo_core.data.build.build_windows` and
-writing what it returns. What does not: how windows are cut (``compevo_core.data.cutting``), where
+What belongs here: writing the windows that :mod:`compevo_pipeline.preparation` cuts, and showing
+them. What does not: how windows are cut (``compevo_core.data.cutting``), where
 splits lie (``compevo_core.data.splits``).
 """
 
@@ -12,19 +12,15 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.data.build import build_windows
 from compevo_core.data.coverage import find_missing_years
-from compevo_core.data.datasets import DATASETS as DATASET_SPECS
-from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.window import WINDOWS_FILE, WindowSet
-from compevo_core.errors import ConfigError
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.preparation import cut_windows
+from compevo_pipeline.registry import Registry
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.sources.common.base import FrameKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,9 +41,9 @@ class WindowConfig(dg.Config):
     )
 
 
-def build_windows_assets() -> list[dg.AssetsDefinition]:
+def build_windows_assets(registry: Registry) -> list[dg.AssetsDefinition]:
     """Return the windows assets, one a data set."""
-    return [build_windows_asset(dataset) for dataset in DATASETS]
+    return [build_windows_asset(dataset) for dataset in registry]
 
 
 def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
@@ -72,7 +68,7 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: WindowConfig, workspace: Workspace
     ) -> dg.MaterializeResult[Any]:
         with translate_errors(retry=False):
-            windows = _cut_windows(workspace, dataset, config.news_cutoff)
+            windows = cut_windows(workspace, dataset, config.news_cutoff)
             windows.write(workspace.layout.windows(dataset))
 
         context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
@@ -83,27 +79,6 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         )
 
     return _windows
-
-
-def _cut_windows(workspace: Workspace, dataset: str, news_cutoff: str) -> WindowSet:
-    """Build the windows of a data set from what is stored."""
-    if news_cutoff not in ("origin", "horizon-end"):
-        raise ConfigError(
-            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
-            "configuration"
-        )
-
-    tables = workspace.frame_store()
-    return build_windows(
-        DATASET_SPECS[dataset],
-        workspace.series_store().read(dataset),
-        covariates=tables.read(dataset, FrameKind.COVARIATES),
-        articles=deduplicate_articles(workspace.news_store().read_articles()),
-        published=tables.read(dataset, FrameKind.PUBLISHED),
-        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
-        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
-        news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
-    )
 
 
 def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:

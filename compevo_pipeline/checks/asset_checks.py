@@ -18,8 +18,8 @@ from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
-from compevo_pipeline.checks.expectations import RULES, SUITES, Outcome, run_suites
-from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.checks.expectations import SUITES, Outcome, run_suites
+from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
@@ -56,14 +56,7 @@ WINDOW_DESCRIPTIONS = {
 WARNINGS = frozenset({"gaps", DATA_AGE})
 """Checks that warn and do not block: their cause may lie with the publisher."""
 
-MAX_DATA_AGE = {
-    "electricity": timedelta(days=2),
-    "electricity-operational": timedelta(days=2),
-    "exchange": timedelta(days=5),  # a long weekend without rates
-    "bitcoin": timedelta(days=3),
-    "traffic": timedelta(days=45),  # a month is published when it is over
-    "news": timedelta(days=2),
-}
+MAX_NEWS_AGE = timedelta(days=2)
 
 _MAX_DESCRIPTION_CHARACTERS = 1000
 
@@ -80,15 +73,16 @@ def _name_step(key: dg.AssetKey) -> str:
     return f"{'_'.join(key.path).replace('-', '_')}_checks"
 
 
-def build_asset_checks() -> list[dg.AssetChecksDefinition]:
+def build_asset_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
     """Return every check that is a step of its own."""
-    series = [build_series_checks(dataset) for dataset in DATASETS]
-    windows = [build_windows_checks(dataset) for dataset in DATASETS]
+    series = [build_series_checks(registry[name]) for name in registry]
+    windows = [build_windows_checks(name) for name in registry]
     return [*series, check_articles, *windows]
 
 
-def build_series_checks(dataset: str) -> dg.AssetChecksDefinition:
+def build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition:
     """Return the checks of a series asset, in one step: the data is read once for all of them."""
+    dataset = declared.name
     key = series_key(dataset)
 
     @dg.multi_asset_check(
@@ -106,12 +100,12 @@ def build_series_checks(dataset: str) -> dg.AssetChecksDefinition:
 
         suites = [name for name in SUITES if name in selected]
         if suites:
-            for outcome in run_suites(frame, RULES[dataset], suites):
+            for outcome in run_suites(frame, declared.rules, suites):
                 yield _make_suite_result(key, outcome)
 
         if DATA_AGE in selected:
             newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
-            yield check_data_age(key, newest, MAX_DATA_AGE[dataset], workspace, clock)
+            yield check_data_age(key, newest, declared.max_age, workspace, clock)
 
     return _checks
 
@@ -148,7 +142,7 @@ def check_articles(
 
     if DATA_AGE in selected:
         newest = stored["available_at"].max()
-        yield check_data_age(NEWS_ARTICLES, newest, MAX_DATA_AGE["news"], workspace, clock)
+        yield check_data_age(NEWS_ARTICLES, newest, MAX_NEWS_AGE, workspace, clock)
 
 
 def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:

@@ -1,18 +1,18 @@
 """Great Expectations suites for series: schema, grid, units, gaps, duplicates, ranges.
 
-What belongs here: the rules and their numbers, and running them on a polars frame. What does not:
-Dagster (``checks.asset_checks``). Great Expectations takes pandas frames and is slow to import,
-so it is imported when a suite runs.
+What belongs here: running the rules of a data set (``series_rules``) on a polars frame. What does
+not: Dagster (``checks.asset_checks``). Great Expectations takes pandas frames and is slow to
+import, so it is imported when a suite runs.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA
+from compevo_pipeline.series_rules import Rules
 
 SUITES = ("schema", "grid", "units", "gaps", "duplicates", "ranges")
 UNIQUE_COLUMNS = ["series_id", "variable", "start_utc"]
@@ -21,100 +21,6 @@ UNIQUE_COLUMNS = ["series_id", "variable", "start_utc"]
 _FLAG_REGEX = FLAG_PATTERN.replace("(", "(?:")
 _SERIES_COLUMNS = ["series_id", "variable"]
 _SHOWN_VALUES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """What a variable's rows must look like: unit, and bounds in it."""
-
-    unit: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Rules of one data set.
-
-    Attributes:
-        step: the grid.
-        variables: unit and bounds by variable; one that is not named must only be non-negative.
-        max_gap_share: largest share of a series' grid without a value, holes not counted.
-        hole: a longer stretch without values was not collected, and is no gap.
-        weekdays_only: prefixes of series that publish on business days; weekends and holidays are
-            no
-            gaps there.
-    """
-
-    step: timedelta
-    variables: Mapping[str, Variable]
-    max_gap_share: float
-    hole: timedelta
-    weekdays_only: tuple[str, ...] = field(default=())
-
-
-# US dollars a unit of the currency; about a third beyond the range of the last thirty years.
-_RATE_BOUNDS = {
-    "aud": (0.4, 1.3),
-    "gbp": (0.9, 2.5),
-    "cad": (0.5, 1.3),
-    "chf": (0.4, 1.6),
-    "cny": (0.1, 0.2),
-    "jpy": (0.004, 0.02),
-    "nzd": (0.3, 1.1),
-    "sgd": (0.4, 1.0),
-    "eur": (0.7, 1.8),
-}
-
-# South Australian demand falls below zero when roofs feed more in than is used.
-_DEMAND_VARIABLES = {
-    "demand_mw": Variable(unit="MW", low=-1000, high=20000),
-    "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
-}
-
-RULES: dict[str, Rules] = {
-    "electricity": Rules(
-        step=timedelta(minutes=30),
-        variables={
-            **_DEMAND_VARIABLES,
-            # The market's floor, and a cap above every one it has had.
-            "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
-        },
-        max_gap_share=0.01,
-        hole=timedelta(days=2),
-    ),
-    "electricity-operational": Rules(
-        step=timedelta(minutes=30),
-        variables=_DEMAND_VARIABLES,
-        max_gap_share=0.01,
-        hole=timedelta(days=2),
-    ),
-    "exchange": Rules(
-        step=timedelta(days=1),
-        variables={
-            f"rate_usd_per_{code}": Variable(unit=f"USD per {code.upper()}", low=low, high=high)
-            for code, (low, high) in _RATE_BOUNDS.items()
-        },
-        max_gap_share=0.05,
-        hole=timedelta(days=14),
-        weekdays_only=("ECB/", "N2F/"),
-    ),
-    "bitcoin": Rules(
-        step=timedelta(days=1),
-        variables={"price_usd": Variable(unit="USD", low=0, high=1e6)},
-        max_gap_share=0.05,
-        hole=timedelta(days=120),
-    ),
-    "traffic": Rules(
-        step=timedelta(hours=1),
-        variables={
-            "occupancy": Variable(unit="fraction", low=0, high=1),
-            "observed_percent": Variable(unit="%", low=0, high=100),
-        },
-        max_gap_share=0.05,
-        hole=timedelta(days=14),
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +78,8 @@ def run_suites(frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES
 def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Add how far each stamp is off the grid, in seconds."""
     step = int(rules.step.total_seconds())
-    return frame.with_columns((pl.col("start_utc").dt.epoch("s") % step).alias("off_grid_seconds"))
+    since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    return frame.with_columns((since % step).alias("off_grid_seconds"))
 
 
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -265,21 +172,25 @@ def _expect_of_variables(frame: pl.DataFrame, rules: Rules) -> list[Any]:
     expectations: list[Any] = []
     for name in sorted(present & set(rules.variables)):
         rule = rules.variables[name]
-        expectations += [
-            gxe.ExpectColumnValuesToBeBetween(
-                column="value",
-                min_value=rule.low,
-                max_value=rule.high,
-                row_condition=variable == name,
-                meta={"check": "ranges"},
-            ),
+        expectations.append(
             gxe.ExpectColumnValuesToBeInSet(
                 column="unit",
                 value_set=[rule.unit],
                 row_condition=variable == name,
                 meta={"check": "units"},
-            ),
-        ]
+            )
+        )
+        # Great Expectations refuses bounds that are both open.
+        if rule.low is not None or rule.high is not None:
+            expectations.append(
+                gxe.ExpectColumnValuesToBeBetween(
+                    column="value",
+                    min_value=rule.low,
+                    max_value=rule.high,
+                    row_condition=variable == name,
+                    meta={"check": "ranges"},
+                )
+            )
 
     if present - set(rules.variables):
         expectations.append(

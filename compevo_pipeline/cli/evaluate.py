@@ -2,28 +2,47 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compevo_pipeline.cli.arguments import NewsFolder, Split, Subset, WindowsFolder
+from compevo_pipeline.cli.arguments import Split, Subset
+from compevo_pipeline.cli.evaluated_runs import (
+    EvaluatedRuns,
+    find_evaluated_runs,
+    render_scores,
+)
 from compevo_pipeline.cli.report import render_headline
+
+if TYPE_CHECKING:
+    import polars as pl
 
 log = logging.getLogger(__name__)
 
 
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of training runs that differ by seed alone.")
+        list[Path],
+        typer.Argument(
+            help="The name of a data set, for its current run on its own windows; or folders of "
+            "training runs that differ by seed alone, with --windows and --news."
+        ),
     ],
-    windows: WindowsFolder,
-    news: NewsFolder,
+    windows: Annotated[
+        Path | None, typer.Option(help="Folder of windows (windows.parquet and manifest.json).")
+    ] = None,
+    news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
     results: Annotated[
-        Path, typer.Option(help="Folder that rows, paired tests and configuration are written to.")
-    ] = Path("results"),
+        Path | None,
+        typer.Option(
+            help="Folder that rows, paired tests and configuration are written to: `results`, or "
+            "that of the deployment for a data set's name."
+        ),
+    ] = None,
     experiment: Annotated[
-        str, typer.Option(help="Name of the experiment; also the file's name.")
-    ] = "main",
+        str,
+        typer.Option(help="Name of the experiment and of its files: `main`, or the data set's."),
+    ] = "",
     variant: Annotated[
         str,
         typer.Option(
@@ -44,6 +63,20 @@ def evaluate(
     paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
     and panels are written into each run folder.
     """
+    found = find_evaluated_runs(runs, windows, news, results, experiment)
+    rows = _score(found, variant=variant, split=split, subset=subset, every=every, seeds=seeds)
+
+    if found.dataset:
+        typer.echo(render_scores(rows))
+        typer.echo(f"\nRows by series, and paired tests: {found.results}")
+    else:
+        typer.echo(render_headline(found.results))
+
+
+def _score(
+    found: EvaluatedRuns, *, variant: str, split: str, subset: str, every: int, seeds: int
+) -> "pl.DataFrame":
+    """Score runs and baselines; write rows, paired tests, forecasts and panels."""
     import polars as pl
 
     from compevo_core.data.news_pool import NewsPool
@@ -57,11 +90,12 @@ def evaluate(
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.provenance import read_commit
 
-    configs = read_seeds(runs)
+    experiment = found.experiment
+    configs = read_seeds(found.runs)
     commit = read_commit()
-    pool = NewsPool.read(news)
+    pool = NewsPool.read(found.news)
     name = variant or FULL_METHOD
-    window_set = prepare_windows(WindowSet.read(windows), name)
+    window_set = prepare_windows(WindowSet.read(found.windows), name)
     scopes = select_scopes(window_set, split=split, subset=subset, every=every)
     train = window_set.split("train")
 
@@ -71,7 +105,7 @@ def evaluate(
         train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
     )
     scored = score_seeds(
-        runs,
+        found.runs,
         scopes,
         train=train,
         news=pool,
@@ -83,8 +117,9 @@ def evaluate(
     )
 
     rows = pl.concat([scored.rows, baselines.rows])
-    write_tables(rows, scored.paired_tests, configs, results, experiment, f"paired-{experiment}")
-    for run, scores in zip(runs, scored.by_run, strict=True):
+    write_tables(
+        rows, scored.paired_tests, configs, found.results, experiment, f"paired-{experiment}"
+    )
+    for run, scores in zip(found.runs, scored.by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
-
-    typer.echo(render_headline(results))
+    return rows

@@ -20,17 +20,20 @@ class Known(StrEnum):
 
 def forecast(
     day: Annotated[
-        datetime,
-        typer.Option(help="Day to forecast, on the market's clock.", formats=["%Y-%m-%d"]),
-    ],
+        datetime | None,
+        typer.Option(
+            help="Day to forecast, on the market's clock; the newest one that can be forecast.",
+            formats=["%Y-%m-%d"],
+        ),
+    ] = None,
     dataset: Annotated[str, typer.Option(help="Data set.")] = "electricity-operational",
     known_to: Annotated[
-        Known,
+        Known | None,
         typer.Option(
             help="What the forecast may know: everything to midnight before the day, or to the "
-            "time at which the publisher issues its own."
+            "time at which the publisher issues its own; the earlier one that the data set knows."
         ),
-    ] = Known.ISSUE_TIME,
+    ] = None,
     run: Annotated[
         Path | None, typer.Option(help="Folder of a training run; the data set's newest.")
     ] = None,
@@ -62,8 +65,8 @@ def forecast(
     found = forecast_day(
         workspace,
         dataset,
-        day.date(),
-        KnownTo(known_to.value),
+        None if day is None else day.date(),
+        None if known_to is None else KnownTo(known_to.value),
         clock=lambda: datetime.now(UTC),
         log=log,
         run=run,
@@ -77,5 +80,5 @@ def forecast(
     typer.echo(render_forecast(found.forecast))
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
     typer.echo(f"Everything it was made of: {found.folder}")
-    words = f"{day:%Y-%m-%d} {found.forecast.entities[0]} --dataset {dataset}"
+    words = f"{found.forecast.origin:%Y-%m-%d} {found.forecast.entities[0]} --dataset {dataset}"
     typer.echo(f"Why it is what it is: compevo explain {words}")

@@ -7,7 +7,7 @@ Names of series and titles come from data: what a terminal would not print is re
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def render_forecast(issued: "IssuedForecast") -> str:
 
     days = summarise_day(issued)
     decimals = choose_decimals([day.peak for day in days])
-    cells = [_render_cells(day, decimals) for day in days]
+    # The time says when within a day; where steps are days, the date does.
+    stamp = "%H:%M" if issued.starts[1] - issued.starts[0] < timedelta(days=1) else "%d %b"
+    cells = [_render_cells(day, decimals, stamp) for day in days]
     names = [clean_text(day.entity, LONGEST_NAME) for day in days]
     width = max(len(name) for name in names)
 
@@ -65,14 +67,14 @@ def clean_text(text: str, longest: int = 200) -> str:
     return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
-def _render_cells(day: "DaySummary", decimals: int) -> tuple[str, ...]:
+def _render_cells(day: "DaySummary", decimals: int, stamp: str) -> tuple[str, ...]:
     """Return the cells of ``COLUMNS``; empty where there is nothing to show."""
     has_band = day.low is not None and day.high is not None
     return (
         f"{day.mean:.{decimals}f}",
         f"{day.low:.{decimals}f} to {day.high:.{decimals}f}" if has_band else "",
         f"{day.peak:.{decimals}f}",
-        f"{day.peak_at:%H:%M}",
+        f"{day.peak_at:{stamp}}",
         "" if day.change_pct is None else f"{day.change_pct:+.1f} %",
         "" if day.published is None else f"{day.published:.{decimals}f}",
     )

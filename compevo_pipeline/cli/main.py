@@ -13,15 +13,31 @@ from compevo_core.errors import CompEvoError
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
 from compevo_pipeline.cli.explain import explain
+from compevo_pipeline.cli.fit import fit
 from compevo_pipeline.cli.folds import folds
 from compevo_pipeline.cli.forecast import forecast
+from compevo_pipeline.cli.init import init
 from compevo_pipeline.cli.lud import lud
 from compevo_pipeline.cli.params import params
 from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
 from compevo_pipeline.cli.train import train
 
-COMMANDS = (train, folds, predict, forecast, explain, evaluate, lud, table, report, params, demo)
+COMMANDS = (
+    init,
+    fit,
+    train,
+    folds,
+    predict,
+    forecast,
+    explain,
+    evaluate,
+    lud,
+    table,
+    report,
+    params,
+    demo,
+)
 
 app = typer.Typer(
     no_args_is_help=True,

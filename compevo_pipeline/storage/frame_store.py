@@ -32,13 +32,15 @@ class FrameStore:
         """Return the path of a frame, whether it exists or not."""
         return self._root / dataset / f"{kind}.parquet"
 
-    def write(self, dataset: str, kind: FrameKind, frame: pl.DataFrame) -> int:
-        """Merge rows into the stored frame by the kind's key.
+    def write(
+        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
+    ) -> int:
+        """Merge rows into the stored frame by the kind's key, or put them in its place.
 
         Returns:
             The number of rows that the frame has now.
         """
-        stored = self.read(dataset, kind)
+        stored = None if replace else self.read(dataset, kind)
         rows = frame if stored is None else pl.concat([stored, frame])
 
         # Stored rows come first, so that keep="last" prefers the given ones.

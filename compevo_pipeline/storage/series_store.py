@@ -71,12 +71,17 @@ class SeriesStore:
         """Use ``root``, the project's home folder; the first write creates it."""
         self.root = root
 
-    def write(self, dataset: str, frame: pl.DataFrame) -> WriteReport:
+    def write(self, dataset: str, frame: pl.DataFrame, *, replace: bool = False) -> WriteReport:
         """Upsert series rows by (series_id, variable, start_utc); the row fetched last wins.
 
         A row whose value, unit and flag are stored already leaves the stored row, with its source
         and time, as it is; so the same input twice changes no byte. The whole frame is checked
         before the first file is touched.
+
+        Args:
+            dataset: name of the data set.
+            frame: rows of ``SERIES_SCHEMA``.
+            replace: whether the frame is the whole data set, and stored rows that it lacks go.
 
         Raises:
             DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the data set's name is no
@@ -100,10 +105,15 @@ class SeriesStore:
         with file_lock(folder / _LOCK, exclusive=True):
             for path, part in files:
                 stored = _read_parquet(path) if path.exists() else None
+                if replace and stored is not None:
+                    stored = stored.join(part, on=list(SERIES_KEY), how="semi")
                 merged, part_report = _upsert(stored, part)
-                if part_report.files_written:
+                if part_report.files_written or replace:
                     write_atomically(path, merged.write_parquet)
                 report += part_report
+            if replace:
+                for path in {*folder.glob("*__*.parquet")} - {path for path, _ in files}:
+                    path.unlink()
 
         lost = frame.height - latest.height
         return report + WriteReport(rows=lost, superseded=lost)

@@ -120,8 +120,8 @@ def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
 
 
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="exchange has no windows of one day"):
-        forecast("--dataset", "exchange")
+    with pytest.raises(ConfigError, match="traffic has no windows that start"):
+        forecast("--dataset", "traffic")
     with pytest.raises(ConfigError, match="views of electricity all know to midnight"):
         forecast("--dataset", "electricity")
     with pytest.raises(ConfigError, match="no data set 'demand'"):

@@ -1,0 +1,174 @@
+"""From feeds to what a training reads: stored frames, the news pool, windows.
+
+What belongs here: these steps for one data set, for assets and the command line alike. What does
+not: Dagster (``assets``), parsing (``sources``), files (``storage``), how windows are cut
+(``compevo_core.data.build``). Nothing is stored until every file of a feed has been parsed, so a
+torn file leaves what was stored as it was.
+
+Shapes: N articles, D embedding size.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.news import deduplicate_articles, select_articles
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_pipeline.feeds import Feed, default_feeds
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.sources.common.base import Clock, FrameKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TITLES_PER_BATCH = 512
+"""Titles embedded between two progress lines."""
+
+
+def ingest_feed(
+    workspace: Workspace, feed: Feed, dataset: str, *, clock: Clock, log: logging.Logger
+) -> dict[str, int]:
+    """Parse all files of a feed, then keep the raw bytes and store the frames.
+
+    Returns:
+        Files, bytes and stored rows by name.
+    """
+    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
+    # All parsers run before anything is stored.
+    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+
+    store = workspace.series_store()
+    for raw_file in raw_files:
+        store.write_raw(raw_file)
+
+    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
+    for kind, frame in frames.items():
+        counts |= _store_frame(workspace, feed, dataset, kind, frame)
+
+    described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    log.info(f"{feed.name}: {described}")
+    return counts
+
+
+def ingest_dataset(
+    workspace: Workspace, dataset: str, *, clock: Clock, log: logging.Logger
+) -> dict[str, dict[str, int]]:
+    """Read every feed of a data set that exists in the mode, and store what it gives.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        ConfigError: there is no such data set, or its declaration is broken.
+    """
+    declared = workspace.registry()[dataset]
+    feeds = declared.feeds or default_feeds()[dataset]
+    return {
+        feed.name: ingest_feed(workspace, feed, dataset, clock=clock, log=log)
+        for feed in feeds
+        if workspace.data_mode in feed.modes
+    }
+
+
+def cut_windows(workspace: Workspace, dataset: str, news_cutoff: str = "origin") -> WindowSet:
+    """Build the windows of a data set from what is stored.
+
+    Raises:
+        ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
+        DataError: nothing of the data set is stored, or it is too short.
+    """
+    if news_cutoff not in ("origin", "horizon-end"):
+        raise ConfigError(
+            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
+            "configuration"
+        )
+
+    spec = workspace.registry()[dataset].spec
+    # Selected before duplicates go: an article of another data set takes no one's place.
+    articles = select_articles(workspace.news_store().read_articles(), spec.news_source)
+    tables = workspace.frame_store()
+    return build_windows(
+        spec,
+        workspace.series_store().read(dataset),
+        covariates=tables.read(dataset, FrameKind.COVARIATES),
+        articles=deduplicate_articles(articles),
+        published=tables.read(dataset, FrameKind.PUBLISHED),
+        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
+        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
+    )
+
+
+def write_news_pool(
+    workspace: Workspace, encoder: str, *, log: logging.Logger
+) -> tuple[NewsPool, int]:
+    """Embed the articles that an encoder has not embedded yet, then write the pool.
+
+    Returns:
+        The pool, and the number of articles that were embedded now.
+    """
+    newly_embedded = _embed_missing(workspace, encoder, log)
+
+    store = workspace.news_store()
+    pool = _build_pool(store.read_articles(), *store.read_embeddings(encoder), encoder)
+    pool.write(workspace.layout.news_pool)
+    return pool, newly_embedded
+
+
+def _store_frame(
+    workspace: Workspace, feed: Feed, dataset: str, kind: FrameKind, frame: pl.DataFrame
+) -> dict[str, int]:
+    if kind is FrameKind.SERIES:
+        report = workspace.series_store().write(dataset, frame, replace=feed.replaces)
+        if feed.replaces and not workspace.layout.news_database.exists():
+            # A user's own data set may have no news; windows are cut from an empty store then.
+            workspace.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+        return {"series rows": report.rows, "new": report.added, "changed": report.changed}
+
+    if kind is FrameKind.ARTICLES:
+        stored = workspace.news_store().upsert_articles(frame)
+        return {"articles": frame.height, "new": stored.added, "changed": stored.changed}
+
+    rows = workspace.frame_store().write(dataset, kind, frame, replace=feed.replaces)
+    return {f"{kind} rows stored": rows}
+
+
+def _embed_missing(workspace: Workspace, name: str, log: logging.Logger) -> int:
+    """Embed articles without an embedding of the encoder; return their number."""
+    store = workspace.news_store()
+    missing = store.read_missing_embeddings(name)
+    if not missing.height:
+        return 0
+
+    from compevo_core.lm.encoder import load_encoder  # torch: only where something is embedded
+
+    encoder = load_encoder(name)
+    titles = missing["title"].fill_null("").to_list()
+    ids = missing["article_id"].to_list()
+    for start in range(0, len(ids), TITLES_PER_BATCH):
+        batch = slice(start, start + TITLES_PER_BATCH)
+        # Each batch is stored at once: an interrupted run keeps what it has embedded.
+        store.upsert_embeddings(name, ids[batch], encoder.encode(titles[batch]))
+        log.info(f"embedded {min(batch.stop, len(ids))} of {len(ids)} articles with {name}")
+    return missing.height
+
+
+def _build_pool(
+    stored: pl.DataFrame, ids: list[str], embeddings_ND: "NDArray[np.float32]", encoder: str
+) -> NewsPool:
+    """Return articles and embeddings in one order: by availability, then by id."""
+    order = pl.DataFrame(
+        {"article_id": ids, "_row": np.arange(len(ids))},
+        schema={"article_id": pl.String(), "_row": pl.Int64()},
+    )
+    # Inner: an article that arrived after the embedding has none yet and waits for the next run.
+    joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
+
+    rows = joined["_row"].to_numpy()
+    return NewsPool(joined.drop("_row"), embeddings_ND[rows], encoder)

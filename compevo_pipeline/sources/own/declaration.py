@@ -1,0 +1,299 @@
+"""The TOML file that declares a user's own data set: its keys, their meaning and their bounds.
+
+What belongs here: the keys, checks of one key against another, reading a file. What does not:
+reading the tables that it names (``own.series``, ``own.covariates``, ``own.articles``), turning it
+into a ``DatasetSpec`` (``own.spec``), writing one (``own.draft``).
+"""
+
+import re
+import tomllib
+from datetime import date, timedelta, timezone
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from compevo_core.config_errors import describe_error
+from compevo_core.data.view import HORIZON, count_season_steps
+from compevo_core.errors import ConfigError
+
+DAY = timedelta(days=1)
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_STEP = re.compile(r"(\d+)\s*(min|h|d)")
+_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
+_UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY}
+
+
+class _Section(BaseModel):
+    # A misspelt key is an error: ignored, it would leave a default in its place in silence.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeriesKeys(_Section):
+    """The table of values, and how its cells are read."""
+
+    file: str = Field(description="CSV or Parquet file; relative paths start at the TOML's folder")
+    time: str = Field(description="column of stamps")
+    values: list[str] = Field(min_length=1, description="columns of values, one series each")
+    id: str = Field(
+        default="", description="column that names the series, where all share a value column"
+    )
+    unit: str = Field(min_length=1, description="unit of the values, in any words")
+    time_zone: str = Field(
+        default="UTC", description="clock of stamps without an offset: Europe/Paris, UTC or +01:00"
+    )
+    time_format: str = Field(
+        default="", description="strptime format of the stamps; empty: ISO 8601"
+    )
+    stamps: Literal["start", "end"] = Field(
+        default="start", description="whether a stamp is the start or the end of its interval"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
+    duplicates: Literal["refuse", "first", "last", "mean"] = Field(
+        default="refuse", description="what to keep where one stamp has two different values"
+    )
+    repeated_hour: Literal["refuse", "first", "second"] = Field(
+        default="refuse",
+        description="which of the two hours a stamp is in when clocks go back and it comes once",
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _check_zone(cls, name: str) -> str:
+        read_zone(name)
+        return name
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> "SeriesKeys":
+        if self.id and len(self.values) > 1:
+            raise ValueError("with an id column there is one column of values; name one")
+        if len(set(self.values)) < len(self.values):
+            raise ValueError("a column of values comes twice; name each once")
+        return self
+
+
+class GridKeys(_Section):
+    """The steps that the values are put on."""
+
+    step: str = Field(description="length of a step: 30min, 1h, 1d; finer rows are averaged")
+    horizon: Literal[48] = Field(default=HORIZON, description="steps of a forecast: 48")  # type: ignore[arg-type]  # the one choice
+    season_steps: int = Field(default=0, ge=0, description="steps of a season; 0: as the step says")
+    max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
+    max_filled_inputs: int = Field(
+        default=12, ge=0, le=47, description="most of the 48 inputs that may be bridged"
+    )
+
+    @model_validator(mode="after")
+    def _check_step(self) -> "GridKeys":
+        step = read_step(self.step)
+        season = count_season_steps(step)
+        if self.season_steps not in (0, season):
+            raise ValueError(
+                f"a season of {self.season_steps} steps; with steps of {self.step} it is {season}"
+            )
+        return self
+
+
+class SplitKeys(_Section):
+    """Where train ends, and where validation does."""
+
+    fractions: tuple[float, float, float] | None = Field(
+        default=None, description="train, validation and test; they move when the file grows"
+    )
+    validation_from: date | None = Field(default=None, description="first day of validation")
+    test_from: date | None = Field(
+        default=None, description="first day of the test, which has no end"
+    )
+
+    @model_validator(mode="after")
+    def _check_one_rule(self) -> "SplitKeys":
+        if (self.validation_from is None) != (self.test_from is None):
+            raise ValueError("give both validation_from and test_from, or fractions")
+        if (self.validation_from is None) == (self.fractions is None):
+            raise ValueError("give either fractions, or validation_from and test_from")
+        if self.validation_from and self.test_from and self.validation_from >= self.test_from:
+            raise ValueError(f"validation_from {self.validation_from} is not before test_from")
+        if self.fractions and (min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-9):
+            raise ValueError(f"fractions {list(self.fractions)} must be above 0 and add up to 1")
+        return self
+
+
+class PlaceKeys(_Section):
+    """Where the people of the series live."""
+
+    time_zone: str = Field(default="UTC", description="time zone of weekdays and holidays")
+    country: str = Field(
+        default="", description="country of public holidays, such as FR; empty: none"
+    )
+    subdivision: str = Field(
+        default="", description="its state or region, such as BY; empty: the country"
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _check_zone(cls, name: str) -> str:
+        if name not in available_timezones():
+            raise ValueError(f"{name!r} is no time zone; write it as Europe/Paris")
+        return name
+
+    @model_validator(mode="after")
+    def _check_holidays(self) -> "PlaceKeys":
+        import holidays
+
+        if self.country:
+            try:
+                holidays.country_holidays(self.country, subdiv=self.subdivision or None)
+            except NotImplementedError as error:
+                raise ValueError(f"no public holidays are known: {error}") from error
+        return self
+
+
+class CovariateKeys(_Section):
+    """A table of daily values, such as the weather; finer rows become mean, lowest and highest."""
+
+    file: str = Field(description="CSV or Parquet file")
+    time: str = Field(description="column of days or stamps, on the clock of the series")
+    values: list[str] = Field(min_length=1, description="columns of values")
+    id: str = Field(default="", description="column that names the series; empty: for every series")
+    time_format: str = Field(
+        default="", description="strptime format of the stamps; empty: ISO 8601"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
+    known: Literal["after", "before"] = Field(
+        default="after",
+        description="after: measured, known when the day is over; before: a plan or forecast that "
+        "is known when it begins",
+    )
+
+
+class NewsKeys(_Section):
+    """Where the articles come from that the agents may read."""
+
+    articles: str = Field(default="", description="CSV or Parquet file of articles")
+    time: str = Field(default="published_at", description="its column of publication times")
+    title: str = Field(default="title", description="its column of headlines")
+    url: str = Field(default="", description="its column of addresses; empty: none")
+    body: str = Field(default="", description="its column of texts; empty: none")
+    time_format: str = Field(
+        default="", description="strptime format of the times; empty: ISO 8601"
+    )
+    gdelt: str = Field(default="", description="query that live mode asks GDELT")
+    keywords: list[str] = Field(
+        default=[], description="keep articles that hold one of these words"
+    )
+    lookback_days: int = Field(default=7, ge=1, le=365, description="how far back candidates reach")
+
+
+class EvaluationKeys(_Section):
+    """How errors are measured, and what values may be."""
+
+    mape_threshold: float = Field(
+        default=0.0, ge=0, description="smaller values are left out of MAPE"
+    )
+    low: float | None = Field(default=None, description="no value is below this; empty: any")
+    high: float | None = Field(default=None, description="no value is above this; empty: any")
+    max_gap_share: float = Field(
+        default=0.05, ge=0, le=1, description="share of gaps that is a warning"
+    )
+
+
+class PromptKeys(_Section):
+    """The words that agents read."""
+
+    task: str = Field(default="", description="what is predicted, with {entity} for the series")
+
+
+class Declaration(_Section):
+    """A user's own data set."""
+
+    name: str = Field(description="name of the data set: letters, digits and hyphens")
+    description: str = Field(default="", description="one sentence for the UI")
+    series: SeriesKeys
+    grid: GridKeys
+    splits: SplitKeys
+    place: PlaceKeys = PlaceKeys()
+    covariates: CovariateKeys | None = None
+    news: NewsKeys = NewsKeys()
+    evaluation: EvaluationKeys = EvaluationKeys()
+    prompt: PromptKeys = PromptKeys()
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name; use small letters, digits and single hyphens: my-demand"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _check_series_of_covariates(self) -> "Declaration":
+        if self.covariates is not None and self.series.id and not self.covariates.id:
+            raise ValueError(
+                "covariates.id is missing: the series are named by a column, so name the column "
+                "of the covariates that says whose they are"
+            )
+        return self
+
+
+def read_declaration(path: Path) -> Declaration:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: it is no TOML, or a key is missing, unknown or wrong; names file, key and
+            remedy.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML ({error}); texts stand in double quotes") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+    try:
+        return Declaration.model_validate(raw)
+    except ValidationError as error:
+        faults = "; ".join(_describe(fault) for fault in error.errors())
+        raise ConfigError(f"{path}: {faults}") from error
+
+
+def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed dictionary
+    if not fault["loc"]:  # a check of the whole file
+        return str(fault["ctx"]["error"])
+    if fault["type"] == "missing":
+        key = ".".join(map(str, fault["loc"]))
+        return f"{key} is missing; `compevo init` writes every key with its meaning"
+    return describe_error(fault, Declaration).removesuffix(": correct the preset or override")
+
+
+def read_step(text: str) -> timedelta:
+    """Return the length of a step.
+
+    Raises:
+        ValueError: the text is no length, or a day is no whole number of steps.
+    """
+    match = _STEP.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise ValueError(f"{text!r} is no step; write 15min, 30min, 1h or 1d")
+
+    step = int(match[1]) * _UNITS[match[2]]
+    if step > DAY or DAY % step:
+        raise ValueError(f"a day is no whole number of steps of {text}; write 30min, 1h or 1d")
+    return step
+
+
+def read_zone(name: str) -> ZoneInfo | timezone:
+    """Return a clock: a time zone, or a fixed offset such as +01:00.
+
+    Raises:
+        ValueError: there is no such clock.
+    """
+    if match := _OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < DAY:
+            return timezone(offset if match[1] == "+" else -offset)
+    if name in available_timezones():
+        return ZoneInfo(name)
+    raise ValueError(f"{name!r} is no time zone; write Europe/Paris, UTC or an offset as +01:00")

@@ -1,0 +1,308 @@
+"""A first declaration of a user's file, from a look at it.
+
+What belongs here: what the file shows (format of stamps, step, gaps, span, unit), and what follows
+from it. What does not: the keys' meaning (``own.declaration``), the text of the TOML
+(``own.toml_text``), parsing.
+
+Whatever is guessed is said, in the file and to the user.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import polars as pl
+
+from compevo_core.data.splits import split_chronologically
+from compevo_core.errors import DataError
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.own.declaration import DAY, Declaration
+from compevo_pipeline.sources.own.numbers import DecimalMark, guess_decimal, read_numbers
+from compevo_pipeline.sources.own.series import parse_counted
+from compevo_pipeline.sources.own.spec import find_standard_offset
+from compevo_pipeline.sources.own.stamps import guess_format, read_stamps
+from compevo_pipeline.sources.own.table import is_blank, read_columns, read_text_table
+from compevo_pipeline.sources.own.toml_text import write_declaration
+
+HALF_HOUR = timedelta(minutes=30)
+_RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
+_LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
+_FRACTIONS = (0.7, 0.1, 0.2)
+_WORDS = {timedelta(minutes=1): "min", timedelta(hours=1): "h", DAY: "d"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user says of the files; None or "" is to be found.
+
+    Attributes:
+        name: name of the data set.
+        file: the table of values.
+        time: its column of stamps.
+        values: its columns of values.
+        id: column that names the series.
+        unit: unit of the values.
+        zone: clock of stamps without an offset.
+        decimal: decimal mark.
+        time_format: strptime format of the stamps.
+        stamps: "start" or "end" of the interval.
+        country: country of public holidays.
+        covariates: table of daily values or finer ones.
+        news: table of articles.
+        gdelt: query for live mode.
+    """
+
+    name: str
+    file: Path
+    time: str
+    values: tuple[str, ...]
+    id: str = ""
+    unit: str = ""
+    zone: str = ""
+    decimal: str = ""
+    time_format: str = ""
+    stamps: str = "start"
+    country: str = ""
+    covariates: Path | None = None
+    news: Path | None = None
+    gdelt: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A declaration as text, with what was found in the file and what was guessed."""
+
+    text: str = ""
+    found: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+
+
+def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]) -> Draft:
+    """Look at a file and return its declaration.
+
+    Args:
+        request: what the user says.
+        raw: the table of values.
+        others: the other tables by key: ``covariates``, ``news``.
+
+    Raises:
+        DataError: something cannot be decided or is no table; says which row and what to do.
+    """
+    draft = Draft()
+    table = read_columns(
+        raw.content, raw.name, [request.time, *request.values, *filter(None, [request.id])]
+    )
+    time_format = request.time_format or guess_format(table, raw.name, request.time)
+    decimal = _find_decimal(request, table, raw.name)
+    unit = _find_unit(request, table, raw.name, decimal, draft)
+
+    zone = request.zone or "UTC"
+    stamps, about = read_stamps(
+        table, raw.name, request.time, zone=zone, time_format=time_format, by=request.id
+    )
+    if not request.zone and not about.with_offset and not about.are_days:
+        draft.guessed.append("the stamps have no offset and are read as UTC; say --zone if not")
+    own_step = _find_step(stamps, raw.name)
+    step = own_step
+    if own_step < HALF_HOUR and not HALF_HOUR % own_step:
+        step = HALF_HOUR
+        draft.guessed.append(
+            f"rows {_name_step(own_step)} apart are averaged to half-hours, so that 48 steps are a "
+            "day; grid.step says otherwise"
+        )
+
+    sections: dict[str, dict[str, object]] = {
+        "series": {
+            "file": str(request.file.resolve()),
+            "time": request.time,
+            "values": list(request.values),
+            "id": request.id,
+            "unit": unit,
+            "time_zone": zone,
+            "time_format": time_format,
+            "stamps": request.stamps,
+            "decimal": decimal,
+        },
+        "grid": {"step": _name_step(step), "horizon": 48},
+        "splits": {"fractions": list(_FRACTIONS)},
+        "place": {"time_zone": zone if "/" in zone else "UTC", "country": request.country},
+        "covariates": _draft_covariates(request, others.get("covariates"), decimal),
+        "news": _draft_news(request, others.get("news")),
+    }
+    raw_keys = {key: value for key, value in sections.items() if value}
+    declaration = Declaration.model_validate({"name": request.name, **raw_keys})
+    frame, repairs = parse_counted(raw, declaration)
+    draft.found.append(repairs.describe())
+    gaps = [
+        _describe_gaps(part, step, draft)
+        for part in frame.partition_by("series_id", maintain_order=True)
+    ]
+    raw_keys["grid"] |= _allow_gaps(gaps, draft)
+    if "max_fill_steps" in raw_keys["grid"]:
+        raw_keys["evaluation"] = {"max_gap_share": max(share for share, _ in gaps)}
+
+    raw_keys["splits"] = _find_days(frame, step, zone)
+    # The checks of a declaration hold for the draft as well, before it is written.
+    Declaration.model_validate({"name": request.name, **raw_keys})
+    draft.text = write_declaration(request.name, raw_keys, draft.found, draft.guessed)
+    return draft
+
+
+def _find_decimal(request: Request, table: pl.DataFrame, name: str) -> DecimalMark:
+    if request.decimal:
+        return cast(DecimalMark, request.decimal)
+    marks = [guess_decimal(table, name, column) for column in request.values]
+    return "," if "," in marks else "."
+
+
+def _find_unit(
+    request: Request, table: pl.DataFrame, name: str, decimal: DecimalMark, draft: Draft
+) -> str:
+    in_cells = [read_numbers(table, name, column, decimal)[1] for column in request.values]
+    units = sorted({report.unit for report in in_cells} - {""})
+    if units:
+        draft.found.append(f"the cells are in {units[0]!r}")
+    if request.unit or units:
+        return request.unit or units[0]
+
+    # load_mw is in mw: the last word of a name is most often the unit, and it is said.
+    words = request.values[0].replace("(", "_").replace(")", "").split("_")
+    unit = words[-1].strip() if len(words) > 1 else "units"
+    draft.guessed.append(f"the unit is {unit!r}, from the column's name; say --unit if not")
+    return unit
+
+
+def _find_step(stamps: pl.Series, name: str) -> timedelta:
+    distances = stamps.unique().sort().diff().drop_nulls()
+    if not len(distances):
+        raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
+    step = cast(timedelta, distances.mode().min())
+    if step > DAY:
+        raise DataError(
+            f"{name}: most rows are {step} apart; data sets have steps of a day or less"
+        )
+    if DAY % step or step < timedelta(minutes=1):
+        raise DataError(
+            f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
+            "resample the file"
+        )
+    return step
+
+
+def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: Draft) -> tuple[float, int]:
+    """Say how long one series is; return its share of steps without a value and longest gap."""
+    known = part.filter(pl.col("value").is_not_null())["start_utc"].sort()
+    if len(known) < 2:
+        raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
+
+    first, last = cast(datetime, known[0]), cast(datetime, known[-1])
+    steps = (last - first) // step + 1
+    longest = cast(timedelta, known.diff().drop_nulls().max()) // step - 1
+    draft.found.append(
+        f"{part['series_id'][0]}: {steps:,} steps of {_name_step(step)} from "
+        f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
+        f"without a value (longest gap: {longest:,} steps)"
+    )
+    return math.ceil(100 * (steps - len(known)) / steps) / 100, longest
+
+
+def _allow_gaps(gaps: Sequence[tuple[float, int]], draft: Draft) -> dict[str, object]:
+    """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
+    share = max(share for share, _ in gaps)
+    if share <= _RARE_GAPS:
+        return {}
+
+    # What is usual, and half as much again for holidays; more than half would be invented.
+    filled = min(32, math.ceil(48 * share * 1.5))
+    longest = min(max(gap for _, gap in gaps), _LONGEST_BRIDGE)
+    draft.guessed.append(
+        f"{share:.0%} of the steps have no value, so up to {filled} of 48 inputs may be carried "
+        f"over gaps of up to {longest} steps"
+    )
+    return {"max_fill_steps": longest, "max_filled_inputs": filled}
+
+
+def _find_days(frame: pl.DataFrame, step: timedelta, zone: str) -> dict[str, object]:
+    """Return the days that divide the longest series; days stay where they are as a file grows.
+
+    Raises:
+        DataError: the file is too short for three splits.
+    """
+    spans = frame.group_by("series_id").agg(
+        pl.col("start_utc").min().alias("first"), pl.col("start_utc").max().alias("last")
+    )
+    first, last = cast(datetime, spans["first"].min()), cast(datetime, spans["last"].max())
+    plan = split_chronologically(first, (last - first) // step + 1, step, _FRACTIONS)
+
+    offset = find_standard_offset(zone)
+    # The embargo is taken from the later split, so each begins one horizon before its first target.
+    starts = {name: (span[0] + offset - 48 * step).date() for name, span in plan.spans.items()}
+    return {"validation_from": starts["val"], "test_from": starts["test"]}
+
+
+def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> dict[str, object]:
+    if raw is None or request.covariates is None:
+        return {}
+
+    table = read_text_table(raw.content, raw.name)
+    time = _find_column(table, raw.name, (request.time, "date", "day", "time", "stamp"))
+    names = [column for column in table.columns if column not in ("line", time, request.id)]
+    numeric = [column for column in names if _is_numeric(table, column)]
+    if not numeric:
+        raise DataError(f"{raw.name}: no column of numbers beside {time!r}; write one a column")
+    return {
+        "file": str(request.covariates.resolve()),
+        "time": time,
+        "values": numeric,
+        "id": request.id,
+        "time_format": guess_format(table, raw.name, time),
+        "decimal": decimal,
+        "known": "after",
+    }
+
+
+def _draft_news(request: Request, raw: RawFile | None) -> dict[str, object]:
+    keys: dict[str, object] = {}
+    if raw is not None and request.news is not None:
+        table = read_text_table(raw.content, raw.name)
+        time = _find_column(
+            table, raw.name, ("published_at", "published", "date", "time", "stamp", "seen_at")
+        )
+        title = _find_column(table, raw.name, ("title", "headline"))
+        there = set(table.columns)
+        keys = {
+            "articles": str(request.news.resolve()),
+            "time": time,
+            "title": title,
+            "url": next((one for one in ("url", "link") if one in there), ""),
+            "body": next((one for one in ("body", "text", "summary") if one in there), ""),
+            "time_format": guess_format(table, raw.name, time),
+        }
+    if request.gdelt:
+        keys["gdelt"] = request.gdelt
+    return keys
+
+
+def _find_column(table: pl.DataFrame, name: str, likely: Sequence[str]) -> str:
+    by_small = {column.lower(): column for column in table.columns}
+    for candidate in likely:
+        if candidate.lower() in by_small:
+            return by_small[candidate.lower()]
+    raise DataError(
+        f"{name}: none of the columns {', '.join(map(repr, likely))}; the columns are "
+        f"{', '.join(map(repr, (c for c in table.columns if c != 'line')))}: rename one"
+    )
+
+
+def _is_numeric(table: pl.DataFrame, column: str) -> bool:
+    filled = table.filter(~is_blank(column))
+    looks_numeric = pl.col(column).str.contains(r"^\s*[+-]?[\d.,]+")
+    return filled.height > 0 and bool(filled.select(looks_numeric.all()).item())
+
+
+def _name_step(step: timedelta) -> str:
+    unit = next(unit for unit in sorted(_WORDS, reverse=True) if not step % unit)
+    return f"{step // unit}{_WORDS[unit]}"

@@ -1,0 +1,282 @@
+"""Cells to instants: formats, offsets, time zones, hours that daylight saving repeats or skips.
+
+What belongs here: which instant a stamp is, and what cannot be decided. What does not: the grid and
+duplicates (``own.series``).
+
+A stamp with an offset is an instant. One without is read on the clock of the declaration: where
+clocks go back, its hour comes twice, in the order of the rows; where they go forward, it does not
+exist.
+"""
+
+from dataclasses import dataclass
+from datetime import timezone
+from typing import Literal
+
+import polars as pl
+
+from compevo_core.errors import DataError
+from compevo_pipeline.sources.common.tables import LINE
+from compevo_pipeline.sources.own.declaration import read_zone
+from compevo_pipeline.sources.own.table import is_blank, refuse_row
+
+FORMATS = (
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d %H:%M",
+    "%Y/%m/%d",
+    "%Y%m%d %H:%M",
+    "%Y%m%d%H%M",
+    "%Y%m%d",
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y",
+    "%d/%m/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%d/%m/%Y",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y",
+    "%d-%m-%Y %H:%M",
+    "%d-%m-%Y",
+    "%m-%d-%Y %H:%M",
+    "%m-%d-%Y",
+    "%d/%m/%Y %I:%M %p",
+    "%m/%d/%Y %I:%M %p",
+    "%d/%m/%Y %I:%M:%S %p",
+    "%m/%d/%Y %I:%M:%S %p",
+)
+"""Formats that are tried, without an offset; those that begin with the year are unambiguous."""
+
+ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
+_OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
+_WALL = "_wall"
+
+RepeatedHour = Literal["refuse", "first", "second"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StampReport:
+    """What was found: whether stamps are days, stamps with an offset, rows in a repeated hour."""
+
+    are_days: bool
+    with_offset: int
+    repeated: int
+
+
+def read_stamps(
+    table: pl.DataFrame,
+    name: str,
+    column: str,
+    *,
+    zone: str,
+    time_format: str = "",
+    by: str = "",
+    repeated_hour: RepeatedHour = "refuse",
+) -> tuple[pl.Series, StampReport]:
+    """Return a column as instants in UTC.
+
+    Days without a time are read as midnight of the clock.
+
+    Args:
+        table: rows with ``LINE``, in the order of the file.
+        name: the file's name.
+        column: the column of stamps.
+        zone: clock of stamps without an offset.
+        time_format: strptime format of the part before the offset; empty for ISO 8601.
+        by: column that names the series, where the rows of several are in one table.
+        repeated_hour: which hour a stamp is in that comes once where it could come twice.
+
+    Raises:
+        DataError: a cell is no stamp, some stamps have an offset and others none, or a stamp's hour
+            does not exist or cannot be told.
+    """
+    parts = _parse_walls(table, name, column, time_format)
+    with_offset = parts["_offset"].is_not_null().sum()
+    if 0 < with_offset < parts.height:
+        refuse_row(
+            parts,
+            name,
+            column,
+            pl.col("_offset").is_null(),
+            f"has no offset, and {with_offset:,} other rows have one",
+            "write all stamps with an offset, or none",
+        )
+
+    are_days = bool((parts[_WALL].dt.truncate("1d") == parts[_WALL]).all()) and not with_offset
+    if with_offset:
+        return _subtract_offsets(parts), StampReport(
+            are_days=False, with_offset=int(with_offset), repeated=0
+        )
+    instants, repeated = _read_on_clock(parts, name, column, zone, by, repeated_hour)
+    return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
+
+
+def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
+    """Return what a clock shows at instants, without a zone."""
+    clock = read_zone(zone)
+    if isinstance(clock, timezone):
+        # polars knows no zone of a fixed offset.
+        return instants.dt.replace_time_zone(None) + clock.utcoffset(None)
+    return instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+
+
+def guess_format(table: pl.DataFrame, name: str, column: str) -> str:
+    """Return the format that every stamp of a column fits; "" for ISO 8601.
+
+    Raises:
+        DataError: no format fits, or day and month can be exchanged.
+    """
+    text = _strip_offset(column)
+    cells = table.filter(~is_blank(column))
+    if not cells.height:
+        raise DataError(f"{name}: column {column!r} is empty; name the column of stamps")
+    fitting = [
+        form for form in FORMATS if cells.select(_to_wall(text, (form,)).is_not_null().all()).item()
+    ]
+    if any(form in ISO for form in fitting) or _fits_iso(cells, text):
+        return ""
+    if not fitting:
+        # Of the format that fits most, the first row that it does not fit.
+        counts = {
+            form: int(cells.select(_to_wall(text, (form,)).is_not_null().sum()).item())
+            for form in FORMATS
+        }
+        best = max(FORMATS, key=lambda form: counts[form])
+        bad = _to_wall(text, (best,)).is_null()
+        likely = f"; most stamps fit {best}" if counts[best] else ""
+        refuse_row(
+            cells,
+            name,
+            column,
+            bad,
+            f"is no stamp in a format that is known{likely}",
+            "correct the cell, or give the format with --time-format",
+        )
+    if len(fitting) > 1:
+        return _choose_order(cells, name, column, fitting)
+    return fitting[0]
+
+
+def _fits_iso(cells: pl.DataFrame, text: pl.Expr) -> bool:
+    return bool(cells.select(_to_wall(text, ISO).is_not_null().all()).item())
+
+
+def _choose_order(cells: pl.DataFrame, name: str, column: str, fitting: list[str]) -> str:
+    """Return the format whose stamps are evenly spaced: with days and months exchanged none are."""
+    text = _strip_offset(column)
+    distances = {
+        form: cells.select(_to_wall(text, (form,)).diff().n_unique()).item() for form in fitting
+    }
+    ranked = sorted(fitting, key=lambda form: distances[form])
+    if distances[ranked[0]] == distances[ranked[1]]:
+        first = cells.row(0, named=True)
+        raise DataError(
+            f"{name}, row {first[LINE]}, column {column!r}: {first[column]!r} fits "
+            f"{' and '.join(ranked[:2])}; say which with --time-format"
+        )
+    return ranked[0]
+
+
+def _strip_offset(column: str) -> pl.Expr:
+    text = pl.col(column).fill_null("").str.strip_chars()
+    # The end of 05-03-2024 looks like an offset: only a stamp with a time has one.
+    return pl.when(_has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
+
+
+def _has_time(text: pl.Expr) -> pl.Expr:
+    return text.str.contains(r"\d:\d|\d{12}")
+
+
+def _to_wall(text: pl.Expr, formats: tuple[str, ...]) -> pl.Expr:
+    return pl.coalesce(
+        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+    )
+
+
+def _parse_walls(table: pl.DataFrame, name: str, column: str, time_format: str) -> pl.DataFrame:
+    formats = (time_format,) if time_format else ISO
+    text = pl.col(column).fill_null("").str.strip_chars()
+    parts = table.with_columns(
+        _to_wall(_strip_offset(column), formats).alias(_WALL),
+        pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)).alias("_offset"),
+    )
+    wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
+    refuse_row(
+        parts,
+        name,
+        column,
+        pl.col(_WALL).is_null(),
+        f"is no stamp as {wanted}",
+        "correct the cell, or time_format in the declaration",
+    )
+    return parts
+
+
+def _subtract_offsets(parts: pl.DataFrame) -> pl.Series:
+    offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
+    sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
+    hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
+    duration = pl.duration(minutes=sign * (hours * 60 + minutes))
+    return parts.select((pl.col(_WALL) - duration).dt.replace_time_zone("UTC")).to_series()
+
+
+def _read_on_clock(
+    parts: pl.DataFrame, name: str, column: str, zone: str, by: str, repeated_hour: RepeatedHour
+) -> tuple[pl.Series, int]:
+    clock = read_zone(zone)
+    if isinstance(clock, timezone):
+        instant = (pl.col(_WALL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
+        return parts.select(instant).to_series(), 0
+
+    earlier, later = (
+        pl.col(_WALL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+        for which in ("earliest", "latest")
+    )
+    parts = parts.with_columns(earlier.alias("_early"), later.alias("_late"))
+    refuse_row(
+        parts,
+        name,
+        column,
+        pl.col("_early").is_null(),
+        f"does not exist in {zone}, where clocks go forward",
+        "if the stamps keep standard time all year, set time_zone to its offset, such as +01:00",
+    )
+
+    # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
+    # round in a file whose newest row comes first.
+    second_is_late = parts[_WALL][0] <= parts[_WALL][-1]
+    key = [_WALL, by] if by else [_WALL]
+    is_repeated = pl.col("_early") != pl.col("_late")
+    parts = parts.with_columns(
+        is_repeated.alias("_repeated"),
+        pl.len().over(key).alias("_times"),
+        pl.int_range(pl.len()).over(key).alias("_place"),
+    )
+    if repeated_hour == "refuse":
+        refuse_row(
+            parts,
+            name,
+            column,
+            pl.col("_repeated") & (pl.col("_times") == 1),
+            f"comes once, and in {zone} that hour comes twice, as clocks go back",
+            "write its offset, or set repeated_hour to first or second in the declaration",
+        )
+    refuse_row(
+        parts,
+        name,
+        column,
+        pl.col("_repeated") & (pl.col("_times") > 2),
+        f"comes more than twice, and in {zone} that hour comes twice",
+        "remove the duplicates",
+    )
+    is_late = (
+        pl.when(pl.col("_times") == 1)
+        .then(repeated_hour == "second")
+        .otherwise((pl.col("_place") == 1) == second_is_late)
+    )
+    instant = pl.when(is_late).then("_late").otherwise("_early").dt.convert_time_zone("UTC")
+    return parts.select(instant).to_series(), int(parts["_repeated"].sum())

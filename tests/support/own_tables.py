@@ -1,0 +1,46 @@
+"""A user's own tables and their declaration, for tests: half-hourly values in Paris."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.own.declaration import Declaration
+
+FETCHED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def wrap(text: str | bytes, name: str = "demand.csv") -> RawFile:
+    """Return a table as the feed of a user's own data set reads it."""
+    return RawFile(
+        source="own-demand",
+        name=name,
+        content=text if isinstance(text, bytes) else text.encode(),
+        url=f"file:///{name}",
+        fetched_at=FETCHED,
+        mode=Mode.ARCHIVE,
+    )
+
+
+def declare(**series: object) -> Declaration:
+    """Return a declaration with keys of its series changed; ``step`` is that of the grid."""
+    step = series.pop("step", "30min")
+    return Declaration.model_validate(
+        {
+            "name": "demand",
+            "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"}
+            | series,
+            "grid": {"step": step},
+            "splits": {"fractions": [0.7, 0.1, 0.2]},
+        }
+    )
+
+
+def write_demand(path: Path, days: int = 40) -> None:
+    """Write half-hourly values with a daily shape from 2024-01-01 on."""
+    rng = np.random.default_rng(7)
+    first = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
+    values = 900 + 200 * np.sin(np.arange(48 * days) / 48 * 6.28) + rng.normal(size=48 * days)
+    rows = [f"{first + i * timedelta(minutes=30)},{value:.1f}" for i, value in enumerate(values)]
+    path.write_text("stamp,load_mw\n" + "\n".join(rows) + "\n", encoding="utf-8")
