@@ -91,7 +91,8 @@ def _draw_agents(issued: IssuedForecast, entity: str) -> list[Trace]:
             color=agent_colour(agent),
             width=1.0,
         )
-        for agent, weight in enumerate(weights)
+        # The legend is read from the last trace to the first.
+        for agent, weight in reversed(list(enumerate(weights)))
     ]
 
 
@@ -159,10 +160,9 @@ def _lay_out(issued: IssuedForecast) -> dict[str, Any]:
         "font": {"color": MUTED, "size": 12.5, "family": "system-ui, sans-serif"},
         "hovermode": "x unified",
         "dragmode": False,  # a finger that scrolls the page must not zoom a chart
-        "legend": {"orientation": "h", "y": -0.28, "traceorder": "reversed"},
+        "legend": {"orientation": "h", "y": -0.2, "traceorder": "reversed"},
         "xaxis": {
             **axis,
-            "title": {"text": f"start of the interval, {issued.zone.tzname(None)}", "standoff": 8},
             "tickformat": "%H:%M\n%a %d %b",
             "hoverformat": "%a %d %b, %H:%M",
         },

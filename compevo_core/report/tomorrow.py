@@ -37,6 +37,7 @@ class SeriesView:
     """One series: its chart, the parts of its forecast, what the agents read."""
 
     entity: str
+    axis: str
     label: str
     figure: Mapping[str, Any]
     parts: Table
@@ -120,6 +121,7 @@ def _show_series(day: ForecastDay, entity: str) -> SeriesView:
 
     return SeriesView(
         entity=entity,
+        axis=f"{why.unit}, by start of the interval in {zone.tzname(None)}",
         label=f"Chart of {entity} in {why.unit}, yesterday and {day.issued.origin:%d %B %Y}: "
         "what was measured, the forecast with its bands, each agent and the published forecast. "
         "The table above holds the numbers.",

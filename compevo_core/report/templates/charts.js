@@ -19,6 +19,8 @@
     for (const place of document.querySelectorAll("[data-figure]")) {
       const figure = read(place.dataset.figure);
       const { data, layout } = dark.matches ? recolour(figure) : figure;
+      // The legend takes more lines on a narrow screen.
+      if (place.clientWidth < 560) layout.height += 90;
       layout.hoverlabel = { bgcolor: dark.matches ? "#1b222c" : "#ffffff" };
       Plotly.react(place, data, layout, options);
     }

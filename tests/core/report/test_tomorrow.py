@@ -61,7 +61,7 @@ def test_every_series_has_a_chart_that_plotly_accepts() -> None:
     names = [trace["name"] for trace in figure["data"]]
     assert names == [
         *("95 % band", "95 % band", "80 % band", "80 % band"),
-        *("agent 0 (25 %)", "agent 1 (75 %)"),
+        *("agent 1 (75 %)", "agent 0 (25 %)"),
         *("CompEvo, yesterday&#x27;s forecast", "measured", "published forecast", "CompEvo"),
     ]
     forecast = figure["data"][-1]
