@@ -6,7 +6,7 @@ What belongs here: these numbers, from the sealed record. What does not: tables 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import floor, log10
 
 import numpy as np
@@ -81,6 +81,13 @@ def select_band(
     bounds = [issued.select_points(entity, quantile).get(METHOD) for quantile in band]
     low, high = bounds
     return None if low is None or high is None else (low, high)
+
+
+def format_start(issued: IssuedForecast, moment: datetime) -> str:
+    """Return when a step of a forecast starts: the time of the day, or the date of longer steps."""
+    first, second = issued.starts[:2]
+    local = moment.astimezone(issued.zone)
+    return f"{local:%d %b}" if second - first >= timedelta(days=1) else f"{local:%H:%M}"
 
 
 def choose_decimals(values: Sequence[float]) -> int:

@@ -9,7 +9,7 @@ Text in a figure is read by plotly as a little HTML, so text from data is escape
 
 import html
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,7 @@ def _line(
 def _lay_out(issued: IssuedForecast) -> dict[str, Any]:
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickcolor": GRID}
     origin = f"{issued.origin:%Y-%m-%dT%H:%M}"
+    is_daily = issued.starts[1] - issued.starts[0] >= timedelta(days=1)
     return {
         "height": _HEIGHT,
         "margin": {"l": 64, "r": 12, "t": 10, "b": 40},
@@ -163,8 +164,8 @@ def _lay_out(issued: IssuedForecast) -> dict[str, Any]:
         "legend": {"orientation": "h", "y": -0.2, "traceorder": "reversed"},
         "xaxis": {
             **axis,
-            "tickformat": "%H:%M\n%a %d %b",
-            "hoverformat": "%a %d %b, %H:%M",
+            "tickformat": "%d %b" if is_daily else "%H:%M\n%a %d %b",
+            "hoverformat": "%a %d %b" if is_daily else "%a %d %b, %H:%M",
         },
         "yaxis": {**axis, "title": {"text": html.escape(issued.unit)}, "tickformat": ",~g"},
         # What lies right of this line was unknown.

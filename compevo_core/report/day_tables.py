@@ -10,7 +10,13 @@ from datetime import datetime
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.day_summary import BAND_80, choose_decimals, select_band, summarise_day
+from compevo_core.day_summary import (
+    BAND_80,
+    choose_decimals,
+    format_start,
+    select_band,
+    summarise_day,
+)
 from compevo_core.explain import Explanation
 from compevo_core.issued import BASE, METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.forecast_days import SKILL_DAYS, ForecastDay, measure_day
@@ -34,7 +40,7 @@ def day_table(issued: IssuedForecast) -> Table:
             day.entity,
             show(day.mean),
             MISSING if day.low is None else f"{show(day.low)} to {show(day.high)}",
-            f"{show(day.peak)} at {day.peak_at:%H:%M}",
+            f"{show(day.peak)} at {format_start(issued, day.peak_at)}",
             MISSING if day.change_pct is None else f"{day.change_pct:+.1f} %",
             show(day.published),
         )

@@ -20,6 +20,7 @@ from compevo_core.report.tables import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PREVIEW_ROWS = 5
 MAX_SCORE_ROWS = 40
@@ -124,7 +125,11 @@ def render_plot(
     draw(axes)
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
+    return render_figure(figure, title)
 
+
+def render_figure(figure: "Figure", title: str) -> dg.MetadataValue[Any]:
+    """Return a drawn figure as a PNG inside Markdown, which the UI shows with the asset."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
     # Embedded: the UI serves no files of a run.

@@ -7,26 +7,24 @@ A partition is a target day. A day that is filled in later from the same data gi
 forecast; one that was issued is never changed.
 """
 
-from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import date, timedelta
+from typing import Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
-from compevo_core.issued import METHOD, IssuedForecast
+from compevo_core.issued import IssuedForecast
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, NEXT_DAY, model_key, windows_key
 from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.day_picture import render_day
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.next_day import forecast_day
 from compevo_pipeline.next_day_inputs import NEWS_LIMIT, KnownTo, NewsRule, StaleNews
 from compevo_pipeline.partitions import OPERATIONAL, target_days
 from compevo_pipeline.resources import Clock, Workspace
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CODE = (
     "compevo_core/agents",
@@ -114,7 +112,7 @@ def next_day(
             "dagster/row_count": forecast.rows.height,
             "by_region": metadata.render_table(_summarise(points), rows=10),
             "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
-            "plot": _plot(points, day),
+            "plot": render_day(forecast),
             "folder": metadata.link_path(found.folder),
         },
         data_version=dg.DataVersion(forecast.hash[:32]),
@@ -147,34 +145,3 @@ def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
             for one in forecast.facts["series"]
         ]
     )
-
-
-def _plot(rows: pl.DataFrame, day: date) -> dg.MetadataValue[Any]:
-    """Draw the population's forecast of every region, and what was published, dashed."""
-
-    def draw(axes: "Axes") -> None:
-        for (entity,), part in rows.group_by("entity", maintain_order=True):
-            for method, style in ((METHOD, "-"), ("published", "--")):
-                values = part.filter(pl.col("method") == method)
-                if values.height:
-                    label = str(entity) if method == METHOD else None
-                    colour = None if method == METHOD else axes.lines[-1].get_color()
-                    axes.plot(
-                        [_hour(stamp, values) for stamp in values["start_utc"]],
-                        values["value"].to_numpy(),
-                        style,
-                        color=colour,
-                        linewidth=1.0,
-                        label=label,
-                    )
-        axes.set_xlabel("hour of the market's day", fontsize=metadata.LABEL_POINTS)
-        axes.set_ylabel(rows["unit"][0], fontsize=metadata.LABEL_POINTS)
-        axes.tick_params(labelsize=metadata.TICK_POINTS)
-        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
-
-    return metadata.render_plot(draw, f"{day:%A %d %B %Y}; dashed: the published forecast")
-
-
-def _hour(stamp: datetime, values: pl.DataFrame) -> float:
-    first = values["start_utc"][0]
-    return float((stamp - first).total_seconds() / 3600)

@@ -112,10 +112,12 @@ def _choose_step(
     issued: "IssuedForecast", why: "Explanation", step: str | None
 ) -> tuple["Read", str]:
     """Return what reads a number out of 48, and what that number is."""
+    from compevo_core.day_summary import format_start
+
     if step is None:
         return lambda values: float(values.mean()), "mean of the day"
 
-    clock = [f"{start.astimezone(issued.zone):%H:%M}" for start in why.starts]
+    clock = [format_start(issued, start) for start in why.starts]
     if step not in clock:
         raise ConfigError(f"no step starts at {step!r}; steps start at {', '.join(clock[:3])} ...")
     at = clock.index(step)

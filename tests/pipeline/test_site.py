@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
-from compevo_core.errors import ConfigError
 from compevo_core.issued import write_issued
+from compevo_pipeline.assets.day_picture import render_day
 from compevo_pipeline.next_day import find_next_day
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
@@ -46,11 +46,6 @@ def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
     assert find_next_day(workspace, DATASET) == date(2026, 3, 31)
 
 
-def test_a_data_set_without_days_has_no_next_one(workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="exchange has no windows of one day"):
-        find_next_day(workspace, "exchange")
-
-
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Workspace) -> None:
     write_issued(workspace.layout.issued(DATASET), make_issued())
     page, inputs = write_site(workspace, NOW)
@@ -58,3 +53,8 @@ def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Workspace) ->
     assert [day.issued.facts["dataset"] for day in inputs.days] == [DATASET]
     assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
     assert pl.DataFrame(inputs.rows).is_empty()
+
+
+def test_the_ui_shows_the_forecast_as_a_picture_of_its_first_series() -> None:
+    shown = str(render_day(make_issued()).value)
+    assert shown.startswith("![Tuesday 31 March 2026, 2 of 2 series](data:image/png;base64,")

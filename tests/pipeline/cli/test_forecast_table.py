@@ -6,7 +6,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 
-from compevo_core.day_summary import choose_decimals, summarise_day
+from compevo_core.day_summary import choose_decimals, format_start, summarise_day
 from compevo_core.issued import IssuedForecast
 from compevo_pipeline.cli.forecast_table import clean_text, render_forecast
 from tests.support.issued_samples import make_issued
@@ -62,3 +62,11 @@ def test_times_are_on_the_markets_clock() -> None:
     (summary, _) = summarise_day(issued)
     assert summary.peak_at.utcoffset() == timedelta(hours=10)
     assert np.isclose(summary.mean, issued.select_points("NSW1")["compevo"].mean())
+
+
+def test_a_step_of_a_day_is_named_by_its_date() -> None:
+    issued = make_issued()
+    first = issued.starts[0]
+    days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)
+    assert format_start(issued, issued.starts[37]) == "18:30"
+    assert format_start(replace(issued, rows=days), first + timedelta(days=37)) == "07 May"
