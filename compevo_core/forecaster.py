@@ -29,7 +29,7 @@ from compevo_core.daily_state import DailyState
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.replay import replay_days
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.lm.backbone import Backbone, load_backbone
@@ -37,7 +37,7 @@ from compevo_core.lm.encoder import load_encoder
 from compevo_core.online.experience import Experience
 from compevo_core.online.selection import PopulationWeights, mix_forecasts
 from compevo_core.prediction import Prediction
-from compevo_core.quantiles import estimate_quantiles
+from compevo_core.quantiles import LEVELS, estimate_quantiles
 from compevo_core.training.artifact import (
     load_model,
     read_config,
@@ -158,7 +158,7 @@ class CompEvoForecaster:
             views: N windows, as for :meth:`predict`.
         """
         self._refuse_observed(views)
-        return self._describe(views, self._forecast(views))
+        return self._add_quantiles(views, self._describe(views, self._forecast(views)))
 
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
         """Forecast windows in the order of time, each after the truth of earlier ones was observed.
@@ -181,9 +181,9 @@ class CompEvoForecaster:
         kept, self._state = self._state, self._state.copy()
         try:
             self._live_through(windows, record)
+            return self._add_quantiles(views, Prediction.join(parts))
         finally:
             self._state = kept
-        return Prediction.join(parts)
 
     def select_unobserved(self, windows: WindowSet, until: datetime) -> WindowSet:
         """Return the windows whose errors are known by an instant, and were not observed yet.
@@ -287,23 +287,32 @@ class CompEvoForecaster:
         )
 
     def _describe(self, views: Sequence[WindowView], made: "_Forecasts") -> Prediction:
-        """Return forecasts in the views' units with what they were made of."""
+        """Return forecasts in the views' units with what they were made of, but for quantiles."""
         agents_ANH = self._unscale(made.agents_NAH, views)
         bases_ANH = self._unscale(made.bases_NAH, views)
         aggregate_NH = self._unscale(made.mixture_NH[:, None], views)[0]
-        past = self._state.experience.errors(self._model.scaler)
         best = int(self._state.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,
             step_weights=made.weights_NAH,
-            quantiles=estimate_quantiles(past, views, aggregate_NH),
+            quantiles=np.full((len(views), len(LEVELS), HORIZON), np.nan),
             chosen_news=self._executor.retrieve_news(self.logics, views),
             bases=bases_ANH,
             levels=agents_ANH - self._unscale(made.blended_NAH, views),
             prior=bases_ANH[best] if self.priors.fitted else None,
             n_unparsed=made.n_unparsed,
         )
+
+    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
+        """Return a prediction with the quantiles that each view could know.
+
+        Only errors that had become known by the instant of a view count for it, so that one pass
+        over all days gives what each day would have been given.
+        """
+        past = self._state.experience.errors(self._model.scaler)
+        quantiles_NQH = estimate_quantiles(past, views, prediction.aggregate)
+        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def _refuse_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

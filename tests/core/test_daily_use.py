@@ -69,7 +69,14 @@ def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed: Pat
         made = forecaster.predict_by_agent(day.views())
         assert np.array_equal(made.aggregate, followed.aggregate[start : start + 2])
         assert np.array_equal(made.step_weights, followed.step_weights[start : start + 2])
+        assert np.array_equal(made.quantiles, followed.quantiles[start : start + 2], equal_nan=True)
         forecaster.observe(day)
+
+
+def test_quantiles_of_followed_days_begin_when_enough_errors_are_known(sealed: Path) -> None:
+    is_known_N = np.isfinite(_load(sealed).follow(DAYS).quantiles).all(axis=(1, 2))
+    assert not is_known_N[0]
+    assert is_known_N[-1]
 
 
 def test_several_days_observed_at_once_are_observed_in_the_order_of_time(sealed: Path) -> None:
