@@ -91,9 +91,9 @@ def render_scores(rows: "pl.DataFrame") -> str:
         f"{pooled['dataset'][0]}, {pooled['split'][0]}, {means['n_windows'][0]:,} windows of 48 "
         f"steps; MAE and RMSE in {pooled['unit'][0]}",
         "",
-        f"{'':24}" + "".join(f"{title:>12}" for _, title in ERRORS),
+        f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
     ]
     for row in means.sort("mae").iter_rows(named=True):
         cells = ["none" if row[name] is None else f"{row[name]:.4g}" for name, _ in ERRORS]
-        lines.append(f"{row['method']:24}" + "".join(f"{cell:>12}" for cell in cells))
+        lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)

@@ -7,6 +7,7 @@ into a ``DatasetSpec`` (``own.spec``), writing one (``own.draft``).
 
 import re
 import tomllib
+from collections.abc import Mapping
 from datetime import date, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -252,11 +253,24 @@ def read_declaration(path: Path) -> Declaration:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
+    return check_declaration(raw, str(path))
+
+
+def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
+    """Return the declaration that keys make.
+
+    Args:
+        raw: keys by section, as a TOML file holds them.
+        where: what is checked, for the message.
+
+    Raises:
+        ConfigError: a key is missing, unknown or wrong.
+    """
     try:
         return Declaration.model_validate(raw)
     except ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise ConfigError(f"{path}: {faults}") from error
+        raise ConfigError(f"{where}: {faults}") from error
 
 
 def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed dictionary

@@ -17,9 +17,9 @@ from typing import cast
 import polars as pl
 
 from compevo_core.data.splits import split_chronologically
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.declaration import DAY, Declaration
+from compevo_pipeline.sources.own.declaration import DAY, check_declaration, read_zone
 from compevo_pipeline.sources.own.numbers import DecimalMark, guess_decimal, read_numbers
 from compevo_pipeline.sources.own.series import parse_counted
 from compevo_pipeline.sources.own.spec import find_standard_offset
@@ -100,6 +100,10 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
     unit = _find_unit(request, table, raw.name, decimal, draft)
 
     zone = request.zone or "UTC"
+    try:
+        read_zone(zone)
+    except ValueError as error:
+        raise ConfigError(f"--zone: {error}") from error
     stamps, about = read_stamps(
         table, raw.name, request.time, zone=zone, time_format=time_format, by=request.id
     )
@@ -133,7 +137,7 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
         "news": _draft_news(request, others.get("news")),
     }
     raw_keys = {key: value for key, value in sections.items() if value}
-    declaration = Declaration.model_validate({"name": request.name, **raw_keys})
+    declaration = check_declaration({"name": request.name, **raw_keys}, "the declaration")
     frame, repairs = parse_counted(raw, declaration)
     draft.found.append(repairs.describe())
     gaps = [
@@ -146,7 +150,7 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
 
     raw_keys["splits"] = _find_days(frame, step, zone)
     # The checks of a declaration hold for the draft as well, before it is written.
-    Declaration.model_validate({"name": request.name, **raw_keys})
+    check_declaration({"name": request.name, **raw_keys}, "the declaration")
     draft.text = write_declaration(request.name, raw_keys, draft.found, draft.guessed)
     return draft
 

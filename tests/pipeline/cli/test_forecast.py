@@ -123,7 +123,7 @@ def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
         forecast("--dataset", "traffic")
     with pytest.raises(ConfigError, match="views of electricity all know to midnight"):
-        forecast("--dataset", "electricity")
+        forecast("--dataset", "electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
         forecast("--dataset", "demand")
 
