@@ -14,6 +14,7 @@ NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
 NEXT_DAY = dg.AssetKey(["forecast", "next_day"])
+SCORED = dg.AssetKey(["forecast", "scored"])
 REPORT = dg.AssetKey(["report", "site"])
 
 

@@ -19,10 +19,12 @@ from compevo_pipeline.assets.own import (
     order_after,
 )
 from compevo_pipeline.assets.report import site
+from compevo_pipeline.assets.scored import scored
 from compevo_pipeline.assets.series import build_series_assets
 from compevo_pipeline.assets.training import build_model_asset
 from compevo_pipeline.assets.windows import build_windows_assets
 from compevo_pipeline.checks.asset_checks import build_asset_checks
+from compevo_pipeline.checks.forecast_alarms import check_forecasts
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import build_jobs
 from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
@@ -72,10 +74,11 @@ def build_defs(
             *(build(dataset) for dataset in registry for build in by_dataset),
             inference_2026,
             next_day,
+            scored,
             order_after(site, find_scores(registry)),
             *build_broken_assets(registry),
         ],
-        asset_checks=build_asset_checks(registry),
+        asset_checks=[*build_asset_checks(registry), check_forecasts],
         jobs=jobs,
         schedules=build_schedules(jobs),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},

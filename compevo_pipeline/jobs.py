@@ -1,9 +1,8 @@
-"""Jobs: ``demo``, ``full``, ``refresh``, ``next_day``.
+"""Jobs: ``demo``, ``full``, ``refresh``.
 
 What belongs here: what runs together, with which run configuration. What does not: how anything
 runs. ``demo`` and ``full`` train and score electricity; each other data set has jobs of its own,
-such as ``full_traffic``. ``refresh`` and ``next_day`` train nothing; a partition of the latter is a
-day to forecast.
+such as ``full_traffic``. ``refresh`` trains nothing; its partition is the day to forecast.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,7 @@ import dagster as dg
 
 from compevo_pipeline.asset_keys import (
     INFERENCE_2026,
-    NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
-    NEXT_DAY,
     REPORT,
     ablation_key,
     baselines_key,
@@ -26,11 +23,11 @@ from compevo_pipeline.asset_keys import (
     series_key,
     windows_key,
 )
-from compevo_pipeline.partitions import DATASETS, OPERATIONAL, target_days
+from compevo_pipeline.partitions import DATASETS, target_days
 from compevo_pipeline.sources.common.base import Mode
 
 DEFAULT_DATASET = "electricity"
-REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "report")
+REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "forecast", "report")
 
 _TWO_STEPS_AT_ONCE = dg.multiprocess_executor.configured({"max_concurrent": 2})
 
@@ -160,27 +157,12 @@ def build_jobs(own: Sequence[str] = ()) -> list[Any]:
         "refresh",
         dg.AssetSelection.groups(*REFRESHED_GROUPS) - of_own,
         description=(
-            "New data, windows, the 2026 inference of the trained population and the report; "
-            "trains nothing."
+            "New data, the forecast of the partition's day, scores of the days before it, the 2026 "
+            "inference and the report; trains nothing."
         ),
+        # The forecast alone is of a day: everything else has no partitions, and may run with it.
+        partitions_def=target_days,
         tags={"compevo/job": "refresh"},
         executor_def=_TWO_STEPS_AT_ONCE,
     )
-    next_day = dg.define_asset_job(
-        "next_day",
-        dg.AssetSelection.assets(
-            series_key(OPERATIONAL),
-            NEWS_ARTICLES,
-            NEWS_EMBEDDINGS,
-            windows_key(OPERATIONAL),
-            NEXT_DAY,
-        ),
-        description=(
-            "The newest values and news of operational demand, then the forecast of the "
-            "partition's day by the trained population; trains nothing."
-        ),
-        partitions_def=target_days,
-        tags={"compevo/job": "next_day"},
-        executor_def=_TWO_STEPS_AT_ONCE,
-    )
-    return [*demos, *full, refresh, next_day]
+    return [*demos, *full, refresh]

@@ -1,4 +1,4 @@
-"""Schedules: the daily refresh, and the forecast of the next day, issued twice.
+"""Schedules: the refresh in the evening and after midnight, each with the forecast of a day.
 
 What belongs here: when jobs start by themselves, and for which day. What does not: what they run
 (``jobs``).
@@ -15,36 +15,26 @@ from compevo_pipeline.next_day_inputs import KnownTo
 from compevo_pipeline.partitions import NEM_ZONE
 
 # AEMO issues its day-ahead forecast at 17:00 NEM time, which is UTC+10 all year like Brisbane's
-# clock; half an hour later it is out.
-REFRESH_CRON = "30 17 * * *"
-# After the refresh, and once more when the day before is over.
-ISSUE_CRON = "45 17 * * *"
+# clock; three quarters of an hour later it is out.
+EVENING_CRON = "45 17 * * *"
+# Once more when the day before is over.
 MIDNIGHT_CRON = "30 0 * * *"
 
 
 def build_schedules(jobs: Sequence[Any]) -> list[dg.ScheduleDefinition]:
     """Return all schedules, switched off until somebody turns them on in the UI."""
-    by_name = {job.name: job for job in jobs}
-
-    refresh = dg.ScheduleDefinition(
-        name="daily_refresh",
-        job=by_name["refresh"],
-        cron_schedule=REFRESH_CRON,
-        execution_timezone=NEM_ZONE,
-        description=(
-            "Sources, news, windows, the 2026 inference and the report, after AEMO's day-ahead "
-            "forecast."
-        ),
-    )
-    next_day = by_name["next_day"]
+    refresh = next(job for job in jobs if job.name == "refresh")
     return [
-        refresh,
-        build_issue_schedule(next_day, "issue_tomorrow", ISSUE_CRON, KnownTo.ISSUE_TIME, days=1),
-        build_issue_schedule(next_day, "issue_today", MIDNIGHT_CRON, KnownTo.MIDNIGHT, days=0),
+        build_refresh_schedule(
+            refresh, "refresh_evening", EVENING_CRON, KnownTo.ISSUE_TIME, days=1
+        ),
+        build_refresh_schedule(
+            refresh, "refresh_midnight", MIDNIGHT_CRON, KnownTo.MIDNIGHT, days=0
+        ),
     ]
 
 
-def build_issue_schedule(
+def build_refresh_schedule(
     job: Any,  # noqa: ANN401 - Dagster's unresolved job has no public type
     name: str,
     cron: str,
@@ -52,10 +42,10 @@ def build_issue_schedule(
     *,
     days: int,
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that issues the forecast of the day so many days after its tick.
+    """Return a schedule that refreshes, and forecasts the day so many days after its tick.
 
     Args:
-        job: forecasts the day of its partition.
+        job: refreshes everything, and forecasts the day of its partition.
         name: of the schedule.
         cron: when it ticks, on the market's clock.
         known_to: what the forecast may know.
@@ -68,8 +58,8 @@ def build_issue_schedule(
         cron_schedule=cron,
         execution_timezone=NEM_ZONE,
         description=(
-            f"The forecast of {'tomorrow' if days else 'today'} as known to the "
-            f"{known_to.replace('-', ' ')}."
+            f"Sources, the forecast of {'tomorrow' if days else 'today'} as known to the "
+            f"{known_to.replace('-', ' ')}, scores of the days before it, the report."
         ),
     )
     def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:

@@ -115,6 +115,10 @@ class Layout:
         """Return the folder of a data set's issued forecasts, which are never changed."""
         return self.forecasts / "issued" / dataset
 
+    def scored(self, dataset: str) -> Path:
+        """Return the file of the scores of a data set's issued forecasts, by day."""
+        return self.forecasts / "scored" / f"{dataset}.parquet"
+
     @property
     def results(self) -> Path:
         """Result rows, one CSV an experiment."""

@@ -67,6 +67,7 @@ LAYERS = (
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.next_day_inputs", "compevo_pipeline.preparation"),
     ("compevo_pipeline.next_day", "compevo_pipeline.site"),
+    ("compevo_pipeline.scored",),
     ("compevo_pipeline.checks",),
     ("compevo_pipeline.assets",),
     ("compevo_pipeline.jobs", "compevo_pipeline.loggers"),

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.chosen_series import find_last_stamp, select_series, take_newest
 from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
@@ -43,9 +44,6 @@ from compevo_core.data.splits import (
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-
-_LISTED_SERIES = 8  # how many given series an error message names
-
 
 UPCOMING_SPLIT = "inference"
 """Split of views whose truth is not known: no fit may ever see them."""
@@ -112,12 +110,12 @@ def build_views(
             f"origin {origin_utc}; give the end of an interval"
         )
 
-    chosen, _ = _select_series(spec, series)
+    chosen, _ = select_series(spec, series)
     context = ContextBuilder(spec, covariates, articles, published, step_covariates=step_covariates)
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
 
-    for entity, frame in _take_newest(chosen):
+    for entity, frame in take_newest(chosen):
         gridded = grid_series(frame, spec.step, spec.max_fill_steps)
         position = locate_origin(gridded, origin_utc)
         inputs = cut_inputs(gridded, position, spec.max_filled_inputs, unknown_steps)
@@ -140,13 +138,13 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     Raises:
         DataError: no series of the data set is in the frame, or one has no value.
     """
-    chosen, _ = _select_series(spec, series)
+    chosen, _ = select_series(spec, series)
     ends = []
-    for entity, frame in _take_newest(chosen):
+    for entity, frame in take_newest(chosen):
         known = frame.filter(pl.col("value").is_not_null())
         if not known.height:
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        ends.append(_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
+        ends.append(find_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
 
     if not spec.align_to_market_day:
         return min(ends)
@@ -188,7 +186,7 @@ def build_windows(
     Raises:
         DataError: no series of the data set is in the frame, or a frame breaks its contract.
     """
-    chosen, unused = _select_series(spec, series)
+    chosen, unused = select_series(spec, series)
     planned = [_plan_series(spec, frame, entity) for entity, frame in chosen]
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
@@ -219,59 +217,6 @@ def build_windows(
         "news_cutoff": news_cutoff,
     }
     return WindowSet(windows, dataset=spec.name, manifest=manifest)
-
-
-def _select_series(
-    spec: DatasetSpec, series: pl.DataFrame
-) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
-    """Return (entity, series) of every series to cut, and the ids of the others."""
-    frame = series.filter(pl.col("variable") == spec.variable)
-    market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
-    if spec.first_day is not None:
-        frame = frame.filter(market_day >= spec.first_day)
-    if spec.last_day is not None:
-        frame = frame.filter(market_day <= spec.last_day)
-    by_id = {
-        str(key[0]): part for key, part in frame.partition_by("series_id", as_dict=True).items()
-    }
-
-    chosen: list[tuple[str, str]] = []
-    covered: set[str] = set()
-    for pattern, name in spec.series:
-        matches = [
-            (name or str(match.group(1)), series_id)
-            for series_id in sorted(by_id)
-            if (match := re.match(pattern, series_id))
-        ]
-        # Without dated spans two sources of one entity would give the same windows twice.
-        chosen += [pair for pair in matches if spec.spans or pair[0] not in covered]
-        covered |= {entity for entity, _ in matches}
-
-    if not chosen:
-        given = sorted(series["series_id"].unique().to_list())[:_LISTED_SERIES]
-        raise DataError(
-            f"{spec.name}: no series with variable {spec.variable!r} matches "
-            f"{' or '.join(pattern for pattern, _ in spec.series)} in "
-            f"{spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
-            f"(given: {', '.join(given) or 'none'}); read its source first"
-        )
-
-    used = {series_id for _, series_id in chosen}
-    return [(entity, by_id[series_id]) for entity, series_id in chosen], sorted(set(by_id) - used)
-
-
-def _take_newest(chosen: Sequence[tuple[str, pl.DataFrame]]) -> list[tuple[str, pl.DataFrame]]:
-    """Return one series for each entity: the one whose values reach furthest."""
-    newest: dict[str, pl.DataFrame] = {}
-    for entity, frame in chosen:
-        known = newest.get(entity)
-        if known is None or _last_stamp(frame) > _last_stamp(known):
-            newest[entity] = frame
-    return sorted(newest.items())
-
-
-def _last_stamp(frame: pl.DataFrame) -> datetime:
-    return cast(datetime, frame["start_utc"].max())
 
 
 def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _PlannedSeries:

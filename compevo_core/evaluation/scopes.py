@@ -16,6 +16,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
+from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 
@@ -93,6 +94,29 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
             f"{windows.dataset} has no test window; read its sources and build its windows first"
         )
     return scopes
+
+
+def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
+    """Return the windows of the inference split month by month, as ``inference-2026-04``.
+
+    The split grows with the data: a month that was not there before is one more scope.
+
+    Raises:
+        ConfigError: ``every`` is below 1.
+    """
+    by_month: dict[str, list[Window]] = {}
+    for window in windows.split("inference"):
+        month = f"{window.view.calendar.target_date:%Y-%m}"
+        by_month.setdefault(month, []).append(window)
+
+    return [
+        thin_windows(
+            WindowSet(own, dataset=windows.dataset, manifest=windows.manifest),
+            f"inference-{month}",
+            every,
+        )
+        for month, own in sorted(by_month.items())
+    ]
 
 
 def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:

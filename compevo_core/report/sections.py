@@ -35,7 +35,7 @@ from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import scope_name
 
 #: Subsets later than all training data: they stand in the leakage section, not among the results.
-LEAKAGE_SUBSET = "inference-2026"
+LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 

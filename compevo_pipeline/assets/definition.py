@@ -28,7 +28,7 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
     warn_window=timedelta(hours=26),
     fail_window=timedelta(hours=50),
 )
-"""For what ``daily_refresh`` materializes. The age of the data itself is the check ``data_age``."""
+"""For what ``refresh`` brings every day. The age of the data itself is the check ``data_age``."""
 
 _VERSION_DIGITS = 12
 _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")

@@ -1,12 +1,13 @@
 """``leakage/inference_2026``: forecasts of days after training, without any update.
 
-What belongs here: inference on 20 days of five regions between 2026-02-19 and 2026-03-30, with
-simple forecasters and AEMO's own day-ahead forecast on the same windows, and the blocking checks
-that nothing leaked and nothing changed. What does not: detectors
-(``compevo_core.evaluation.leakage``), scoring (``compevo_core.evaluation.scoring``).
+What belongs here: inference on 20 days of five regions between 2026-02-19 and 2026-03-30 and on
+every complete day since, month by month, with simple forecasters and AEMO's own day-ahead forecast
+on the same windows, and the blocking checks that nothing leaked and nothing changed. What does not:
+detectors (``compevo_core.evaluation.leakage``), scoring (``compevo_core.evaluation.scoring``).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +15,7 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -24,8 +26,14 @@ from compevo_core.evaluation.leakage import (
     find_training_after,
     hash_folder,
 )
-from compevo_core.evaluation.result_rows import POOLED, write_rows
-from compevo_core.evaluation.scopes import Scope, thin_windows, write_forecasts
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA, write_rows
+from compevo_core.evaluation.scopes import (
+    Scope,
+    read_forecasts,
+    select_month_scopes,
+    thin_windows,
+    write_forecasts,
+)
 from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_key, windows_key
@@ -37,11 +45,15 @@ from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
-from compevo_pipeline.storage.runs import find_current_run
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
 EXPERIMENT = "leakage-2026"
+ROWS_FILE = "leakage-2026.csv"
+FORECASTS_FILE = "leakage-2026.parquet"
+REFRESH = "refresh"
+"""Job that runs this asset every day, whatever the deployment has trained."""
 
 CHECK_DESCRIPTIONS = {
     "artifact_unchanged": (
@@ -82,8 +94,8 @@ class InferenceConfig(LaunchConfig):
     deps=[model_key(DATASET), windows_key(DATASET), NEWS_EMBEDDINGS],
     group_name="leakage",
     description=(
-        "100 electricity windows of February and March 2026 over five regions: inference only, the "
-        "model's hashes compared before and after."
+        "100 electricity windows of February and March 2026 over five regions, and every complete "
+        "day since, by month: inference only, the model's hashes compared before and after."
     ),
     kinds={"pytorch", "csv"},
     owners=OWNERS,
@@ -99,26 +111,33 @@ def inference_2026(context: dg.AssetExecutionContext, workspace: Workspace) -> d
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
     config = InferenceConfig.read(context)
     layout = workspace.layout
+    # A refresh serves deployments that forecast another data set, too.
+    if context.job_name == REFRESH and not has_current_run(layout, DATASET):
+        return _skip(context)
 
     with translate_errors(retry=False):
         windows = WindowSet.read(layout.windows(DATASET))
-        scope = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+        named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+        scopes = [named, *select_month_scopes(windows, config.every)]
         model = RunFolder(find_current_run(layout, DATASET)).model
 
         # Before anything is loaded: a loader that writes into the folder would be caught, too.
         hashes_before = hash_folder(model)
-        rows, artifact_hash = _score_scope(context, config, layout, windows, scope)
-        path = layout.results / "leakage-2026.csv"
+        rows, artifact_hash = _score_scopes(context, config, layout, windows, scopes)
+        path = layout.results / ROWS_FILE
         write_rows(path, rows)
 
         # All four are computed before any is reported: one failure must not hide another.
+        views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
         violations = {
             "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
             "available_before_origin": find_availability_violations(
-                workspace, DATASET, scope.windows.views()
+                workspace, DATASET, list(views.values())
             ),
-            "nothing_of_2026_in_training": _find_training_overlap(windows, scope),
-            "every_window_scored": _find_unscored_windows(scope, rows),
+            "nothing_of_2026_in_training": _find_training_overlap(windows, named),
+            "every_window_scored": [
+                violation for scope in scopes for violation in _find_unscored_windows(scope, rows)
+            ],
         }
         # The report has no access to Dagster's event log.
         _write_checks(layout.results / "leakage-checks.csv", violations)
@@ -127,19 +146,44 @@ def inference_2026(context: dg.AssetExecutionContext, workspace: Workspace) -> d
         metadata={
             **metadata.describe_scores(rows, path),
             "artifact_hash": artifact_hash,
-            "windows": len(scope.windows),
+            "windows": len(views),
             "run_folder": metadata.link_path(model.parent),
         },
         check_results=_build_check_results(violations),
     )
 
 
-def _score_scope(
+def _skip(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Report that there is no electricity population to check.
+
+    The checks fail as warnings: an error would keep the report from being written, and a passed
+    check would claim what nobody looked at.
+    """
+    reason = (
+        f"not evaluated: no population of {DATASET} is trained; materialize models/compevo/"
+        f"{DATASET}, then this asset"
+    )
+    context.log.warning(reason)
+    return dg.MaterializeResult(
+        metadata={"skipped": reason},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=False,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=reason,
+            )
+            for name in CHECK_DESCRIPTIONS
+        ],
+    )
+
+
+def _score_scopes(
     context: dg.AssetExecutionContext,
     config: InferenceConfig,
     layout: Layout,
     windows: WindowSet,
-    scope: Scope,
+    scopes: Sequence[Scope],
 ) -> tuple[pl.DataFrame, str]:
     """Score the population and the baselines; store their forecasts.
 
@@ -151,9 +195,16 @@ def _score_scope(
     fit = SharedFits(fits_folder(layout))
     forecaster = load_population(run, NewsPool.read(layout.news_pool), fit=fit)
 
+    # Months that are over were scored by the same model, code and data; the named windows are
+    # forecast anew, or the check that nothing changed would check nothing.
+    kept = _find_kept(layout, scopes[1:], forecaster.artifact_hash, config.seeds)
+    done = {scope.subset for scope, _ in kept.forecasts}
+    new = [scope for scope in scopes if scope.subset not in done]
+    context.log.info(f"scored before: {', '.join(sorted(done)) or 'none'}")
+
     population = score_population(
         forecaster,
-        [scope],
+        new,
         train=train,
         experiment=EXPERIMENT,
         commit=read_commit(),
@@ -161,21 +212,55 @@ def _score_scope(
     )
     baselines = score_baselines(
         train,
-        [scope],
+        new,
         val=windows.split("val"),
         experiment=EXPERIMENT,
         seeds=config.seeds,
         commit=read_commit(),
         # What evaluation/baselines has fitted on these windows is read back.
-        fit=SharedFits(fits_folder(layout)),
+        fit=fit,
     )
 
     write_config(layout.results, forecaster.config)
     write_forecasts(
-        layout.forecasts / "leakage-2026.parquet",
-        [*population.predictions, (scope, baselines.forecasts[0])],
+        layout.forecasts / FORECASTS_FILE,
+        [*population.predictions, *zip(new, baselines.forecasts, strict=True), *kept.forecasts],
     )
-    return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
+    return pl.concat([population.rows, baselines.rows, kept.rows]), forecaster.artifact_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """Rows and forecasts of scopes that an earlier run scored."""
+
+    rows: pl.DataFrame
+    forecasts: list[tuple[Scope, dict[str, FloatArray]]]
+
+
+def _find_kept(layout: Layout, scopes: Sequence[Scope], artifact_hash: str, seeds: int) -> _Kept:
+    """Return what was scored on the very same windows by the same model and code."""
+    rows = pl.DataFrame(schema=RESULT_SCHEMA)
+    forecasts: list[tuple[Scope, dict[str, FloatArray]]] = []
+    path = layout.results / ROWS_FILE
+    if not path.exists():
+        return _Kept(rows=rows, forecasts=forecasts)
+
+    before = pl.read_csv(path, schema_overrides=RESULT_SCHEMA)
+    # Rows of another version of this project have other columns.
+    if before.schema != RESULT_SCHEMA:
+        return _Kept(rows=rows, forecasts=forecasts)
+
+    for scope in scopes:
+        own = before.filter(
+            (pl.col("subset") == scope.subset)
+            & (pl.col("data_hash") == scope.windows.hash)
+            & (pl.col("commit") == read_commit())
+        )
+        is_same_model = artifact_hash in own["artifact_hash"]
+        if is_same_model and own["seed"].n_unique() == seeds:
+            rows = pl.concat([rows, own])
+            forecasts.append((scope, read_forecasts(layout.forecasts / FORECASTS_FILE, scope)))
+    return _Kept(rows=rows, forecasts=forecasts)
 
 
 def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
@@ -191,7 +276,8 @@ def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
 
 def _find_unscored_windows(scope: Scope, rows: pl.DataFrame) -> list[Violation]:
     """Return the methods whose pooled row does not count every window."""
-    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "n_windows")
+    is_own = (pl.col("entity") == POOLED) & (pl.col("subset") == scope.subset)
+    pooled = rows.filter(is_own).select("method", "n_windows")
     total = len(scope.windows)
 
     return [

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from compevo_core.report.markdown import format_results
-from compevo_pipeline.asset_keys import INFERENCE_2026, REPORT, score_keys
+from compevo_pipeline.asset_keys import INFERENCE_2026, NEXT_DAY, REPORT, SCORED, score_keys
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
@@ -22,7 +22,12 @@ CODE = ("compevo_core/report", "compevo_pipeline/site.py")
 
 @dg.asset(
     key=REPORT,
-    deps=[*(key for dataset in DATASETS for key in score_keys(dataset)), INFERENCE_2026],
+    deps=[
+        *(key for dataset in DATASETS for key in score_keys(dataset)),
+        INFERENCE_2026,
+        NEXT_DAY,
+        SCORED,
+    ],
     group_name="report",
     description=(
         "The page: tomorrow's forecast, tables, losses, rewards, weights, logics, forecasts "

@@ -53,6 +53,9 @@ def demo(
     dataset: Annotated[
         Dataset, typer.Option(help="Data set to train and score; refresh has none.")
     ] = Dataset.ELECTRICITY,
+    day: Annotated[
+        str, typer.Option(help="Day that refresh forecasts, such as 2026-03-31; else tomorrow.")
+    ] = "",
 ) -> None:
     """Run everything end to end on the sample data (what `make demo` runs), or another job."""
     from compevo_core.process_memory import peak_memory_gigabytes
@@ -66,7 +69,7 @@ def demo(
     settings = Settings.from_environment()
 
     started = time.monotonic()
-    failures = run_job(build_defs(settings), job.value, dataset.value)
+    failures = run_job(build_defs(settings), job.value, dataset.value, day)
     seconds = time.monotonic() - started
 
     typer.echo(
@@ -88,13 +91,14 @@ def demo(
     show_results(settings.layout(mode), mode)
 
 
-def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
+def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> list[str]:
     """Run a job in this process.
 
     Args:
         defs: the code location.
         name: the job.
         dataset: which one to train and score; the refresh is for all.
+        day: which one the refresh forecasts; empty for tomorrow on the market's clock.
 
     Returns:
         A line for each step that failed.
@@ -102,6 +106,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
     import dagster as dg
 
     from compevo_pipeline.jobs import job_name, run_config
+    from compevo_pipeline.partitions import target_days
 
     # The refresh is one job for all data sets.
     has_own = name in (Job.DEMO, Job.FULL)
@@ -113,6 +118,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str) -> list[str]:
     with dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
             run_config=run_config(name, dataset) | loggers,
+            partition_key=None if has_own else day or target_days.get_last_partition_key(),
             instance=instance,
             # A failed step must not hide those that failed with it.
             raise_on_error=False,

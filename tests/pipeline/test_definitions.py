@@ -7,6 +7,7 @@ import pytest
 
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.jobs import REFRESHED_GROUPS, job_name, run_config
+from compevo_pipeline.partitions import target_days
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
@@ -34,12 +35,15 @@ GRAPH = {
         "news/embeddings",
         "windows/electricity-operational",
     },
+    "forecast/scored": {"forecast/next_day", "series/electricity-operational"},
     **{f"models/compevo/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
     "report/site": {
         *(f"{score}/{d}" for score in SCORES for d in DATASETS),
         "leakage/inference_2026",
+        "forecast/next_day",
+        "forecast/scored",
     },
     **{f"series/{d}": set() for d in DATASETS},
     **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
@@ -122,7 +126,7 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
     trained_and_scored = {name for name in everything if name.count("/") == 2}
     of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
-    expected = everything - of_others - {"forecast/next_day"}
+    expected = everything - of_others - {"forecast/next_day", "forecast/scored"}
     if dataset != "electricity":
         expected -= {"leakage/inference_2026"}
     for name in ("demo", "full"):
@@ -136,7 +140,8 @@ def test_refresh_trains_nothing(defs, graph):
         for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
     }
     assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED_GROUPS}
-    assert defs.resolve_job_def("refresh").partitions_def is None
+    assert "forecast/next_day" in refreshed and "forecast/scored" in refreshed
+    assert defs.resolve_job_def("refresh").partitions_def == target_days
 
 
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
@@ -148,9 +153,9 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
 
 
 def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
-    schedule = defs.resolve_schedule_def("daily_refresh")
+    schedule = defs.resolve_schedule_def("refresh_evening")
     assert (schedule.cron_schedule, schedule.execution_timezone) == (
-        "30 17 * * *",
+        "45 17 * * *",
         "Australia/Brisbane",
     )
 

@@ -28,7 +28,7 @@ def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.Run
 
 def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
-    assert set(schedules) == {"daily_refresh", "issue_tomorrow", "issue_today"}
+    assert set(schedules) == {"refresh_evening", "refresh_midnight"}
     for schedule in schedules.values():
         assert schedule.execution_timezone == "Australia/Brisbane"
         assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
@@ -38,8 +38,8 @@ def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
     ("name", "at", "day", "known_to"),
     [
         # 17:45 in Brisbane is 7:45 UTC of the same day, half past midnight 14:30 of the day before.
-        ("issue_tomorrow", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "ISSUE_TIME"),
-        ("issue_today", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "MIDNIGHT"),
+        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "ISSUE_TIME"),
+        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "MIDNIGHT"),
     ],
 )
 def test_a_day_is_forecast_at_the_issue_time_and_again_after_midnight(
@@ -56,12 +56,16 @@ def test_tomorrow_is_a_partition_and_the_day_after_is_not():
     assert (keys[0], keys[-1]) == ("2026-02-19", "2026-03-31")
 
 
-def test_the_job_of_the_next_day_reads_its_own_sources_and_trains_nothing(repository):
-    keys = repository.get_job("next_day").asset_layer.executable_asset_keys
-    assert {key.to_user_string() for key in keys} == {
-        "forecast/next_day",
-        "news/articles",
-        "news/embeddings",
+def test_both_schedules_start_the_refresh_of_sources_forecast_scores_and_report(repository):
+    for name in ("refresh_evening", "refresh_midnight"):
+        assert repository.get_schedule_def(name).job_name == "refresh"
+    keys = repository.get_job("refresh").asset_layer.executable_asset_keys
+    assert {
         f"series/{OPERATIONAL}",
         f"windows/{OPERATIONAL}",
-    }
+        "news/embeddings",
+        "forecast/next_day",
+        "forecast/scored",
+        "leakage/inference_2026",
+        "report/site",
+    } < {key.to_user_string() for key in keys}

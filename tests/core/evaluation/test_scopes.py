@@ -1,22 +1,26 @@
 """Which windows are scored together, and forecasts that stay with their windows."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import pytest
 
+from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, build_calendar
+from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.scopes import (
     read_forecasts,
+    select_month_scopes,
     select_scopes,
     select_test_scopes,
     thin_windows,
     write_forecasts,
 )
+from tests.support.window_samples import from_nem, make_daily_values, make_series
 
 FIRST = datetime(2021, 1, 1, tzinfo=UTC)
 Y = np.ones(48)
@@ -104,3 +108,35 @@ def test_a_split_or_subset_without_windows_is_refused():
         select_scopes(make_windows(), split="inference")
     with pytest.raises(DataError, match="no subset 'n2f-test-100'"):
         select_scopes(make_windows(), subset="n2f-test-100")
+
+
+def build_until(last_day):
+    """Windows of operational demand from 18 February 2026 up to a day."""
+    days = (last_day - date(2026, 2, 18)).days + 1
+    values = make_daily_values(100, 5)[: 48 * days]
+    series = make_series(
+        values, first=from_nem(2026, 2, 18), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+    )
+    return build_windows(ELECTRICITY, series)
+
+
+def test_a_later_month_is_one_more_scope_and_changes_no_window_before_it():
+    before, after = build_until(date(2026, 3, 30)), build_until(date(2026, 5, 2))
+    assert [scope.subset for scope in select_month_scopes(before)] == [
+        "inference-2026-02",
+        "inference-2026-03",
+    ]
+
+    months = {scope.subset: scope.windows for scope in select_month_scopes(after)}
+    assert {name: len(windows) for name, windows in months.items()} == {
+        "inference-2026-02": 10,
+        "inference-2026-03": 31,
+        "inference-2026-04": 30,
+        "inference-2026-05": 2,
+    }
+    for name in ("inference-2026-100", "inference-2026-200"):
+        assert after.subset(name).hash == before.subset(name).hash
+    february = select_month_scopes(before)[0]
+    assert months["inference-2026-02"].hash == february.windows.hash
+    thinned, *_ = select_month_scopes(after, every=2)
+    assert thinned.subset == "inference-2026-02-every-2"

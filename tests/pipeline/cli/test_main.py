@@ -70,9 +70,8 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
 
 
 def test_the_demo_offers_every_job_of_data_sets_and_every_data_set():
-    # A day is forecast by `compevo forecast`.
     names = [job_name(job, dataset) for job in (Job.DEMO, Job.FULL) for dataset in Dataset]
-    assert [*names, Job.REFRESH, "next_day"] == [job.name for job in build_jobs()]
+    assert [*names, Job.REFRESH] == [job.name for job in build_jobs()]
     assert tuple(Dataset) == DATASETS and DEFAULT_DATASET == Dataset.ELECTRICITY
 
 

@@ -1,0 +1,151 @@
+"""Alarms of ``forecast/scored``: drift, coverage, and inputs of the next forecast.
+
+What belongs here: the checks as Dagster shows them. What does not: the tests and their limits
+(``compevo_core.evaluation.alarms``), what an input must be (``compevo_pipeline.next_day_inputs``).
+
+They warn and block nothing: a forecast that got worse is still the one there is. A stale input is
+refused where the forecast is made; here it is seen before that.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import dagster as dg
+import polars as pl
+
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.errors import DataError
+from compevo_core.evaluation.alarms import LIMIT, find_drift, measure_coverage
+from compevo_core.evaluation.issued_scores import PERSISTENCE
+from compevo_core.issued import PUBLISHED
+from compevo_pipeline.asset_keys import SCORED
+from compevo_pipeline.next_day import find_daily_spec
+from compevo_pipeline.next_day_inputs import (
+    KnownTo,
+    NewsRule,
+    Origin,
+    StaleNews,
+    StoredFrames,
+    check_inputs,
+)
+from compevo_pipeline.partitions import OPERATIONAL
+from compevo_pipeline.resources import Clock, Workspace
+from compevo_pipeline.scored import read_scored
+from compevo_pipeline.sources.common.base import Mode
+
+DRIFT, COVERAGE, INPUTS = "drift", "coverage", "next_inputs"
+DESCRIPTIONS = {
+    DRIFT: (
+        "The error has not grown beside the published forecast's: self-starting CUSUM over days."
+    ),
+    COVERAGE: "The 80 % band of the last 28 days covers what days as binomial trials allow.",
+    INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
+}
+
+
+@dg.multi_asset_check(
+    name="forecast_scored_checks",
+    specs=[
+        dg.AssetCheckSpec(name, asset=SCORED, description=description)
+        for name, description in DESCRIPTIONS.items()
+    ],
+    can_subset=True,
+)
+def check_forecasts(
+    context: dg.AssetCheckExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
+) -> Iterator[dg.AssetCheckResult]:
+    """Look for drift, a band that is wrong, and inputs that are too old."""
+    selected = {key.name for key in context.selected_asset_check_keys}
+    rows = read_scored(workspace.layout, OPERATIONAL)
+
+    if DRIFT in selected:
+        yield check_drift(rows)
+    if COVERAGE in selected:
+        yield check_coverage(rows)
+    if INPUTS in selected:
+        yield check_next_inputs(workspace, find_daily_spec(workspace, OPERATIONAL), clock())
+
+
+def check_drift(rows: pl.DataFrame) -> dg.AssetCheckResult:
+    """Look for a growth of the errors, at each instant that forecasts know to."""
+    # Where nobody publishes a forecast, persistence says how hard a day was.
+    reference = PUBLISHED if PUBLISHED in rows["method"] else PERSISTENCE
+    found = {str(known): find_drift(rows, known, reference) for known in KnownTo}
+    texts = [
+        f"{known}: sum {drift.sum:.1f} of {LIMIT:g}"
+        + (f" since {drift.since}" if drift.since else "")
+        + f", {drift.n_days} days"
+        for known, drift in found.items()
+    ]
+    is_alarm = any(drift.is_alarm for drift in found.values())
+    return _make_result(DRIFT, not is_alarm, f"against {reference}; " + "; ".join(texts))
+
+
+def check_coverage(rows: pl.DataFrame) -> dg.AssetCheckResult:
+    """Compare the band's coverage of the last days with what it may be."""
+    found = {str(known): measure_coverage(rows, known) for known in KnownTo}
+    texts = [
+        f"{known}: {one.share:.1%} of {one.n_days} days, allowed {one.low:.1%} to {one.high:.1%}"
+        if one.share is not None
+        else f"{known}: no band was scored"
+        for known, one in found.items()
+    ]
+    is_alarm = any(one.is_alarm for one in found.values())
+    return _make_result(COVERAGE, not is_alarm, "; ".join(texts))
+
+
+def check_next_inputs(
+    workspace: Workspace, spec: DatasetSpec, now: datetime
+) -> dg.AssetCheckResult:
+    """Say whether the forecast that is due now could be made, and how old its inputs are.
+
+    Files on disk do not age, so only live mode can fail.
+    """
+    if workspace.data_mode is not Mode.LIVE:
+        return _make_result(INPUTS, True, f"not judged in {workspace.data_mode} mode")
+
+    origin = find_due_origin(spec, now)
+    try:
+        frames = StoredFrames.read(workspace, spec)
+    except DataError as error:
+        return _make_result(INPUTS, False, str(error))
+
+    inputs = check_inputs(frames, origin, NewsRule(action=StaleNews.REFUSE))
+    ages = {}
+    if inputs.newest is not None:
+        oldest = min((at for at in inputs.newest.values.values() if at), default=None)
+        instants = {
+            "values": oldest,
+            "publication": inputs.newest.publication,
+            "article": inputs.newest.article,
+        }
+        hour = timedelta(hours=1)
+        ages = {
+            f"{name}_age_hours": round((now - at) / hour, 1) for name, at in instants.items() if at
+        }
+    text = "; ".join(inputs.missing) or "nothing is missing"
+    known = f"{origin.day}, known until {origin.until:%Y-%m-%d %H:%M} UTC"
+    return _make_result(INPUTS, not inputs.missing, f"{known}: {text}", ages)
+
+
+def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:
+    """Return the forecast that is due: of tomorrow from the issue time on, of today before it."""
+    today = (now + spec.market_offset).date()
+    if max(spec.unknown_steps):
+        tomorrow = Origin.of(spec, today + timedelta(days=1), KnownTo.ISSUE_TIME)
+        if tomorrow.until <= now:
+            return tomorrow
+    return Origin.of(spec, today, KnownTo.MIDNIGHT)
+
+
+def _make_result(
+    name: str, passed: bool, text: str, numbers: dict[str, float] | None = None
+) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=SCORED,
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=text,
+        metadata=dict(numbers or {}),
+    )
