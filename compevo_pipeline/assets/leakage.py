@@ -256,8 +256,9 @@ def _find_kept(layout: Layout, scopes: Sequence[Scope], artifact_hash: str, seed
             & (pl.col("data_hash") == scope.windows.hash)
             & (pl.col("commit") == read_commit())
         )
-        is_same_model = artifact_hash in own["artifact_hash"]
-        if is_same_model and own["seed"].n_unique() == seeds:
+        is_population = pl.col("artifact_hash").eq_missing(artifact_hash)
+        population, baselines = own.filter(is_population), own.filter(~is_population)
+        if population.height and baselines["seed"].n_unique() == seeds:
             rows = pl.concat([rows, own])
             forecasts.append((scope, read_forecasts(layout.forecasts / FORECASTS_FILE, scope)))
     return _Kept(rows=rows, forecasts=forecasts)
