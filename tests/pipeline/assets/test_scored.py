@@ -21,7 +21,9 @@ from compevo_pipeline.resources import Workspace
 from compevo_pipeline.scored import read_scored
 from compevo_pipeline.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
+from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import operational
+from tests.support import population as small
 from tests.support.deployment import Deployment, deploy, few_feeds
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import from_nem
@@ -136,6 +138,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
         )
 
     layout = Layout(root=tmp_path / "sample")
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
     assert refresh(operational.issue_time(day), day).success
     assert read(layout).is_empty() and layout.report.exists()
 
