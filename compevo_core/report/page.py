@@ -31,6 +31,9 @@ MIXED = (
     "from'."
 )
 
+SCRIPTS_MARK = "<!-- scripts -->"
+"""Where the page's template wants its scripts."""
+
 
 def write_report(inputs: ReportInputs, path: Path) -> Path:
     """Write the page in one step, so that a reader never sees half of it."""
@@ -42,9 +45,9 @@ def render_page(inputs: ReportInputs) -> str:
     # The samples of real exchange rates stand among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
     scripts = read_scripts() if inputs.days else ()
-    return render(
+    page = render(
         "page.html",
-        scripts=scripts,
+        has_charts=bool(scripts),
         script_policy=_allow_scripts(scripts),
         dark_colours=DARK_COLOURS,
         banner=_describe_data(inputs),
@@ -52,6 +55,9 @@ def render_page(inputs: ReportInputs) -> str:
         made=format_moment(inputs.generated_at),
         sections=build_sections(inputs),
     )
+    # After the rendering, which would escape them. No text of the data can hold this mark: there
+    # its first character is escaped.
+    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{one}</script>" for one in scripts))
 
 
 def _allow_scripts(scripts: Sequence[str]) -> str:

@@ -4,14 +4,12 @@ What belongs here: how templates are found and escaped. What does not: what they
 (``report.page``, ``report.sections``).
 
 Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
-are untrusted text. The scripts are the one exception: they come with the packages, and hold nothing
-of the data. A value that a template names and the view lacks is an error, not empty text.
+are untrusted text. A value that a template names and the view lacks is an error, not empty text.
 """
 
 import functools
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 _CHARTS = "charts.js"
 
@@ -37,7 +35,7 @@ def render(template: str, **view: object) -> str:
 
 
 @functools.cache
-def read_scripts() -> tuple[Markup, ...]:
+def read_scripts() -> tuple[str, ...]:
     """Return plotly's script and the one that draws the page's charts with it.
 
     Plotly's is 4.8 MB, once in a page that holds charts.
@@ -46,4 +44,4 @@ def read_scripts() -> tuple[Markup, ...]:
 
     environment = template_environment()
     charts, _, _ = PackageLoader("compevo_core.report").get_source(environment, _CHARTS)
-    return Markup(get_plotlyjs()), Markup(charts)  # noqa: S704 - no text of the data is in them
+    return get_plotlyjs(), charts

@@ -25,11 +25,23 @@ def report(
     mode: Annotated[
         str, typer.Option(help="What the data is: sample, archive or live.")
     ] = "sample",
+    forecasts: Annotated[
+        Path | None, typer.Option(help="Folder of issued forecasts, by data set.")
+    ] = None,
+    windows: Annotated[
+        Path, typer.Option(help="Folder of windows, by data set: the truth of forecasts.")
+    ] = Path("windows"),
 ) -> None:
-    """Write the static report page."""
+    """Write the report page."""
+    from dataclasses import replace
+
+    from compevo_core.report.forecast_days import read_days
     from compevo_core.report.page import write_report
 
-    typer.echo(write_report(_read_inputs(results, runs or [], mode), out))
+    inputs = _read_inputs(results, runs or [], mode)
+    if forecasts is not None:
+        inputs = replace(inputs, days=read_days(forecasts, windows))
+    typer.echo(write_report(inputs, out))
 
 
 def render_headline(results: Path) -> str:

@@ -9,6 +9,7 @@ import pytest
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.issued import write_issued
 from compevo_pipeline.assets.day_picture import render_day
+from compevo_pipeline.cli.report import report
 from compevo_pipeline.next_day import find_next_day
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
@@ -58,3 +59,17 @@ def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Workspace) ->
 def test_the_ui_shows_the_forecast_as_a_picture_of_its_first_series() -> None:
     shown = str(render_day(make_issued()).value)
     assert shown.startswith("![Tuesday 31 March 2026, 2 of 2 series](data:image/png;base64,")
+
+
+def test_the_page_is_written_from_named_folders(workspace: Workspace, tmp_path: Path) -> None:
+    layout = workspace.layout
+    write_issued(layout.issued(DATASET), make_issued())
+    layout.results.mkdir()
+    page = tmp_path / "page.html"
+    report(
+        layout.results,
+        out=page,
+        forecasts=layout.forecasts / "issued",
+        windows=layout.root / "windows",
+    )
+    assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
