@@ -4,6 +4,8 @@
 Tests call it with fakes for resources and get the same graph that runs in production.
 """
 
+import functools
+
 import dagster as dg
 
 from compevo_pipeline.assets.ablation import build_ablation_asset
@@ -33,6 +35,13 @@ from compevo_pipeline.registry import load_registry
 from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
 from compevo_pipeline.schedules import build_schedules
 from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
+
+MODE_MEANINGS = {
+    Mode.SAMPLE: "synthetic data",
+    Mode.ARCHIVE: "the publishers' files",
+    Mode.LIVE: "the publishers' endpoints",
+}
 
 
 def build_defs(
@@ -65,19 +74,21 @@ def build_defs(
         build_ablation_asset,
     )
 
+    assets = [
+        *build_series_assets(registry),
+        articles,
+        order_after(embeddings, find_series_with_news(registry)),
+        *build_windows_assets(registry),
+        *(build(dataset) for dataset in registry for build in by_dataset),
+        inference_2026,
+        next_day,
+        scored,
+        order_after(site, find_scores(registry)),
+        *build_broken_assets(registry),
+    ]
     return dg.Definitions(
-        assets=[
-            *build_series_assets(registry),
-            articles,
-            order_after(embeddings, find_series_with_news(registry)),
-            *build_windows_assets(registry),
-            *(build(dataset) for dataset in registry for build in by_dataset),
-            inference_2026,
-            next_day,
-            scored,
-            order_after(site, find_scores(registry)),
-            *build_broken_assets(registry),
-        ],
+        assets=dg.map_asset_specs(functools.partial(_say_mode, settings), assets),
+        metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[*build_asset_checks(registry), check_forecasts],
         jobs=jobs,
         schedules=build_schedules(jobs),
@@ -93,6 +104,18 @@ def build_defs(
             "judge_endpoint": JudgeEndpoint.from_settings(settings.judge),
             "clock": clock or Clock(),
         },
+    )
+
+
+def _say_mode(settings: Settings, spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Return an asset that says where its data comes from, before anything has run.
+
+    Graph and catalog show kind and description, and synthetic data must not pass for real.
+    """
+    mode = settings.mode
+    return spec.replace_attributes(
+        description=f"[{mode}: {MODE_MEANINGS[mode]}] {spec.description}",
+        kinds={*spec.kinds, mode.value},
     )
 
 

@@ -95,12 +95,16 @@ def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
 
 
 def _select(dataset: str) -> dg.AssetSelection:
-    """Return all data, and everything that is trained and scored for one data set."""
-    data = dg.AssetSelection.groups("series", "news", "windows", "report")
-    own = dg.AssetSelection.assets(model_key(dataset), *score_keys(dataset))
-    # The check of 2026 concerns the population of electricity.
-    is_checked = dataset == DEFAULT_DATASET
-    return data | own | dg.AssetSelection.assets(*[INFERENCE_2026] * is_checked)
+    """Return what is trained and scored for one data set, all that it is made of, the report."""
+    own = dg.AssetSelection.assets(*score_keys(dataset)).upstream()
+    made = own | dg.AssetSelection.groups("report")
+    if dataset != DEFAULT_DATASET:
+        return made
+
+    # The first thing that anybody runs: it also shows the data of the others, and the check of
+    # 2026, which concerns the population of electricity.
+    everything = dg.AssetSelection.groups("series", "news", "windows")
+    return made | everything | dg.AssetSelection.assets(INFERENCE_2026)
 
 
 def _select_own(dataset: str) -> dg.AssetSelection:

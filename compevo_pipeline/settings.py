@@ -44,6 +44,10 @@ VARIABLES = {
         "`demo` for sample; else `operational` for operational demand and `default` for the others",
         "training preset, or a path to a `.toml`",
     ),
+    "COMPEVO_REPORT_URL": (
+        "none: Dagster shows the path",
+        "address of the report where something serves its folder, for the link in Dagster",
+    ),
     "COMPEVO_JUDGE_URL": (
         "none: the backbone alone judges",
         "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
@@ -147,6 +151,7 @@ class Settings:
     mode: Mode
     archive: Path | None = None
     preset: str = ""
+    report_url: str = ""
     judge: JudgeSettings | None = None
     declarations: Path | None = None
 
@@ -171,8 +176,8 @@ class Settings:
         """Read the variables of this project.
 
         These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
-        ``COMPEVO_DATASETS``, and for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and
-        ``COMPEVO_JUDGE_KEY``.
+        ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, and for the judge ``COMPEVO_JUDGE_URL``,
+        ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
 
         Args:
             environment: variables to read in place of the process's own.
@@ -192,6 +197,7 @@ class Settings:
             mode=mode,
             archive=_read_archive(env, mode),
             preset=env.get("COMPEVO_PRESET", ""),
+            report_url=env.get("COMPEVO_REPORT_URL", ""),
             judge=_read_judge(env),
             declarations=Path(declarations).expanduser().resolve() if declarations else None,
         )

@@ -43,6 +43,7 @@ LAYERS = (
         "compevo_pipeline.failures",
         "compevo_pipeline.launch_config",
         "compevo_pipeline.partitions",
+        "compevo_pipeline.sketch",
     ),
     ("compevo_pipeline.asset_keys",),
     ("compevo_pipeline.sources.common",),

@@ -7,7 +7,7 @@ is shown, deciding what an asset shows (its own module does).
 import base64
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ import polars as pl
 
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.report.tables import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,31 +75,44 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
         axes.set_yticks(range(len(labels)), labels, fontsize=6)
         axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=LABEL_POINTS)
 
+    # What one looks for comes first: the UI keeps the order.
     return {
-        **describe_table(rows),
-        "rows": link_path(path),
         "pooled": render_table(pooled.select(SCORE_COLUMNS), rows=MAX_SCORE_ROWS),
         "synthetic": bool(rows["synthetic"].any()),
+        # Without their columns, which the documentation has: the UI would show them first.
+        "dagster/row_count": rows.height,
+        "rows": link_path(path),
         # A bar a method: the plot grows with their number, or labels would overlap.
         "plot": render_plot(draw, "Mean absolute error", height=max(2.0, 0.35 * pooled.height)),
     }
 
 
 def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataValue[Any]:
-    """Return the first rows of a frame as a Markdown table."""
-    shown = frame.head(rows)
-    text = markdown_table(
-        shown.columns, [[_render_cell(value) for value in row] for row in shown.iter_rows()]
-    )
-
-    if frame.height > rows:
-        text += f"\n\n{frame.height - rows:,} more rows"
-    return dg.MetadataValue.md(text)
+    """Return the first rows of a frame as a table, which the UI shows without a click."""
+    records: list[Mapping[str, str | float | bool]] = [
+        {name: _render_cell(value) for name, value in row.items()}
+        for row in frame.head(rows).iter_rows(named=True)
+    ]
+    if frame.height > rows and frame.columns:
+        left_out = f"{frame.height - rows:,} more rows"
+        records.append(dict.fromkeys(frame.columns, "") | {frame.columns[0]: left_out})
+    return _make_table(frame.columns, records)
 
 
 def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
-    """Return named numbers as a Markdown table."""
-    return dg.MetadataValue.md(markdown_table(["name", "count"], numbers.items(), align="lr"))
+    """Return named numbers as a table."""
+    records = [{"name": name, "count": _render_cell(value)} for name, value in numbers.items()]
+    return _make_table(["name", "count"], records)
+
+
+def _make_table(
+    columns: Sequence[str], records: Sequence[Mapping[str, str | float | bool]]
+) -> dg.MetadataValue[Any]:
+    # Cells are text to the UI: news and names in them are no Markdown and load no address.
+    return dg.MetadataValue.table(
+        [dg.TableRecord(record) for record in records],
+        dg.TableSchema([dg.TableColumn(name) for name in columns]),
+    )
 
 
 def render_plot(
@@ -147,9 +159,12 @@ def link_path(path: Path) -> dg.MetadataValue[Any]:
     return dg.MetadataValue.path(str(path))
 
 
-def _render_cell(value: object) -> str:
+def _render_cell(value: object) -> str | float | bool:
+    if isinstance(value, bool | int):
+        return value
+    # As text: a table of the UI knows no NaN, and would show 15 digits.
     if isinstance(value, float):
         return f"{value:.6g}"
 
-    text = str(value)
+    text = "" if value is None else str(value)
     return text if len(text) <= _MAX_CELL_CHARACTERS else text[: _MAX_CELL_CHARACTERS - 1] + "…"

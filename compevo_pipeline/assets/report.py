@@ -45,10 +45,11 @@ def site(
         page, inputs = write_site(workspace, clock())
 
     context.log.info(f"report written to {page}")
+    address = workspace.settings.report_url
     return dg.MaterializeResult(
         metadata={
-            # A file address: the UI links it, and a browser on this machine opens it.
-            "page": dg.MetadataValue.url(page.as_uri()),
+            # A browser opens no file from a page of the UI: a link needs an address.
+            **({"page": dg.MetadataValue.url(address)} if address else {}),
             "path": metadata.link_path(page),
             "bytes": page.stat().st_size,
             "result_rows": inputs.rows.height,

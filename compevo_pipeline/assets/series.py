@@ -20,6 +20,7 @@ from compevo_pipeline.feeds import FeedTable
 from compevo_pipeline.preparation import ingest_feed
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
+from compevo_pipeline.sketch import render_sketch
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 
 if TYPE_CHECKING:
@@ -97,7 +98,10 @@ def _describe(
         ]
     )
 
+    series_id = frame["series_id"][0] if frame.height else ""
+    newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_PLOTTED_VALUES)
     return {
+        "newest": render_sketch({f"{series_id}, last {newest.len()} values": newest.to_list()}),
         **metadata.describe_table(frame),
         "mode": workspace.data_mode.value,
         # Sources of the sample mode mark each row; real data must show 0 here.

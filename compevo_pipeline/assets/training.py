@@ -23,6 +23,7 @@ from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.resources import Launchers, Workspace
+from compevo_pipeline.sketch import sketch_validation
 from compevo_pipeline.storage.runs import make_run_name, set_current_run
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _train(
     set_current_run(layout, dataset, name)
     return dg.MaterializeResult(
         # What the process reported of itself (hashes, seconds, memory) and what the folder shows.
-        metadata={**reported, **_describe(layout.run(name), resolved)},
+        metadata=_describe(layout.run(name), resolved) | dict(reported),
         data_version=dg.DataVersion(f"{resolved.hash}-{windows.hash[:_HASH_DIGITS]}"),
     )
 
@@ -107,11 +108,14 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
     logics = "\n".join(f"{i}. {' '.join(text.split())}" for i, text in enumerate(last.logics))
 
     return {
+        # What one looks for comes first: the UI keeps the order.
+        "validation_mae_by_round": sketch_validation(rounds),
+        "logics": dg.MetadataValue.md(logics),
+        "rounds": len(rounds),
+        "loss": last.loss,
         "run_folder": metadata.link_path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
-        "rounds": len(rounds),
-        "loss": last.loss,
         "loss_plot": _plot_losses(rounds),
         "reward_plot": _plot_by_agent(
             rounds, lambda record: record.rewards, "Reward of each agent by round"
@@ -119,7 +123,6 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
         "weight_plot": _plot_by_agent(
             rounds, lambda record: record.weights, "Weight of each agent by round"
         ),
-        "logics": dg.MetadataValue.md(logics),
     }
 
 

@@ -21,6 +21,7 @@ from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.preparation import cut_windows
 from compevo_pipeline.registry import Registry
 from compevo_pipeline.resources import Workspace
+from compevo_pipeline.sketch import render_sketch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,6 +90,7 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
     schema = pl.read_parquet_schema(folder / WINDOWS_FILE)
 
     return {
+        "middle_window": _sketch_window(windows),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(schema),
         "mode": workspace.data_mode.value,
@@ -144,6 +146,15 @@ def _preview_windows(windows: WindowSet) -> pl.DataFrame:
             for view in views
         ]
     )
+
+
+def _sketch_window(windows: WindowSet) -> dg.MetadataValue[Any]:
+    """Draw the truth of the window in the middle of the set, beside what was published of it."""
+    window = windows[len(windows) // 2]
+    lines: dict[str, list[float]] = {"truth": list(window.y)}
+    if window.view.published is not None:
+        lines["published forecast"] = list(window.view.published)
+    return render_sketch(lines)
 
 
 def _plot_window(windows: WindowSet) -> dg.MetadataValue[Any]:

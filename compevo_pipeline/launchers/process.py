@@ -19,9 +19,11 @@ import dagster as dg
 
 from compevo_core.errors import CompEvoError
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import RoundTail
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.settings import child_environment
+from compevo_pipeline.sketch import sketch_validation
 
 WORKER = "compevo_pipeline.launchers.worker"
 POLL_SECONDS = 0.5
@@ -32,7 +34,7 @@ TERMINATION_SECONDS = 30.0
 
 OBSERVED_KEYS = (
     *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
-    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled"),
+    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
     *("error_correlation", "gain_over_best", "effective_agents"),
 )
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
@@ -138,15 +140,15 @@ class ProcessLauncher:
         jobs: Sequence[TrainJob],
     ) -> int:
         """Report new rounds until the process ends; return its exit code."""
-        tails = [(job.folder.name, RoundTail(job.folder.rounds_file)) for job in jobs]
+        tails = [(job.folder, RoundTail(job.folder.rounds_file)) for job in jobs]
 
         while True:
             # Asked before reading: rounds written just before the end are read after it.
             code = process.poll()
-            for run, tail in tails:
+            for folder, tail in tails:
                 for record in tail.read_new():
                     if record.round % self.observe_every == 0:
-                        context.log_event(build_observation(context, record, run))
+                        context.log_event(build_observation(context, record, folder))
 
             if code is not None:
                 return code
@@ -163,11 +165,11 @@ def _end_with_parent() -> None:
 
 
 def build_observation(
-    context: dg.AssetExecutionContext, record: RoundRecord, run: str
+    context: dg.AssetExecutionContext, record: RoundRecord, folder: RunFolder
 ) -> dg.AssetObservation:
-    """Return the asset observation of one round."""
+    """Return the asset observation of one round; after a validation with the curve so far."""
     metadata: dict[str, Any] = {
-        "run": run,
+        "run": folder.name,
         "round": record.round + 1,
         "eta_seconds": record.eta_seconds,
     }
@@ -177,6 +179,8 @@ def build_observation(
         is_measured = record.evolved or key not in REWRITING_KEYS
         if value is not None and is_measured:
             metadata[key] = float(value)
+    if record.val_mae_scaled is not None:
+        metadata["validation_mae_by_round"] = sketch_validation(folder.read_rounds())
     for agent, reward in enumerate(record.rewards):
         metadata[f"reward_agent_{agent:02d}"] = reward
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import dagster as dg
 import pytest
 
 from compevo_pipeline.definitions import build_defs
@@ -75,6 +76,25 @@ def test_days_to_forecast_are_the_only_partitions(graph):
     assert partitioned == {"forecast/next_day"}
 
 
+@pytest.mark.parametrize(
+    ("mode", "meaning"),
+    [(Mode.SAMPLE, "synthetic data"), (Mode.ARCHIVE, "files"), (Mode.LIVE, "endpoints")],
+)
+def test_every_asset_and_the_launchpad_say_the_mode_before_anything_runs(tmp_path, mode, meaning):
+    settings = Settings(home=tmp_path, mode=mode, archive=tmp_path)
+    defs = build_defs(settings)
+    graph = defs.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        shown = graph.get(key).description
+        assert shown.startswith(f"[{mode}: ") and meaning in shown.split("]")[0]
+        assert mode in graph.get(key).kinds
+    assert meaning in defs.metadata["mode"].value
+
+    # What the launchpad fills in.
+    resolved = dg.validate_run_config(defs.resolve_job_def("full"), {})
+    assert resolved["resources"]["workspace"]["config"]["mode"] == mode
+
+
 def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
@@ -128,6 +148,9 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
     expected = everything - of_others - {"forecast/next_day", "forecast/scored"}
     if dataset != "electricity":
+        # Nothing of other data sets is read either.
+        others = set(DATASETS) - {dataset}
+        expected -= {f"{layer}/{other}" for layer in ("series", "windows") for other in others}
         expected -= {"leakage/inference_2026"}
     for name in ("demo", "full"):
         assert made_by(defs, job_name(name, dataset)) == expected

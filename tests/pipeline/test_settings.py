@@ -23,6 +23,11 @@ def test_the_defaults_are_sample_mode_below_the_repository():
     assert settings.preset_for(Mode.ARCHIVE, "electricity") == "default"
 
 
+def test_the_report_is_linked_where_its_address_is_named():
+    named = Settings.from_environment({"COMPEVO_REPORT_URL": "http://127.0.0.1:3001"})
+    assert named.report_url == "http://127.0.0.1:3001"
+
+
 def test_operational_demand_has_a_preset_of_its_own_that_a_deployment_may_replace(tmp_path):
     settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
     assert settings.preset_for(Mode.ARCHIVE, "electricity-operational") == "operational"

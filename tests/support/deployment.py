@@ -72,8 +72,10 @@ class Deployment:
         )
 
 
-def deploy(home, *, judge=None, **overrides):
-    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", judge=judge)
+def deploy(home, *, judge=None, report_url="", **overrides):
+    settings = Settings(
+        home=home, mode=Mode.SAMPLE, preset="tiny", judge=judge, report_url=report_url
+    )
     wired = {
         "feeds": few_feeds(),
         "launchers": InlineLaunchers(),

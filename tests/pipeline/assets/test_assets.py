@@ -77,7 +77,9 @@ def test_data_assets_report_rows_previews_and_plots(data):
     shown = metadata(data, "series/electricity")
     assert shown["dagster/row_count"].value == shown["synthetic_rows"].value > 10_000
     assert shown["plot"].value.startswith("![") and "data:image/png;base64," in shown["plot"].value
-    assert "| series_id |" in shown["preview"].value
+    preview = shown["preview"].value
+    assert preview.schema.columns[0].name == "series_id" and len(preview.records) == 6
+    assert "more rows" in preview.records[-1].data["series_id"]
     assert metadata(data, "windows/electricity")["hash"].value
 
 
@@ -240,7 +242,13 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, l
     result = deployment.materialize("report/site")
     page = deployment.layout.report.read_text()
     assert "Sample data" in page and "No GRPO" in page
-    assert metadata(result, "report/site")["result_rows"].value > 20
+    shown = metadata(result, "report/site")
+    assert shown["result_rows"].value > 20
+
+    # A path is no link; where something serves the report, there is one.
+    assert "page" not in shown
+    served = deploy(deployment.home, report_url="http://127.0.0.1:3001").materialize("report/site")
+    assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001"
 
 
 def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_was(deployment, data):

@@ -79,7 +79,8 @@ def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
     )
     assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
     assert shown["asked"].value == 2 and shown["failures"].value == 0
-    assert "mean_lud" in shown["verdicts"].value and "agreement" not in shown
+    columns = [column.name for column in shown["verdicts"].value.schema.columns]
+    assert "mean_lud" in columns and "agreement" not in shown
 
 
 def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
@@ -96,7 +97,8 @@ def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_
         0,
         "m-1",
     )
-    assert "| local:tiny-random/float32 | endpoint:m-1 | 2 |" in shown["agreement"].value
+    (agreement,) = (list(record.data.values()) for record in shown["agreement"].value.records)
+    assert agreement[:3] == ["local:tiny-random/float32", "endpoint:m-1", 2]
     again = metadata(materialize(deployment))
     assert len(endpoint.asked) == 2
     assert again["verdicts"].value == shown["verdicts"].value

@@ -12,6 +12,7 @@ import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.kubernetes import (
     CONTAINER,
@@ -265,13 +266,26 @@ def test_a_job_survives_its_file_and_only_plain_numbers_reach_pipes(tmp_path):
     }
 
 
+def test_a_validated_round_draws_the_curve_so_far(tmp_path):
+    folder = RunFolder(tmp_path)
+    for number, error in enumerate((0.5, None, 0.25)):
+        record = round_record(number, val_mae_scaled=error, val_prior_mae_scaled=error and 0.75)
+        folder.append_round(record)
+    context = SimpleNamespace(asset_key=dg.AssetKey("a"))
+    shown = launch.build_observation(context, record, folder).metadata
+    assert shown["val_prior_mae_scaled"].value == 0.75
+    assert "0.25 to 0.75" in shown["validation_mae_by_round"].value
+
+
 def test_a_round_that_sampled_nothing_reports_no_figures_of_samples():
     changes = {"kl": 0.0, "effective_agents": 1.5, "val_mae_scaled": None}
     context = SimpleNamespace(asset_key=dg.AssetKey("a"))
     quiet = launch.build_observation(
-        context, round_record(0, evolved=False, **changes), "run"
+        context, round_record(0, evolved=False, **changes), RunFolder("run")
     ).metadata
-    spoken = launch.build_observation(context, round_record(0, **changes), "run").metadata
+    spoken = launch.build_observation(
+        context, round_record(0, **changes), RunFolder("run")
+    ).metadata
     assert "kl" not in quiet and "loss_pg" not in quiet and "loss_pred" in quiet
     assert {"kl", "loss_pg", "effective_agents"} <= set(spoken)
     assert "val_mae_scaled" not in spoken
