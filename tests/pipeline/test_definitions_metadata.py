@@ -19,7 +19,7 @@ from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
 
 ASSETS = REPOSITORY / "compevo_pipeline" / "assets"
-SHARED = {"definition", "ingest", "metadata", "training_config"}
+SHARED = {"day_picture", "definition", "ingest", "metadata", "training_config"}
 REFRESHED_DAILY = {"series", "news", "windows"}
 
 
