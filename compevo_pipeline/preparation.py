@@ -9,6 +9,7 @@ Shapes: N articles, D embedding size.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,10 @@ from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.sources.common.base import Clock, FrameKind
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +57,41 @@ def ingest_feed(
     return counts
 
 
+def ingest_feeds(
+    workspace: Workspace,
+    feeds: Sequence[Feed],
+    dataset: str,
+    *,
+    clock: Clock,
+    log: logging.Logger,
+) -> dict[str, dict[str, int]]:
+    """Read feeds one after the other; a feed that the archive lacks is left out with a warning.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        SourceAbsent: outside archive mode, of a file that a user's declaration names, or of every
+            feed that brings series or articles.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    absent: SourceAbsent | None = None
+    for feed in feeds:
+        try:
+            counts[feed.name] = ingest_feed(workspace, feed, dataset, clock=clock, log=log)
+        except SourceAbsent as error:
+            if feed.replaces or workspace.data_mode is not Mode.ARCHIVE:
+                raise
+            absent = absent or error
+            log.warning(f"{feed.name} is left out: {error}")
+
+    # Weather alone is no data set.
+    brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
+    if absent is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
+        raise absent
+    return counts
+
+
 def ingest_dataset(
     workspace: Workspace, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
@@ -69,11 +105,8 @@ def ingest_dataset(
     """
     declared = workspace.registry()[dataset]
     feeds = declared.feeds or default_feeds()[dataset]
-    return {
-        feed.name: ingest_feed(workspace, feed, dataset, clock=clock, log=log)
-        for feed in feeds
-        if workspace.data_mode in feed.modes
-    }
+    there = [feed for feed in feeds if workspace.data_mode in feed.modes]
+    return ingest_feeds(workspace, there, dataset, clock=clock, log=log)
 
 
 def cut_windows(workspace: Workspace, dataset: str, news_cutoff: str = "origin") -> WindowSet:

@@ -18,7 +18,7 @@ from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNER
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import FeedTable
-from compevo_pipeline.preparation import ingest_feed, write_news_pool
+from compevo_pipeline.preparation import ingest_feeds, write_news_pool
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
@@ -78,10 +78,8 @@ def articles(
 
     with translate_errors(attempt=context.retry_number, retry=is_live):
         selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
-        counts = [
-            {"feed": feed.name, **ingest_feed(workspace, feed, NEWS, clock=clock, log=context.log)}
-            for feed in selected
-        ]
+        read = ingest_feeds(workspace, selected, NEWS, clock=clock, log=context.log)
+        counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
 
     stored = workspace.news_store().read_articles()
     return dg.MaterializeResult(

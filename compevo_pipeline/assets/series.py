@@ -17,7 +17,7 @@ from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNER
 from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import FeedTable
-from compevo_pipeline.preparation import ingest_feed
+from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sketch import render_sketch
@@ -76,10 +76,9 @@ def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
 
         with translate_errors(attempt=context.retry_number, retry=is_live):
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
-            counts_by_feed = {
-                feed.name: ingest_feed(workspace, feed, dataset, clock=clock, log=context.log)
-                for feed in selected
-            }
+            counts_by_feed = ingest_feeds(
+                workspace, selected, dataset, clock=clock, log=context.log
+            )
 
         return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))
 

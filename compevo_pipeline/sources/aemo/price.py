@@ -48,7 +48,7 @@ HEADER = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield every month in the archive, by region and month."""
-    for path in find_archive_files(root, "aemo_price_and_demand", "*/PRICE_AND_DEMAND_*.csv*"):
+    for path in find_archive_files(root, "aemo_price_and_demand", "**/PRICE_AND_DEMAND_*.csv*"):
         yield read_archive_file(path, path.parents[2], source=SOURCE, clock=clock)
 
 

@@ -5,6 +5,7 @@ What belongs here: dispatch and precedence. What does not: formats (``aemo.price
 measures of demand stay three series.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from compevo_pipeline.sources.aemo import (
 )
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.sample_world import SampleWorld
+
+log = logging.getLogger(__name__)
 
 PRODUCTS = (
     price.SOURCE,
@@ -63,7 +66,8 @@ def read_files(
 
     Raises:
         ConfigError: an unknown product.
-        SourceAbsent: live mode, or an archive without the product's folder.
+        SourceAbsent: live mode, or an archive with none of the products; of others the missing one
+            is left out with a warning.
     """
     unknown = sorted(set(products) - set(PRODUCTS))
     if unknown:
@@ -79,13 +83,30 @@ def read_files(
                 if product in _MAKE_SAMPLE:
                     yield from _MAKE_SAMPLE[product](world, product)
         case Mode.ARCHIVE:
-            for product in products:
-                yield from _READ_ARCHIVE[product](archive, clock)
+            yield from _read_products(archive, clock, products)
         case Mode.LIVE:
             raise SourceAbsent(
                 "AEMO's files cannot be fetched in live mode yet; download them into the archive "
                 "folder and use archive mode"
             )
+
+
+def _read_products(
+    archive: Path | None, clock: Clock, products: Sequence[str]
+) -> Iterator[RawFile]:
+    """Yield the files of the products that the archive has."""
+    absent: list[SourceAbsent] = []
+    for product in products:
+        try:
+            yield from _READ_ARCHIVE[product](archive, clock)
+        except SourceAbsent as error:
+            absent.append(error)
+
+    if len(absent) == len(products):
+        raise absent[0]
+    # Once, at the end: the series of the other products are made all the same.
+    if absent:
+        log.warning("left out: " + "; ".join(map(str, absent)))
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

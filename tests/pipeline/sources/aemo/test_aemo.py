@@ -166,3 +166,14 @@ def test_an_unknown_product_and_a_missing_mode_are_named_errors():
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
         list(aemo.read_files(Mode.ARCHIVE, clock=clock))
     assert aemo.parse_all([]).height == 0
+
+
+def test_a_missing_product_costs_itself_alone_and_is_said_once(tmp_path, caplog):
+    folder = tmp_path / "aemo_price_and_demand"
+    folder.mkdir()
+    (folder / "PRICE_AND_DEMAND_202001_NSW1.csv").write_text("x", encoding="utf-8")
+    raws = list(aemo.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
+
+    assert [raw.name for raw in raws] == ["PRICE_AND_DEMAND_202001_NSW1.csv"]
+    (said,) = [record.message for record in caplog.records]
+    assert "aemo_histdemand/PUBLIC_HISTDEMAND_*.tar.gz" in said
