@@ -185,22 +185,6 @@ def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deploym
     assert "published" in set(rows["method"])
 
 
-def test_months_that_were_scored_are_kept_and_the_named_windows_are_forecast_anew(
-    deployment, leakage
-):
-    path = deployment.layout.results / "leakage-2026.csv"
-    is_month = ~pl.col("subset").str.starts_with("inference-2026-100")
-    before = pl.read_csv(path)
-    deployment.materialize(
-        "leakage/inference_2026", config={"leakage/inference_2026": {"every": 5, "seeds": 1}}
-    )
-    after = pl.read_csv(path)
-    # Their seconds, too: nobody forecast them again.
-    assert after.filter(is_month).sort(pl.all()).equals(before.filter(is_month).sort(pl.all()))
-    own = [frame.filter(~is_month)["seconds"].to_list() for frame in (before, after)]
-    assert own[0] != own[1]
-
-
 def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
     logics = find_current_run(deployment.layout, "electricity") / "model" / "logics.json"
     before = logics.read_text()
