@@ -12,7 +12,7 @@ Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ class PopulationScores:
     rows: pl.DataFrame
     panels: list[ForecastPanel]
     predictions: list[ScopeForecasts]
-    regret: pl.DataFrame
+    regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
 
 
 def load_population(

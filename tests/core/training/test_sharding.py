@@ -99,7 +99,7 @@ def assert_same_model(one, other):
     ours, theirs = read_tensors(one), read_tensors(other)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
-        assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5), name
+        assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5, equal_nan=True), name
     assert (one / "model" / "logics.json").read_text() == (
         other / "model" / "logics.json"
     ).read_text()
@@ -140,7 +140,7 @@ def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
                 loose = (
                     1e-2 if name.startswith("gradient_") else 1e-4
                 )  # a ratio of differences of nearly equal sums
-                assert torch.allclose(ours, theirs, rtol=loose, atol=loose), name
+                assert torch.allclose(ours, theirs, rtol=loose, atol=loose, equal_nan=True), name
 
 
 def expected_bytes(config: RunConfig, width: int, count: int) -> int:
