@@ -7,7 +7,6 @@ detectors (``compevo_core.evaluation.leakage``), scoring (``compevo_core.evaluat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,6 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -26,10 +24,9 @@ from compevo_core.evaluation.leakage import (
     find_training_after,
     hash_folder,
 )
-from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA, write_rows
+from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.evaluation.scopes import (
     Scope,
-    read_forecasts,
     select_month_scopes,
     thin_windows,
     write_forecasts,
@@ -195,16 +192,9 @@ def _score_scopes(
     fit = SharedFits(fits_folder(layout))
     forecaster = load_population(run, NewsPool.read(layout.news_pool), fit=fit)
 
-    # Months that are over were scored by the same model, code and data; the named windows are
-    # forecast anew, or the check that nothing changed would check nothing.
-    kept = _find_kept(layout, scopes[1:], forecaster.artifact_hash, config.seeds)
-    done = {scope.subset for scope, _ in kept.forecasts}
-    new = [scope for scope in scopes if scope.subset not in done]
-    context.log.info(f"scored before: {', '.join(sorted(done)) or 'none'}")
-
     population = score_population(
         forecaster,
-        new,
+        scopes,
         train=train,
         experiment=EXPERIMENT,
         commit=read_commit(),
@@ -212,7 +202,7 @@ def _score_scopes(
     )
     baselines = score_baselines(
         train,
-        new,
+        scopes,
         val=windows.split("val"),
         experiment=EXPERIMENT,
         seeds=config.seeds,
@@ -224,44 +214,9 @@ def _score_scopes(
     write_config(layout.results, forecaster.config)
     write_forecasts(
         layout.forecasts / FORECASTS_FILE,
-        [*population.predictions, *zip(new, baselines.forecasts, strict=True), *kept.forecasts],
+        [*population.predictions, *zip(scopes, baselines.forecasts, strict=True)],
     )
-    return pl.concat([population.rows, baselines.rows, kept.rows]), forecaster.artifact_hash
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """Rows and forecasts of scopes that an earlier run scored."""
-
-    rows: pl.DataFrame
-    forecasts: list[tuple[Scope, dict[str, FloatArray]]]
-
-
-def _find_kept(layout: Layout, scopes: Sequence[Scope], artifact_hash: str, seeds: int) -> _Kept:
-    """Return what was scored on the very same windows by the same model and code."""
-    rows = pl.DataFrame(schema=RESULT_SCHEMA)
-    forecasts: list[tuple[Scope, dict[str, FloatArray]]] = []
-    path = layout.results / ROWS_FILE
-    if not path.exists():
-        return _Kept(rows=rows, forecasts=forecasts)
-
-    before = pl.read_csv(path, schema_overrides=RESULT_SCHEMA)
-    # Rows of another version of this project have other columns.
-    if before.schema != RESULT_SCHEMA:
-        return _Kept(rows=rows, forecasts=forecasts)
-
-    for scope in scopes:
-        own = before.filter(
-            (pl.col("subset") == scope.subset)
-            & (pl.col("data_hash") == scope.windows.hash)
-            & (pl.col("commit") == read_commit())
-        )
-        is_population = pl.col("artifact_hash").eq_missing(artifact_hash)
-        population, baselines = own.filter(is_population), own.filter(~is_population)
-        if population.height and baselines["seed"].n_unique() == seeds:
-            rows = pl.concat([rows, own])
-            forecasts.append((scope, read_forecasts(layout.forecasts / FORECASTS_FILE, scope)))
-    return _Kept(rows=rows, forecasts=forecasts)
+    return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
 
 
 def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
