@@ -23,7 +23,7 @@ from compevo_pipeline.asset_keys import (
     series_key,
     windows_key,
 )
-from compevo_pipeline.partitions import DATASETS, target_days
+from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.sources.common.base import Mode
 
 DEFAULT_DATASET = "electricity"
@@ -164,8 +164,7 @@ def build_jobs(own: Sequence[str] = ()) -> list[Any]:
             "New data, the forecast of the partition's day, scores of the days before it, the 2026 "
             "inference and the report; trains nothing."
         ),
-        # The forecast alone is of a day: everything else has no partitions, and may run with it.
-        partitions_def=target_days,
+        # A partition is a day: that of the forecast. Everything else has none, and runs with it.
         tags={"compevo/job": "refresh"},
         executor_def=_TWO_STEPS_AT_ONCE,
     )
