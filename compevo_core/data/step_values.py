@@ -4,12 +4,14 @@ What belongs here: look-ups by entity, name and interval that return the newest 
 was available in time, and the errors that a published forecast made on days before. What does not:
 daily covariates and news (``data.context``), models of these errors (``baselines``).
 
-Shapes: H horizon (48).
+Shapes: H horizon (48), V values of one entity and name.
 """
 
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
@@ -25,7 +27,36 @@ ERROR_MEANS = (7, 28)
 """Seasons over which known errors are averaged."""
 PUBLISHED = "published"
 
-_Issued = tuple[datetime, float]
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    """All values of one entity and name, by interval and then by availability.
+
+    Times are in microseconds since 1970.
+    """
+
+    start_V: IntArray
+    available_V: IntArray
+    value_V: FloatArray
+
+    def find(self, start_H: IntArray, before: int) -> FloatArray:
+        """Return the newest value (H,) of each interval that was available before an instant."""
+        low_H = np.searchsorted(self.start_V, start_H, side="left")
+        high_H = np.searchsorted(self.start_V, start_H, side="right")
+        values = np.full(len(start_H), np.nan)
+
+        # Sorted by availability: of the values of an interval, the last one in time is the newest.
+        for issue in range(int((high_H - low_H).max(initial=0))):
+            step = np.flatnonzero(low_H + issue < high_H)
+            row = low_H[step] + issue
+            in_time = self.available_V[row] < before
+            values[step[in_time]] = self.value_V[row[in_time]]
+        return values
 
 
 class StepValues:
@@ -38,7 +69,7 @@ class StepValues:
             DataError: the frame breaks its contract, or holds two values for one key.
         """
         self._step = step
-        self._issued: dict[tuple[str, str], dict[datetime, list[_Issued]]] = {}
+        self._issued: dict[tuple[str, str], _Issued] = {}
         if frame is None:
             return
 
@@ -52,10 +83,13 @@ class StepValues:
                 "availability; keep one"
             )
 
-        columns = ["entity", "name", "start_utc", "available_at", "value"]
-        for entity, name, start, available, value in known.sort(keys).select(columns).iter_rows():
-            by_start = self._issued.setdefault((entity, name), {})
-            by_start.setdefault(start, []).append((available, value))
+        parts = known.sort(keys).partition_by("entity", "name", as_dict=True)
+        for (entity, name), part in parts.items():
+            self._issued[entity, name] = _Issued(
+                part["start_utc"].dt.epoch("us").to_numpy(),
+                part["available_at"].dt.epoch("us").to_numpy(),
+                part["value"].to_numpy(),
+            )
 
     @classmethod
     def from_published(cls, frame: pl.DataFrame | None, step: timedelta) -> "StepValues":
@@ -75,14 +109,13 @@ class StepValues:
 
         NaN where none was. A revision replaces the value that it revises.
         """
-        by_start = self._issued.get((entity, name), {})
-        values = np.full(HORIZON, np.nan)
-        for i in range(HORIZON):
-            # Sorted by availability: the last one in time is the newest.
-            for available, value in by_start.get(origin_utc + i * self._step, ()):
-                if available < before:
-                    values[i] = value
-        return values
+        issued = self._issued.get((entity, name))
+        if issued is None:
+            return np.full(HORIZON, np.nan)
+
+        step = self._step // _MICROSECOND
+        start_H = _count_microseconds(origin_utc) + step * np.arange(HORIZON)
+        return issued.find(start_H, _count_microseconds(before))
 
 
 def find_published_errors(
@@ -132,10 +165,14 @@ def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> Flo
     known_end = min((until - series.first_utc) // series.step, len(series))
 
     values = np.full(HORIZON, np.nan)
-    for i in range(HORIZON):
-        if 0 <= first + i < known_end:
-            values[i] = series.observed[first + i]
+    row_H = first + np.arange(HORIZON)
+    is_known_H = (row_H >= 0) & (row_H < known_end)
+    values[is_known_H] = series.observed[row_H[is_known_H]]
     return values
+
+
+def _count_microseconds(instant: datetime) -> int:
+    return (instant - _EPOCH_UTC) // _MICROSECOND
 
 
 def _mean_of_known(rows: FloatArray) -> FloatArray:
