@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
+from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
@@ -91,8 +92,11 @@ class LinearMap:
 
         design = _append_regional_columns(unfitted.build_design(features_NF), codes, entities)
         centred_NH = target_NH - unfitted.offset
-        penalty = _choose_penalty(views, design, centred_NH)
-        solution = _solve(design, centred_NH, (penalty,))[0]
+        # Where other processes keep the cores busy, threads that wait for each other make these
+        # small matrices ten times slower.
+        with threadpool_limits(limits=1, user_api="blas"):
+            penalty = _choose_penalty(views, design, centred_NH)
+            solution = _solve(design, centred_NH, (penalty,))[0]
 
         # The regional columns were scaled, so their part of the solution is scaled back.
         width = features_NF.shape[1] + 1

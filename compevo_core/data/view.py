@@ -118,7 +118,7 @@ class WindowView:
         return count_season_steps(self.step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Window:
     """A view with its truth ``y`` (48,), NaN where that is missing, filled or known to be wrong."""
 

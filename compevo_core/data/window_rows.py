@@ -6,6 +6,7 @@ files and manifests (``data.window``).
 
 import json
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,9 @@ _NEW_COLUMNS: dict[str, Any] = {"unknown_steps": 0, "step_covariates": "{}", "ta
 """Columns that windows written before them lack, and what they hold where a view has none.
 
 Out of the hash with that value: windows that were published before keep their hash."""
+
+
+_SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
 
 
 def to_row(window: Window) -> dict[str, Any]:
@@ -95,7 +99,17 @@ def from_row(row: dict[str, Any]) -> Window:
 
 
 def serialize_for_hash(window: Window) -> bytes:
-    """Return bytes that are equal for equal windows alone."""
+    """Return bytes that are equal for equal windows alone.
+
+    They are kept as long as the window is, which never changes: sets of known windows grow day by
+    day, and each of them is hashed.
+    """
+    if window not in _SERIALIZED:
+        _SERIALIZED[window] = _serialize(window)
+    return _SERIALIZED[window]
+
+
+def _serialize(window: Window) -> bytes:
     row = to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
     for name, empty in _NEW_COLUMNS.items():
         if row[name] == empty:
