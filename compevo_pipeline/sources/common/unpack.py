@@ -25,6 +25,7 @@ Member = tuple[str, bytes]
 """Name and content of one file inside an archive."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_ZIP_MAGIC = b"PK\x03\x04"
 
 
 def read_unpacked(path: Path) -> bytes:
@@ -34,6 +35,24 @@ def read_unpacked(path: Path) -> bytes:
         return gunzip(content, path.name)
 
     return content
+
+
+def read_members(path: Path) -> Iterator[Member]:
+    """Yield the files that a downloaded file holds, as publishers pack them.
+
+    A tar, a zip and a zip of zips hold several; a plain file, and one that is compressed alone,
+    holds itself.
+
+    Raises:
+        SourceTransient, SchemaDrift: as the functions that unpack.
+    """
+    name = path.name.lower()
+    if name.endswith((".tar.gz", ".tgz", ".tar")):
+        yield from untar(path.read_bytes(), path.name)
+    elif name.endswith(".zip"):
+        yield from unzip_nested(path.read_bytes(), path.name)
+    else:
+        yield path.name.removesuffix(".gz"), read_unpacked(path)
 
 
 def gunzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
@@ -106,6 +125,39 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
         raise SourceTransient(
             f"{name}: the zip is damaged or truncated ({error}); fetch or copy the file again"
         ) from error
+
+
+def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
+    """Yield the files of a zip, and those of the zips in it, in name order.
+
+    AEMO's weekly archives are zips of the half-hourly zips.
+
+    Args:
+        content: the bytes of the outer zip.
+        name: the file's name, for messages.
+        cap: largest accepted total of decompressed bytes, those of the inner zips included.
+
+    Raises:
+        SourceTransient: a zip is cut or damaged.
+        SchemaDrift: as for :func:`unzip`, or a zip in a zip holds a third one.
+    """
+    room = cap
+    for member, data in unzip(content, name, cap):
+        room -= len(data)
+        if not data.startswith(_ZIP_MAGIC):
+            yield member, data
+            continue
+
+        inner_name = f"{name}!{member}"
+        # One room for all: many small zips make a bomb too.
+        for inner, inner_data in unzip(data, inner_name, room):
+            room -= len(inner_data)
+            if inner_data.startswith(_ZIP_MAGIC):
+                raise SchemaDrift(
+                    f"{inner_name}!{inner}: a zip in a zip in a zip is refused; unpack the "
+                    "outer one"
+                )
+            yield inner, inner_data
 
 
 def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:

@@ -8,7 +8,13 @@ import zipfile
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.unpack import gunzip, untar, unzip
+from compevo_pipeline.sources.common.unpack import (
+    gunzip,
+    read_members,
+    untar,
+    unzip,
+    unzip_nested,
+)
 
 
 def tar(*members, mode="w:gz"):
@@ -95,3 +101,47 @@ def test_a_truncated_zip_or_tar_asks_for_another_fetch():
         list(unzip(zipped(("a", b"0123456789" * 50))[:-30], "x.zip"))
     with pytest.raises(SourceTransient, match=r"x\.tar: the tar is damaged or truncated"):
         list(untar(tar(("a", b"0" * 5000), mode="w")[:2000], "x.tar"))
+
+
+def test_a_zip_of_zips_yields_the_files_of_both():
+    inner = zipped(("b.csv", b"2"), ("a.csv", b"1"))
+    outer = zipped(("week/second.zip", inner), ("first.csv", b"0"))
+    assert list(unzip_nested(outer, "week.zip")) == [
+        ("first.csv", b"0"),
+        ("a.csv", b"1"),
+        ("b.csv", b"2"),
+    ]
+
+
+def test_the_zips_in_a_zip_share_its_cap_and_hold_no_third_one():
+    inner = zipped(("a.csv", b"0" * 600))
+    assert len(list(unzip_nested(zipped(("a.zip", inner)), "one.zip", cap=1000))) == 1
+    with pytest.raises(SchemaDrift, match=r"two\.zip!b\.zip!a\.csv: unpacks to more than"):
+        list(unzip_nested(zipped(("a.zip", inner), ("b.zip", inner)), "two.zip", cap=1000))
+
+    deep = zipped(("deep.zip", zipped(("middle.zip", inner))))
+    with pytest.raises(SchemaDrift, match=r"x\.zip!deep\.zip!middle\.zip: a zip in a zip in a zip"):
+        list(unzip_nested(deep, "x.zip"))
+
+
+@pytest.mark.parametrize("member", ["../out.csv", "/out.csv"])
+def test_a_path_out_of_an_inner_zip_is_refused(member):
+    with pytest.raises(SchemaDrift, match="leads outside its folder"):
+        list(unzip_nested(zipped(("a.zip", zipped((member, b"1")))), "x.zip"))
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("x.csv", b"1"),
+        ("x.csv.gz", gzip.compress(b"1")),
+        ("x.zip", zipped(("x.csv", b"1"))),
+        ("X.ZIP", zipped(("x.zip", zipped(("x.csv", b"1"))))),
+        ("x.tar.gz", tar(("x.csv", b"1"))),
+        ("x.tar", tar(("x.csv", b"1"), mode="w")),
+    ],
+)
+def test_a_file_is_unpacked_as_its_name_says(tmp_path, name, packed):
+    path = tmp_path / name
+    path.write_bytes(packed)
+    assert list(read_members(path)) == [("x.csv", b"1")]
