@@ -1,6 +1,10 @@
-"""Atomic writes, appended lines and file hashes.
+"""Atomic writes of files and of folders, appended lines, file hashes.
 
 What belongs here: how this project puts any file on disk. What does not: what the files hold.
+
+A folder whose files belong together has a manifest that names each file by its hash. Writing puts
+new files beside the old ones and then replaces the manifest, in one step: a reader follows either
+the old manifest or the new one, and never sees a mix of both.
 """
 
 import contextlib
@@ -8,10 +12,24 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-_TEMPORARY_SUFFIX = ".part"
+from compevo_core.data.filelock import file_lock
+from compevo_core.errors import DataError
+
+MANIFEST_FILE = "manifest.json"
+"""Names the files of a folder by their hashes; written last."""
+PART_SUFFIX = ".part"
+"""Ending of a file that is being written, whose name begins with a dot."""
+
+Read = TypeVar("Read")
+"""What a reader of a folder makes of its files."""
+
+_LOCK_FILE = ".lock"
+_NAME_DIGITS = 16  # of a file's sha256, in its name
 _PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
 
 
@@ -29,23 +47,8 @@ def write_atomically(
     Returns:
         ``path``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=_TEMPORARY_SUFFIX
-    )
-    os.close(handle)
-    temporary = Path(name)
-
-    try:
-        write(temporary)
-        if is_durable:
-            _flush_to_disk(temporary)
-        temporary.chmod(_PUBLIC_MODE)
-        return temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
+    with _filled_part(path, write, is_durable=is_durable) as part:
+        return part.replace(path)
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -69,6 +72,111 @@ def append_line(path: Path, line: str) -> None:
         stream.write(line + "\n")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """What one manifest names.
+
+    Attributes:
+        facts: values that were written with the files.
+        paths: the file of each name, as it is called on disk.
+    """
+
+    facts: Mapping[str, Any]
+    paths: Mapping[str, Path]
+
+
+def replace_together(
+    folder: Path, files: Mapping[str, Callable[[Path], object]], facts: Mapping[str, Any]
+) -> None:
+    """Replace the files of a folder so that a reader sees all old ones or all new ones.
+
+    One writer at a time; what a killed one left is removed.
+
+    Args:
+        folder: the folder, which need not exist.
+        files: by name, what fills the path that it is called with.
+        facts: values for the manifest.
+
+    Raises:
+        StoreBusy: another process writes the folder for longer than a minute.
+    """
+    with file_lock(folder / _LOCK_FILE, exclusive=True):
+        hashes = {name: _write_by_hash(folder / name, write) for name, write in files.items()}
+        write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
+
+        # Whoever follows the manifest before this one has its files open, or looks again.
+        kept = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+        for name in hashes:
+            for old in set(_find_versions(folder / name)) - kept:
+                old.unlink(missing_ok=True)
+
+
+def read_together(
+    folder: Path, read: Callable[[FileSet], Read], *, remedy: str, is_verified: bool = True
+) -> Read:
+    """Read the files of a folder that one call of :func:`replace_together` wrote.
+
+    Takes no lock, so that it works in a folder that may not be written.
+
+    Args:
+        folder: the folder.
+        read: called with the files; again, with others, if they were replaced meanwhile.
+        remedy: what to do where the folder is incomplete, for the message.
+        is_verified: whether to compare every file with its hash first, which reads it whole.
+
+    Raises:
+        DataError: there is no manifest, or a file that it names is missing or altered.
+    """
+    while True:
+        text = _read_manifest(folder, remedy)
+        try:
+            return read(_open_set(folder, text, remedy, is_verified=is_verified))
+        except FileNotFoundError as error:
+            # Replaced while it was read; the manifest of now names files that are there.
+            if _read_manifest(folder, remedy) == text:
+                raise DataError(f"{error.filename} is missing; {remedy}") from error
+
+
+def _read_manifest(folder: Path, remedy: str) -> str:
+    try:
+        return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise DataError(f"{folder} is incomplete ({MANIFEST_FILE} is missing); {remedy}") from error
+
+
+def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> FileSet:
+    try:
+        facts: dict[str, Any] = json.loads(text)
+        hashes: dict[str, str] = facts.pop("files")
+    except (ValueError, KeyError) as error:
+        raise DataError(
+            f"{folder / MANIFEST_FILE} is torn, or of an earlier version; {remedy}"
+        ) from error
+
+    paths = {name: _path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+    for name, path in paths.items():
+        if is_verified and hash_file(path) != hashes[name]:
+            raise DataError(f"{path} differs from its manifest; {remedy}")
+    return FileSet(facts=facts, paths=paths)
+
+
+def _write_by_hash(path: Path, write: Callable[[Path], object]) -> str:
+    """Write a file under a name with its hash; return the hash."""
+    with _filled_part(path, write, is_durable=True) as part:
+        digest = hash_file(part)
+        part.replace(_path_by_hash(path, digest))
+    return digest
+
+
+def _path_by_hash(path: Path, digest: str) -> Path:
+    return path.with_name(f"{path.stem}-{digest[:_NAME_DIGITS]}{path.suffix}")
+
+
+def _find_versions(path: Path) -> list[Path]:
+    hexes = "[0-9a-f]" * _NAME_DIGITS
+    return list(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}"))
+
+
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file as hex digits, reading it in blocks."""
     with path.open("rb") as stream:
@@ -78,6 +186,27 @@ def hash_file(path: Path) -> str:
 def hash_text(text: str) -> str:
     """Return the sha256 of UTF-8 text as hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _filled_part(
+    path: Path, write: Callable[[Path], object], *, is_durable: bool
+) -> Iterator[Path]:
+    """Yield a written file beside ``path``, to be renamed; remove it if anything fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART_SUFFIX)
+    os.close(handle)
+    part = Path(name)
+
+    try:
+        write(part)
+        if is_durable:
+            _flush_to_disk(part)
+        part.chmod(_PUBLIC_MODE)
+        yield part
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _flush_to_disk(path: Path) -> None:

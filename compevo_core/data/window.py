@@ -8,7 +8,6 @@ Shapes: N windows, H horizon.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,13 +19,12 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically, write_text
+from compevo_core.data.files import FileSet, read_together, replace_together
 from compevo_core.data.view import HORIZON, SPLITS, Window, WindowView
 from compevo_core.data.window_rows import FRAME_SCHEMA, from_row, serialize_for_hash, to_row
 from compevo_core.errors import DataError
 
 WINDOWS_FILE = "windows.parquet"
-MANIFEST_FILE = "manifest.json"
 
 
 class WindowSet(Sequence[Window]):
@@ -148,14 +146,9 @@ class WindowSet(Sequence[Window]):
         )
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``windows.parquet`` and ``manifest.json``."""
-        folder = Path(folder)
+        """Put windows and manifest in the place of those that the folder holds."""
         frame = pl.DataFrame([to_row(window) for window in self._windows], schema=FRAME_SCHEMA)
-        write_atomically(folder / WINDOWS_FILE, frame.write_parquet)
-
-        # The manifest is last: a folder that has one is complete.
-        text = json.dumps(self.manifest, indent=1, sort_keys=True, default=str)
-        write_text(folder / MANIFEST_FILE, text)
+        replace_together(Path(folder), {WINDOWS_FILE: frame.write_parquet}, self.manifest)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
@@ -164,25 +157,19 @@ class WindowSet(Sequence[Window]):
         Raises:
             DataError: the folder has no manifest, or its windows are others than it describes.
         """
-        folder = Path(folder)
-        if not (folder / MANIFEST_FILE).exists():
-            raise DataError(
-                f"no complete windows in {folder} ({MANIFEST_FILE} is missing); "
-                "build the windows asset"
-            )
+        return read_together(Path(folder), cls._from_files, remedy="build the windows asset")
 
-        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        frame = pl.read_parquet(folder / WINDOWS_FILE)
+    @classmethod
+    def _from_files(cls, files: FileSet) -> Self:
+        path = files.paths[WINDOWS_FILE]
         windows = cls(
-            (from_row(row) for row in frame.iter_rows(named=True)),
-            dataset=manifest["dataset"],
-            manifest=manifest,
+            (from_row(row) for row in pl.read_parquet(path).iter_rows(named=True)),
+            dataset=files.facts["dataset"],
+            manifest=files.facts,
         )
 
-        if windows.hash != manifest["hash"]:
-            raise DataError(
-                f"{folder / WINDOWS_FILE} differs from its manifest; build the windows again"
-            )
+        if windows.hash != files.facts["hash"]:
+            raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
     def _replace_windows(self, windows: Iterable[Window]) -> "WindowSet":

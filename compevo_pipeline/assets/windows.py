@@ -13,7 +13,8 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.data.coverage import find_missing_years
-from compevo_core.data.window import WINDOWS_FILE, WindowSet
+from compevo_core.data.window import WindowSet
+from compevo_core.data.window_rows import FRAME_SCHEMA
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
@@ -86,13 +87,10 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
-    # Read from the file: the objects in memory have more fields than the table has columns.
-    schema = pl.read_parquet_schema(folder / WINDOWS_FILE)
-
     return {
         "middle_window": _sketch_window(windows),
         "dagster/row_count": len(windows),
-        "dagster/column_schema": metadata.make_column_schema(schema),
+        "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
         "mode": workspace.data_mode.value,
         "synthetic": bool(manifest.get("synthetic", False)),
         "hash": windows.hash,

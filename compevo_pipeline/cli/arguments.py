@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Named by what they are: a command's signature reads like its help.
 WindowsFolder = Annotated[
-    Path, typer.Option(help="Folder of windows (windows.parquet and manifest.json).")
+    Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
 ]
 NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]

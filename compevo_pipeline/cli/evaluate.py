@@ -29,7 +29,7 @@ def evaluate(
         ),
     ],
     windows: Annotated[
-        Path | None, typer.Option(help="Folder of windows (windows.parquet and manifest.json).")
+        Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
     ] = None,
     news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
     results: Annotated[

@@ -23,13 +23,13 @@ from typing import Annotated, Any, Self
 import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
+from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_json
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import describe_round
 from compevo_pipeline.settings import disable_progress_bars, process_rank
-from compevo_pipeline.storage.filelock import file_lock
 
 INTERRUPTED = 130
 """Exit code after SIGINT or SIGTERM; the run folder stays resumable."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import duckdb
 
+from compevo_core.data.filelock import WAIT_SECONDS, StoreBusy, file_lock
 from compevo_core.errors import DataError
-from compevo_pipeline.storage.filelock import WAIT_SECONDS, StoreBusy, file_lock
 
 _RETRY_SECONDS = 0.05
 

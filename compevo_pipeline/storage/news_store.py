@@ -21,12 +21,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from compevo_core.data.filelock import WAIT_SECONDS
 from compevo_core.data.news import validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_pipeline.storage import news_sql
 from compevo_pipeline.storage.duckdb_file import DuckDBFile
-from compevo_pipeline.storage.filelock import WAIT_SECONDS
 
 _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
 

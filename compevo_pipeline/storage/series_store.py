@@ -17,13 +17,13 @@ from typing import Self
 
 import polars as pl
 
+from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_atomically, write_bytes
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.unpack import check_member_path
-from compevo_pipeline.storage.filelock import file_lock
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")

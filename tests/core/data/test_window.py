@@ -91,7 +91,8 @@ def test_windows_are_read_back_as_they_were_written(tmp_path):
 def test_a_folder_whose_windows_were_exchanged_is_refused(tmp_path):
     make_window_set(2).write(tmp_path / "a")
     make_window_set(3).write(tmp_path / "b")
-    (tmp_path / "b" / "windows.parquet").replace(tmp_path / "a" / "windows.parquet")
+    ours, theirs = (next((tmp_path / name).glob("windows-*.parquet")) for name in "ab")
+    theirs.replace(ours)
     with pytest.raises(DataError, match="differs from its manifest"):
         WindowSet.read(tmp_path / "a")
     (tmp_path / "a" / "manifest.json").unlink()

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from compevo_core.data.filelock import StoreBusy, file_lock
 from compevo_core.training import trainer
 from compevo_pipeline.launchers import worker
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.settings import REPOSITORY
-from compevo_pipeline.storage.filelock import StoreBusy, file_lock
 
 # A run that starts a training as the launcher does, and waits for it.
 RUN = """

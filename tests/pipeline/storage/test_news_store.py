@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import DataError
-from compevo_pipeline.storage.filelock import StoreBusy
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
 

@@ -1,11 +1,11 @@
 """One writer or many readers of a file, across threads and processes, with bounded waiting.
 
-What belongs here: the lock. What does not: what is locked (``storage.series_store``,
-``storage.duckdb_file``).
+What belongs here: the lock. What does not: what is locked (``data.files``, ``training.trainer``,
+the pipeline's stores).
 
 An advisory ``flock`` on a file next to the data: the kernel frees it when its holder dies, so a
 crash leaves no stale lock. Every reader and writer of this project takes it; a foreign program does
-not, and ``storage.duckdb_file`` retries for that case.
+not, and the pipeline's ``storage.duckdb_file`` retries for that case.
 
 ``fasteners.InterProcessReaderWriterLock`` is no replacement: it uses POSIX record locks
 (``lockf``), which belong to a process. Two threads both get the writer's lock, and closing any

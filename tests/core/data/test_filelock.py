@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from compevo_pipeline.storage.filelock import StoreBusy, file_lock
+from compevo_core.data.filelock import StoreBusy, file_lock
 
 
 def test_a_lock_that_stays_taken_ends_in_an_error_that_names_it(tmp_path):
