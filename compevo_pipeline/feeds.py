@@ -14,11 +14,12 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
-from compevo_pipeline.sources import exchange, weather
+from compevo_pipeline.sources import weather
 from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import news, prompts
 from compevo_pipeline.sources.news2forecast import source as news2forecast

@@ -84,7 +84,7 @@ RULES: dict[str, Rules] = {
         },
         max_gap_share=0.05,
         hole=timedelta(days=14),
-        weekdays_only=("ECB/", "N2F/"),
+        weekdays_only=("ECB/", "N2F/", "RBA/"),
     ),
     "bitcoin": Rules(
         step=timedelta(days=1),

@@ -20,7 +20,7 @@ from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.exchange import ECB_URL
+from compevo_pipeline.sources.exchange.ecb import BULK_URL as ECB_URL
 from compevo_pipeline.sources.gdelt.doc import parse_doc
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
 

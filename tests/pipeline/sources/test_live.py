@@ -11,9 +11,11 @@ import responses
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceBlocked, SourceRejected
-from compevo_pipeline.sources import exchange, live
+from compevo_pipeline.sources import live
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.exchange import ecb
+from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import sample
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
@@ -38,7 +40,7 @@ def test_the_ecb_file_is_fetched_and_parsed(client):
     )
     with zipfile.ZipFile(packed, "w") as bundle:
         bundle.writestr("eurofxref-hist.csv", columns)
-    responses.get(exchange.ECB_URL, body=packed.getvalue(), content_type="application/zip")
+    responses.get(ecb.BULK_URL, body=packed.getvalue(), content_type="application/zip")
     (file,) = live.fetch_exchange(client)
     frame = validate_series(exchange.parse(file))
     assert frame["source"].unique().to_list() == ["live:ecb_bulk/eurofxref-hist.zip"]

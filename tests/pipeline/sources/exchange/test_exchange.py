@@ -9,8 +9,8 @@ import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
-from compevo_pipeline.sources import exchange
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.exchange import source as exchange
 from tests.support.sources import NOW, clock, raw
 
 ECB = """Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,

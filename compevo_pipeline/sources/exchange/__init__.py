@@ -1,0 +1,1 @@
+"""Exchange rates: ECB and RBA reference rates, and the benchmark's tables."""
