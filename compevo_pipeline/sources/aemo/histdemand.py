@@ -19,8 +19,7 @@ from compevo_pipeline.sources.aemo.report import STAMP_FORMATS, read_report
 from compevo_pipeline.sources.common.base import (
     Clock,
     RawFile,
-    find_archive_files,
-    wrap_member,
+    read_downloads,
 )
 from compevo_pipeline.sources.common.nem import NEM_OFFSET, PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import (
@@ -30,18 +29,17 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.common.unpack import untar
 
 SOURCE = "aemo_histdemand"
+FOLDER = "aemo_histdemand"
+FILES = ("PUBLIC_HISTDEMAND_*",)
 TABLE = ("DEMAND", "HISTORIC")
 COLUMNS = ("REGIONID", "SETTLEMENTDATE", "PERIODID", "DEMAND")
 
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every daily report inside the monthly bundles."""
-    for path in find_archive_files(root, "aemo_histdemand", "PUBLIC_HISTDEMAND_*.tar.gz"):
-        for member in untar(path.read_bytes(), path.name):
-            yield wrap_member(path, path.parents[1], member, source=SOURCE, clock=clock)
+    """Yield every daily report: a file of its own, or in an archive of a day or a month."""
+    yield from read_downloads(root, FOLDER, FILES, source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:

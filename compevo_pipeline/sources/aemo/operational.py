@@ -1,12 +1,10 @@
-"""AEMO operational demand: actuals and the day-ahead forecast in three quantiles.
+"""AEMO operational demand: actuals, the forecast in three quantiles, that of rooftop solar power.
 
-What belongs here: the collected day files (one JSON a trading day) and the publisher's own
-``OPERATIONAL_DEMAND`` report, and the forecast of rooftop solar power that the days also carry.
-What does not: reading the JSON with its checks (``aemo.operational_day``).
+What belongs here: which files hold it, and their rows: collected day files (one JSON a trading day)
+and the publisher's own reports. What does not: reading the JSON with its checks
+(``aemo.operational_day``), the reports (``aemo.operational_report``).
 
 Operational demand is another measure than TOTALDEMAND and HISTDEMAND.
-
-Published at https://nemweb.com.au/Reports/Current/Operational_Demand/.
 """
 
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo.operational_day import (
     ACTUAL,
@@ -23,32 +21,33 @@ from compevo_pipeline.sources.aemo.operational_day import (
     ROOFTOP_PV,
     read_day,
 )
-from compevo_pipeline.sources.aemo.region_series import build_region_series, refuse_unknown_regions
-from compevo_pipeline.sources.aemo.report import STAMP_FORMATS, read_report
+from compevo_pipeline.sources.aemo.operational_report import (
+    ACTUAL_REPORT,
+    FORECAST_REPORT,
+    REPORTS,
+    ROOFTOP_PV_COVARIATE,
+    ROOFTOP_REPORT,
+    is_report,
+    parse_actual,
+    parse_forecast,
+    parse_rooftop_forecast,
+)
 from compevo_pipeline.sources.aemo.sample import OPERATIONAL_SPANS, make_operational_days
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
     RawFile,
-    find_archive_files,
-    wrap_member,
+    read_downloads,
 )
-from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
-    HALF_HOUR,
-    interval_start_utc,
-)
+from compevo_pipeline.sources.common.nem import DEMAND_UNIT, DEMAND_VARIABLE
 from compevo_pipeline.sources.common.sample_world import SampleWorld
 from compevo_pipeline.sources.common.series_frame import build_series_frame, flag_missing
-from compevo_pipeline.sources.common.tables import LINE, to_number, to_stamp
-from compevo_pipeline.sources.common.unpack import untar
 
 SOURCE = "aemo_operational_demand"
 FORECAST_VARIABLE = "demand_forecast_mw"
-ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
-REPORT_TABLE = ("OPERATIONAL_DEMAND", "ACTUAL")
-REPORT_COLUMNS = ("REGIONID", "INTERVAL_DATETIME", "OPERATIONAL_DEMAND", "LASTCHANGED")
+FOLDER = "aemo_operational_demand"
+FILES = ("*.tar.gz", *(f"{report}_*" for report in REPORTS))
+"""Bundles of day files, and AEMO's reports as downloaded: one zip a half-hour, or zips of zips."""
 
 
 def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iterator[RawFile]:
@@ -72,16 +71,15 @@ def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iter
 
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every day inside the monthly bundles."""
-    for path in find_archive_files(root, "aemo_operational_demand", "*.tar.gz"):
-        for member in untar(path.read_bytes(), path.name):
-            yield wrap_member(path, path.parents[1], member, source=SOURCE, clock=clock)
+    """Yield every day inside the monthly bundles, and every report, however it is packed."""
+    yield from read_downloads(root, FOLDER, FILES, source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse one day of actuals and forecasts into ``SERIES_SCHEMA``.
+    """Parse one file into ``SERIES_SCHEMA``: actuals, and the forecasts of a day file.
 
-    A null actual becomes a row flagged ``missing``.
+    A null actual becomes a row flagged ``missing``. A report of forecasts has no row: one interval
+    has many issues, which :func:`parse_published` keeps apart.
 
     Returns:
         Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
@@ -89,6 +87,11 @@ def parse(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: not the known structure; names the file, the path inside it and the remedy.
     """
+    if is_report(raw, ACTUAL_REPORT):
+        return parse_actual(raw)
+    if any(is_report(raw, report) for report in REPORTS):
+        return pl.DataFrame(schema=SERIES_SCHEMA)
+
     # Actual and forecasts become different series: a forecast never stands in for an actual.
     is_actual = pl.col("field") == ACTUAL
     measure = (
@@ -111,13 +114,18 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
 
 def parse_published(raw: RawFile) -> pl.DataFrame:
-    """Parse one day's forecasts into ``PUBLISHED_SCHEMA``.
+    """Parse the forecasts of one file into ``PUBLISHED_SCHEMA``; other reports have none.
 
     ``available_at`` is when AEMO issued them.
 
     Raises:
         SchemaDrift: not the known structure; names the file, the path inside it and the remedy.
     """
+    if is_report(raw, FORECAST_REPORT):
+        return parse_forecast(raw)
+    if any(is_report(raw, report) for report in REPORTS):
+        return pl.DataFrame(schema=PUBLISHED_SCHEMA)
+
     forecasts = read_day(raw).filter(pl.col("field") != ACTUAL, pl.col("value").is_not_null())
 
     rows = forecasts.select(
@@ -132,11 +140,16 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
 
 
 def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
-    """Parse one day's forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``.
+    """Parse a file's forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``.
 
     Raises:
         SchemaDrift: not the known structure; names the file, the path inside it and the remedy.
     """
+    if is_report(raw, ROOFTOP_REPORT):
+        return parse_rooftop_forecast(raw)
+    if any(is_report(raw, report) for report in REPORTS):
+        return pl.DataFrame(schema=STEP_COVARIATE_SCHEMA)
+
     forecasts = read_day(raw, ROOFTOP_PV, [MEDIAN_FIELD]).filter(pl.col("value").is_not_null())
 
     rows = forecasts.select(
@@ -148,32 +161,3 @@ def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
         pl.lit(raw.label).alias("source"),
     )
     return rows.select(pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items())
-
-
-def parse_report(raw: RawFile) -> pl.DataFrame:
-    """Parse AEMO's own ``PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH`` report into ``SERIES_SCHEMA``.
-
-    Of a reissued interval the row with the latest LASTCHANGED counts. The adjustment and the
-    demand-response estimate in the report are not added to the demand.
-
-    Raises:
-        SchemaDrift: framing, number, timestamp or region; names file, line and remedy.
-    """
-    table = read_report(raw, REPORT_TABLE, REPORT_COLUMNS)
-    table = to_stamp(table, raw.name, "INTERVAL_DATETIME", STAMP_FORMATS)
-    table = to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
-    table = to_number(table, raw.name, ["OPERATIONAL_DEMAND"])
-    refuse_unknown_regions(table, raw.name, "REGIONID")
-
-    # LINE breaks ties: of two rows changed in the same second the later line is the reissue.
-    latest = table.sort("LASTCHANGED", LINE).unique(
-        ["REGIONID", "INTERVAL_DATETIME"], keep="last", maintain_order=True
-    )
-    return build_region_series(
-        latest,
-        raw,
-        "OPERATIONAL_DEMAND",
-        region="REGIONID",
-        start_utc=interval_start_utc(pl.col("INTERVAL_DATETIME"), HALF_HOUR),
-        value="OPERATIONAL_DEMAND",
-    )

@@ -20,8 +20,7 @@ from compevo_pipeline.sources.aemo.report import STAMP_FORMATS
 from compevo_pipeline.sources.common.base import (
     Clock,
     RawFile,
-    find_archive_files,
-    read_archive_file,
+    read_downloads,
 )
 from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import (
@@ -43,13 +42,14 @@ from compevo_pipeline.sources.common.tables import (
 )
 
 SOURCE = "aemo_price_and_demand"
+FOLDER = "aemo_price_and_demand"
+FILES = ("PRICE_AND_DEMAND_*",)
 HEADER = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
 
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield every month in the archive, by region and month."""
-    for path in find_archive_files(root, "aemo_price_and_demand", "**/PRICE_AND_DEMAND_*.csv*"):
-        yield read_archive_file(path, path.parents[2], source=SOURCE, clock=clock)
+    yield from read_downloads(root, FOLDER, FILES, source=SOURCE, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:

@@ -8,12 +8,14 @@ Reports are listed at https://nemweb.com.au/Reports/Current/.
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.common.nem import NEM_OFFSET
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_rows, split_cells
 
 STAMP_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M")
@@ -68,6 +70,26 @@ def read_report(
         quoting=Quoting.CELLS,
     )
     return rows.select(*columns, LINE)
+
+
+def read_created(raw: RawFile) -> datetime:
+    """Return when AEMO made a report: date and time in its first record, NEM time, as UTC.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: the first record has no such stamp.
+    """
+    first_line = read_text(raw.content, raw.name).partition("\n")[0]
+    record = split_cells(first_line, quoting=Quoting.CELLS)
+    stamp = " ".join(record[5:7])
+    try:
+        created = datetime.strptime(stamp, STAMP_FORMATS[0])  # noqa: DTZ007 - NEM time, as published
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is no date and time of creation; "
+            "fetch the file again, or extend the parser if the C record changed"
+        ) from error
+    return (created - NEM_OFFSET).replace(tzinfo=UTC)
 
 
 def _read_column_names(

@@ -36,8 +36,6 @@ PRODUCTS = (
 )
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
 
-REPORT_NAME = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
-
 _READ_ARCHIVE = {
     price.SOURCE: price.read_archive,
     mmsdm.SOURCE: mmsdm.read_archive,
@@ -121,16 +119,12 @@ def parse(raw: RawFile) -> pl.DataFrame:
             f"{raw.name}: source {raw.source!r} is not one of {', '.join(PRODUCTS)}; "
             "use its own parser"
         )
-    if raw.source == operational.SOURCE and raw.name.upper().startswith(REPORT_NAME):
-        return operational.parse_report(raw)
-
     return _PARSE[raw.source](raw)
 
 
 def parse_published(raws: Iterable[RawFile]) -> pl.DataFrame:
-    """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip files without forecasts."""
-    days = [raw for raw in raws if raw.source == operational.SOURCE and raw.name.endswith(".json")]
-    frames = [operational.parse_published(raw) for raw in days]
+    """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
+    frames = [operational.parse_published(raw) for raw in raws if raw.source == operational.SOURCE]
     return pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
 
 

@@ -6,14 +6,15 @@ unpacking (``common.unpack``), decoding (``common.decode``), any publisher's for
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.common.unpack import Member, read_unpacked
+from compevo_pipeline.sources.common.unpack import Member, read_members, read_unpacked
 
 SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
@@ -91,6 +92,47 @@ def find_archive_files(archive: Path | None, folder: str, pattern: str) -> list[
             "or run in sample mode"
         )
     return paths
+
+
+def read_downloads(
+    archive: Path | None, folder: str, patterns: Sequence[str], *, source: str, clock: Clock
+) -> Iterator[RawFile]:
+    """Yield what the files anywhere below ``archive/folder`` hold whose name fits a pattern.
+
+    Publishers' downloads differ in capitals, folders and packing, and none of them counts: a plain
+    file is one, a zip of zips or a tar several.
+
+    Args:
+        archive: the root of the archive.
+        folder: of the product, below it.
+        patterns: of file names, such as ``PRICE_AND_DEMAND_*``.
+        source: the product.
+        clock: gives the time of reading.
+
+    Raises:
+        SourceAbsent: no archive folder was given, or no name fits.
+        SourceTransient, SchemaDrift: a file cannot be unpacked.
+    """
+    wanted = f"{folder}/{' or '.join(patterns)}"
+    if archive is None:
+        raise SourceAbsent(
+            f"archive mode needs a folder with {wanted}: set COMPEVO_ARCHIVE to the archive's root"
+        )
+
+    lowered = [pattern.lower() for pattern in patterns]
+    found = [
+        path
+        for path in sorted((archive / folder).glob("**/*"))
+        if path.is_file() and any(fnmatchcase(path.name.lower(), pattern) for pattern in lowered)
+    ]
+    if not found:
+        raise SourceAbsent(
+            f"no file {wanted} under {archive}: check COMPEVO_ARCHIVE, or run in sample mode"
+        )
+
+    for path in found:
+        for member in read_members(path):
+            yield wrap_member(path, archive, member, source=source, clock=clock)
 
 
 def read_archive_file(path: Path, archive: Path, *, source: str, clock: Clock) -> RawFile:

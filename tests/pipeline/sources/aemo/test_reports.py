@@ -1,4 +1,4 @@
-"""C/I/D reports of HISTDEMAND, MMSDM and operational demand: framing, footer, bad records."""
+"""C/I/D reports of HISTDEMAND and MMSDM: framing, footer, bad records."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.aemo import histdemand, mmsdm, operational
+from compevo_pipeline.sources.aemo import histdemand, mmsdm
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.support.sources import raw
 
@@ -148,21 +148,3 @@ def test_trading_rows_are_half_hours_already():
     assert found.select("start_utc", "value").rows() == [
         (datetime(2019, 12, 3, 6, 30, tzinfo=UTC), 8402.62)
     ]
-
-
-def test_a_reissued_operational_value_is_the_one_changed_last_and_adjustments_are_not_added():
-    index = (
-        "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,OPERATIONAL_DEMAND_ADJUSTMENT,"
-        "WDR_ESTIMATE,LASTCHANGED"
-    )
-    start = 'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"2026/07/19 00:30:00"'
-    late = f'{start},8300,50,5,"2026/07/19 00:35:00"'
-    early = f'{start},8239,50,5,"2026/07/19 00:30:01"'
-    name = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV"
-    for records in ([late, early], [early, late]):
-        found = operational.parse_report(
-            raw(name, report(records, index=index), operational.SOURCE)
-        )
-        assert found.select("series_id", "start_utc", "value").rows() == [
-            ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
-        ]

@@ -1,0 +1,236 @@
+"""NEMWeb's reports of operational demand, as downloaded: plain, zipped, and as zips of zips."""
+
+import io
+import logging
+import shutil
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.aemo import histdemand, operational
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.aemo.operational_report import (
+    ACTUAL_REPORT,
+    FORECAST_REPORT,
+    ROOFTOP_REPORT,
+)
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.nem import REGIONS
+from tests.support.sources import clock, raw
+
+CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
+ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
+FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
+ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
+
+
+def report(records: list[str], *, head: str, index: str) -> str:
+    lines = [head, index, *records]
+    return "".join(f"{line}\n" for line in [*lines, f'C,"END OF REPORT",{len(lines) + 1}'])
+
+
+def histdemand_day(day: str) -> str:
+    return report(
+        [
+            f'D,DEMAND,HISTORIC,1,{region},"{day} 00:00:00",{period},{1000 + period}'
+            for region in REGIONS
+            for period in range(1, 49)
+        ],
+        head=head("LFCST_HISTDEMAND"),
+        index="I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND",
+    )
+
+
+def head(name: str, created: str = "2026/07/18,17:01:04") -> str:
+    return f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created},0000000528134281,DEMAND,0000000528134281"
+
+
+def actual(*rows: tuple[str, float, str]) -> str:
+    """Rows are the end of an interval, its demand, and when the row was changed."""
+    return report(
+        [
+            f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
+            for end, value, changed in rows
+        ],
+        head=head("ACTUAL_OPERATIONAL_DEMAND_HH"),
+        index="I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
+        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED",
+    )
+
+
+def forecast(*rows: tuple[str, str, str, str], created: str = "2026/07/18,17:01:04") -> str:
+    """Rows are the end of an interval and its three quantiles."""
+    # LOAD_DATE and LASTCHANGED are before the file was made: nobody could read them then.
+    return report(
+        [
+            f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
+            f'{poe90},"2026/07/18 17:00:40"'
+            for end, poe10, poe50, poe90 in rows
+        ],
+        head=head("FORECAST_OPERATIONAL_DEMAND_HH", created),
+        index="I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
+        "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED",
+    )
+
+
+def rooftop(*rows: tuple[str, str]) -> str:
+    return report(
+        [
+            f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
+            '"2026/07/18 16:51:58"'
+            for end, median in rows
+        ],
+        head=head("ROOFTOP_PV_FORECAST"),
+        index="I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,"
+        "POWERPOE50,POWERPOELOW,POWERPOEHIGH,LASTCHANGED",
+    )
+
+
+def wrap(name: str, content: str) -> RawFile:
+    return raw(name, content, operational.SOURCE)
+
+
+def pack(*members: tuple[str, str | bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as bundle:
+        for name, content in members:
+            bundle.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added() -> None:
+    late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
+    early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
+    for rows in ([late, early], [early, late]):
+        found = operational.parse(wrap(ACTUAL_NAME, actual(*rows)))
+        assert found.select("series_id", "start_utc", "value").rows() == [
+            ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
+        ]
+
+
+def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> None:
+    found = operational.parse_published(
+        wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
+    )
+    start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
+    assert found.select("entity", "start_utc", "value", "available_at", "quantile").rows() == [
+        ("NSW1", start, 8900.0, CREATED, 0.9),
+        ("NSW1", start, 8500.5, CREATED, 0.5),
+        ("NSW1", start, 8100.0, CREATED, 0.1),
+    ]
+    assert operational.parse(wrap(FORECAST_NAME, forecast())).is_empty()
+
+
+def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out() -> None:
+    rows = [
+        ("2026/07/20 17:00:00", "3", "2", "1"),
+        ("2026/07/20 17:30:00", "", "2", "1"),
+        ("2026/07/20 18:00:00", "3", "2", "1"),
+    ]
+    found = operational.parse_published(wrap(FORECAST_NAME, forecast(*rows)))
+    starts = [
+        CREATED.replace(day=20, hour=hour, minute=minute, second=0)
+        for hour, minute in ((6, 30), (7, 0))
+    ]
+    assert sorted(set(found["start_utc"])) == starts
+    assert found.filter(start_utc=starts[1])["quantile"].to_list() == [0.5, 0.1]
+
+
+def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step() -> None:
+    found = operational.parse_step_covariates(
+        wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
+    )
+    assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
+        ("NSW1", "rooftop_pv_mw", datetime(2026, 7, 19, 2, tzinfo=UTC), 3334.102, CREATED)
+    ]
+
+
+def test_a_report_holds_only_what_it_is() -> None:
+    files = [
+        wrap(ACTUAL_NAME, actual()),
+        wrap(FORECAST_NAME, forecast()),
+        wrap(ROOFTOP_NAME, rooftop()),
+    ]
+    assert operational.parse_published(files[0]).is_empty()
+    assert operational.parse_published(files[2]).is_empty()
+    assert operational.parse_step_covariates(files[0]).is_empty()
+    assert operational.parse_step_covariates(files[1]).is_empty()
+    assert operational.parse(files[2]).is_empty()
+
+
+def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
+    bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created="yesterday,17:00")
+    with pytest.raises(SchemaDrift, match=r"line 1: 'yesterday 17:00' is no date and time"):
+        operational.parse_published(wrap(FORECAST_NAME, bad))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An archive folder of downloads: plain files, a zip, a zip of zips, in folders or not."""
+    folder = tmp_path / operational.FOLDER
+    (folder / "ACTUAL_HH").mkdir(parents=True)
+    now = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:30:01")
+    before = ("2026/07/18 00:30:00", 8200, "2026/07/18 00:30:01")
+    older = f"{ACTUAL_REPORT}_202607180030_20260718003001"
+    week = pack((f"{older}.zip", pack((f"{older}.CSV", actual(before)))))
+    (folder / "ACTUAL_HH" / f"{ACTUAL_REPORT}_20260712.zip").write_bytes(week)
+    (folder / f"{ACTUAL_NAME[:-4]}.zip").write_bytes(pack((ACTUAL_NAME, actual(now))))
+    (folder / FORECAST_NAME).write_text(forecast(("2026/07/19 00:30:00", "3", "2", "1")))
+    (folder / "index.html").write_text("<html>")
+
+    (tmp_path / histdemand.FOLDER).mkdir()
+    name = "PUBLIC_HISTDEMAND_20190101_0000000302837680"
+    (tmp_path / histdemand.FOLDER / f"{name}.zip").write_bytes(
+        pack((f"{name}.CSV", histdemand_day("2019/01/01")))
+    )
+    (tmp_path / histdemand.FOLDER / f"{name.replace('0101', '0102')}.csv").write_text(
+        histdemand_day("2019/01/02")
+    )
+    return tmp_path
+
+
+def test_the_publishers_files_are_read_as_downloaded(
+    archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    raws = list(aemo.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+    series = aemo.parse_all(raws)
+    demand = series.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1")
+    assert demand["value"].to_list() == [8200.0, 8300.0]
+    assert series.filter(pl.col("series_id").str.contains("HISTDEMAND")).height == 2 * 5 * 48
+    assert aemo.parse_published(raws).height == 3
+
+    # The products that nobody downloaded cost what needs them and no more.
+    assert "aemo_price_and_demand" in caplog.text and "aemo_mmsdm_samples" in caplog.text
+    assert next(file.url for file in raws if file.name == ACTUAL_NAME) == (
+        f"file:aemo_operational_demand/{ACTUAL_NAME[:-4]}.zip!{ACTUAL_NAME}"
+    )
+
+
+def test_each_report_may_be_missing(archive: Path) -> None:
+    (archive / operational.FOLDER / FORECAST_NAME).unlink()
+    raws = list(operational.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+    assert aemo.parse_published(raws).is_empty()
+    assert aemo.parse_all(raws).height == 2
+
+    shutil.rmtree(archive / operational.FOLDER / "ACTUAL_HH")
+    (archive / operational.FOLDER / f"{ACTUAL_NAME[:-4]}.zip").unlink()
+    with pytest.raises(
+        SourceAbsent, match=r"no file aemo_operational_demand/\*\.tar\.gz or PUBLIC_ACTUAL"
+    ):
+        list(operational.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+
+
+def test_an_issue_that_came_later_is_kept_beside_the_earlier_one() -> None:
+    row = ("2026/07/19 00:30:00", "3", "2", "1")
+    later = FORECAST_NAME.replace("170104", "173104")
+    issues = [
+        wrap(FORECAST_NAME, forecast(row)),
+        wrap(later, forecast(row, created="2026/07/18,17:31:04")),
+    ]
+    known = sorted(set(aemo.parse_published(issues)["available_at"]))
+    assert known == [CREATED, CREATED + timedelta(minutes=30)]
