@@ -1,14 +1,12 @@
 """Caltrans PeMS: station-hour text files, station metadata, and what each mode reads.
 
-What belongs here: the clearinghouse's own formats. What does not: the 862-sensor benchmark table
-(``pems.benchmark_862``), log-in and download, filling.
+What belongs here: these two formats, dispatch by file name. What does not: five-minute files
+(``pems.five_minutes``), the local clock and flags (``pems.hours``), the 862-sensor benchmark table
+(``pems.benchmark_862``), log-in and download (``pems.live``), filling.
 
-A station-hour file has no header and 42 comma-separated columns. Its timestamp is the *begin* of
-the hour on the local wall clock: the hour that daylight saving skips is absent, and the hour that
-comes twice in November cannot be told apart, so both of its UTC hours are nulled rather than
-guessed. Occupancy is a fraction of time, 0 to 1. Numbers may be imputed by PeMS: the share of
-observed samples is a series of its own, and an occupancy with no observed sample at all is flagged
-as filled.
+A station-hour file has no header and 42 comma-separated columns. Occupancy is a fraction of time, 0
+to 1. Numbers may be imputed by PeMS: the share of observed samples is a series of its own, and an
+occupancy with no observed sample at all is flagged as filled.
 
 Published at https://pems.dot.ca.gov/ (Data Clearinghouse; needs a free account).
 """
@@ -28,23 +26,20 @@ from compevo_pipeline.sources.common.base import (
     wrap_sample,
 )
 from compevo_pipeline.sources.common.decode import read_text
-from compevo_pipeline.sources.common.series_frame import MISSING, OBSERVED, build_series_frame
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
     read_rows,
     read_table,
     refuse_duplicates,
-    refuse_rows,
     to_number,
     to_stamp,
 )
 from compevo_pipeline.sources.common.unpack import gunzip
-from compevo_pipeline.sources.pems import benchmark_862, sample
+from compevo_pipeline.sources.pems import benchmark_862, five_minutes, sample
+from compevo_pipeline.sources.pems.hours import STAMP_FORMAT, build_hours
 
 SOURCE = "pems"
-LOCAL_ZONE = "America/Los_Angeles"
-STAMP_FORMAT = "%m/%d/%Y %H:%M:%S"
 DELAY_LIMITS_MPH = (35, 40, 45, 50, 55, 60)
 LANES = range(1, 9)
 
@@ -64,8 +59,7 @@ META_COLUMNS = (
 """The columns of a station metadata file, in order."""
 
 _META_NUMBERS = ("Abs_PM", "Latitude", "Longitude", "Length", "Lanes")
-_AMBIGUOUS = "nulled:ambiguous-dst-hour"
-_HOUR_FILE = "_text_station_hour_"
+HOUR_FILE = "_text_station_hour_"
 _BENCHMARK_FILE = "traffic."
 
 
@@ -93,7 +87,9 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
 
     paths = find_archive_files(archive, "traffic", "*")
     chosen = [
-        path for path in paths if path.name.startswith(_BENCHMARK_FILE) or _HOUR_FILE in path.name
+        path
+        for path in paths
+        if path.name.startswith(_BENCHMARK_FILE) or is_station_file(path.name)
     ]
     if not chosen:
         raise SourceAbsent(
@@ -105,7 +101,7 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
-    """Parse a station-hour file or the benchmark table into ``SERIES_SCHEMA``.
+    """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
     Args:
         raw: the file, gzipped or not.
@@ -117,15 +113,22 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
         SchemaDrift: the file breaks its format.
     """
     text = _read_text(raw)
-    if _HOUR_FILE in raw.name:
+    if HOUR_FILE in raw.name:
         return parse_station_hour(text, raw, only)
+    if five_minutes.FILE in raw.name:
+        return five_minutes.parse(text, raw, only)
     if raw.name.startswith(_BENCHMARK_FILE):
         return benchmark_862.parse_table(text, raw, only)
 
     raise SchemaDrift(
-        f"{raw.name}: neither a station_hour file nor traffic.csv/.txt; "
+        f"{raw.name}: neither a station_hour or station_5min file nor traffic.csv/.txt; "
         "see the file names on the clearinghouse"
     )
+
+
+def is_station_file(name: str) -> bool:
+    """Return whether a file of this name holds values of stations."""
+    return HOUR_FILE in name or five_minutes.FILE in name
 
 
 def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
@@ -145,8 +148,7 @@ def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = Non
 
     table = to_stamp(table, raw.name, "stamp", (STAMP_FORMAT,))
     table = to_number(table, raw.name, ["pct_observed", "occupancy"], missing=BLANK)
-    hours = _to_utc_hours(table, raw.name)
-    return pl.concat([_occupancy_series(hours, raw), _observed_series(hours, raw)])
+    return build_hours(table, raw)
 
 
 def parse_meta(raw: RawFile) -> pl.DataFrame:
@@ -170,83 +172,3 @@ def _read_text(raw: RawFile) -> str:
     # The archive mode unpacks its files; a raw file made elsewhere may still be packed.
     content = gunzip(raw.content, raw.name) if raw.name.endswith(".gz") else raw.content
     return read_text(content, raw.name)
-
-
-def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
-    """Add ``start_utc`` and ``is_ambiguous``; a repeated local hour gives two rows."""
-    earliest, latest = (
-        pl.col("stamp")
-        .dt.replace_time_zone(LOCAL_ZONE, ambiguous=which, non_existent="null")
-        .dt.convert_time_zone("UTC")
-        for which in ("earliest", "latest")
-    )
-    table = table.with_columns(earliest=earliest, latest=latest)
-
-    refuse_rows(
-        table,
-        file_name,
-        pl.col("earliest").is_null(),
-        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
-        "PeMS leaves that hour out: check whether the file is in standard time",
-    )
-
-    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
-    certain = table.filter(~pl.col("is_ambiguous"))
-    refuse_duplicates(certain, file_name, ["station", "stamp"])
-
-    # The repeated hour may stand in the file once or twice; either way it gives two null hours.
-    ambiguous = table.filter("is_ambiguous").unique(
-        ("station", "stamp"), keep="first", maintain_order=True
-    )
-    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
-    return pl.concat([certain.with_columns(start_utc="earliest"), *both])
-
-
-def _occupancy_series(hours: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    is_impossible = ~pl.col("occupancy").is_between(0.0, 1.0)
-    flag = (
-        pl.when(pl.col("is_ambiguous"))
-        .then(pl.lit(_AMBIGUOUS))
-        .when(pl.col("occupancy").is_null())
-        .then(pl.lit(MISSING))
-        .when(is_impossible)
-        .then(pl.lit("nulled:out-of-range"))
-        # PeMS fills detectors that sent nothing; its value is an estimate.
-        .when(pl.col("pct_observed") == 0)
-        .then(pl.lit("filled:pems-imputed"))
-        .otherwise(pl.lit(OBSERVED))
-    )
-    has_value = (flag == OBSERVED) | flag.str.starts_with("filled:")
-
-    return build_series_frame(
-        hours,
-        raw,
-        series_id=pl.lit("PEMS/") + pl.col("station"),
-        variable="occupancy",
-        start_utc=pl.col("start_utc"),
-        value=pl.when(has_value).then("occupancy"),
-        unit="fraction",
-        flag=flag,
-    )
-
-
-def _observed_series(hours: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    share = pl.when(~pl.col("is_ambiguous")).then("pct_observed")
-    flag = (
-        pl.when(pl.col("is_ambiguous"))
-        .then(pl.lit(_AMBIGUOUS))
-        .when(share.is_null())
-        .then(pl.lit(MISSING))
-        .otherwise(pl.lit(OBSERVED))
-    )
-
-    return build_series_frame(
-        hours,
-        raw,
-        series_id=pl.lit("PEMS_OBSERVED/") + pl.col("station"),
-        variable="pct_observed",
-        start_utc=pl.col("start_utc"),
-        value=share,
-        unit="%",
-        flag=flag,
-    )

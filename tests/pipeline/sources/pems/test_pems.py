@@ -123,7 +123,7 @@ def test_a_truncated_download_is_transient_and_a_web_page_is_drift():
 
 
 def test_an_unknown_file_name_is_refused():
-    with pytest.raises(SchemaDrift, match="neither a station_hour file nor"):
+    with pytest.raises(SchemaDrift, match="neither a station_hour or station_5min file nor"):
         pems.parse(raw("notes.txt", "x"))
 
 

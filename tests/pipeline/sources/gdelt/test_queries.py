@@ -1,0 +1,89 @@
+"""The file of queries: which article concerns a data set, and how the DOC API is asked."""
+
+import polars as pl
+import pytest
+
+from compevo_core.data.datasets import DATASETS
+from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.gdelt.queries import MAX_QUERY_CHARACTERS, PACKAGED, read_queries
+
+QUERIES = read_queries()
+
+
+def article(title, **changes):
+    row = {"title": title, "body": "", "domain": "example.org", "language": "English"}
+    return pl.DataFrame(
+        [{**row, "country": None, **changes}], schema_overrides={"country": pl.String}
+    )
+
+
+def is_kept(title, **changes):
+    return QUERIES.keep_concerned(article(title, **changes)).height == 1
+
+
+def test_every_built_in_data_set_has_a_topic():
+    assert {name for topic in QUERIES.topics for name in topic.datasets} == set(DATASETS)
+
+
+@pytest.mark.parametrize(
+    ("title", "changes", "kept"),
+    [
+        ("Blackout hits Sydney suburbs", {}, True),
+        ("Blackout hits suburbs", {"domain": "news.com.au"}, True),
+        ("Blackout hits suburbs", {}, False),
+        ("Blackout hits Lagos", {"domain": "punch.ng"}, False),
+        ("Blackouts hit Sydney suburbs", {}, False),
+        ("Council meets", {"domain": "www.AEMO.com.au"}, True),
+        ("Council meets", {"domain": "news.com.au"}, False),
+        ("Council meets", {"domain": "news.com.au", "body": "After the heatwave, a plan."}, True),
+        ("Blackout hits Sydney", {"language": "French"}, False),
+        ("Blackout hits Sydney", {"language": None}, True),
+        ("Bitcoin slides", {"domain": "punch.ng"}, True),
+        ("Crash on the Bay Bridge in Oakland, California", {}, True),
+    ],
+)
+def test_an_article_is_kept_for_a_word_of_a_topic_in_its_country_or_for_its_site(
+    title, changes, kept
+):
+    assert is_kept(title, **changes) is kept
+
+
+def test_a_topic_is_asked_in_parts_that_the_api_accepts():
+    for topic in QUERIES.topics:
+        queries = list(topic.doc_queries())
+        assert all(len(query) <= MAX_QUERY_CHARACTERS for query in queries)
+        assert all("sourcelang:english" in query for query in queries)
+        assert all(
+            sum(word in query.replace('"', "") for query in queries) >= 1 for word in topic.words
+        )
+
+
+def test_a_single_term_stands_without_brackets_and_filters_are_those_of_the_topic():
+    (topic,) = [topic for topic in QUERIES.topics if topic.name == "power"]
+    one = topic.model_copy(update={"words": ("power outage",)})
+    assert list(one.doc_queries()) == ['"power outage" sourcelang:english sourcecountry:AS']
+    two = topic.model_copy(update={"words": ("AEMO", "power outage"), "country": "", "fips": ""})
+    assert list(two.doc_queries()) == ['(AEMO OR "power outage") sourcelang:english']
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("days_back = 7", "days_bak = 7", "days_back"),
+        ('gkg = "gaps"', 'gkg = "some"', r"fetch.gkg"),
+        ('words = ["Bitcoin"', 'words = ["(Bitcoin)"', r"bitcoin.words.*no search word"),
+        ('country = "US"', 'country = "FR"', "FR"),
+        ('fips = "US"', "", "country and fips go together"),
+        ("[fetch]", "[fetch", "not TOML"),
+    ],
+)
+def test_a_wrong_key_names_the_file_and_the_topic(tmp_path, old, new, message):
+    copy = tmp_path / "mine.toml"
+    copy.write_text(PACKAGED.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=rf"mine.toml.*{message}"):
+        read_queries(copy)
+
+
+def test_a_file_that_is_not_there_names_the_variable(tmp_path):
+    with pytest.raises(ConfigError, match="COMPEVO_NEWS_QUERIES"):
+        read_queries(tmp_path / "none.toml")
