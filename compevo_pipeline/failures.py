@@ -40,6 +40,18 @@ class Throttled(SourceTransient):
         self.retry_after_s = retry_after_s
 
 
+MAX_RETRY_AFTER_S = 6 * 3600.0
+"""Longest pause that a publisher's ``Retry-After`` can ask for; anything longer counts as this."""
+
+MAX_TURN_WAIT_S = 120.0
+"""Longest wait for a turn at a host inside a step; a longer one ends the step."""
+
+SHORT_RETRIES = 2
+MAX_SHORT_WAIT_S = 30.0
+"""How often, and how long at most, a step waits and asks again before it ends."""
+FIRST_SHORT_WAIT_S = 2.0
+
+
 class RetryDecision(StrEnum):
     """What to do about a failure."""
 
@@ -172,6 +184,25 @@ def classify_response(
     return SchemaDrift if is_html and not html_expected else None
 
 
+def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | None:
+    """Return the seconds to wait before a step asks again itself, or None where it should end.
+
+    A step that ends leaves the decision to :func:`to_dagster`, which frees the worker meanwhile.
+
+    Args:
+        error: what went wrong.
+        attempt: how often this step has asked again (0 at first).
+        draw: random number from 0 to 1: the wait grows by up to half, so that many clients that
+            failed together do not come back together.
+    """
+    if get_policy(error).decision is not RetryDecision.TRANSIENT or attempt >= SHORT_RETRIES:
+        return None
+
+    requested = error.retry_after_s if isinstance(error, Throttled) else 0.0
+    wait_s = max(FIRST_SHORT_WAIT_S * 4**attempt, requested) * (1.0 + draw / 2)
+    return wait_s if wait_s <= MAX_SHORT_WAIT_S else None
+
+
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
     """Return ``RetryRequested`` while another try may help, else a final ``Failure``.
 
@@ -183,6 +214,7 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
     policy = get_policy(error)
     if retry and attempt < policy.retries:
         requested = error.retry_after_s if isinstance(error, Throttled) else 0.0
+        requested = min(requested, MAX_RETRY_AFTER_S)
         return dg.RetryRequested(
             max_retries=policy.retries,
             seconds_to_wait=max(policy.compute_wait(attempt), requested),

@@ -19,6 +19,7 @@ from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import news, prompts
@@ -37,7 +38,8 @@ class Feed:
         name: its name in run configurations and logs.
         read_files: yields its files in a mode, given the archive folder and a clock.
         parsers: the parser of each kind of frame that its files hold.
-        modes: the modes in which it exists.
+        modes: the modes in which it has files.
+        fetch_live: yields what is new at the publisher; None where no endpoint is connected.
         replaces: whether its frames take the place of all that is stored: a user's own file is the
             whole of what it holds, so a row that was removed from it is gone.
     """
@@ -46,14 +48,19 @@ class Feed:
     read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]]
     parsers: Mapping[FrameKind, Parser]
     modes: frozenset[Mode] = frozenset(Mode)
+    fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
     replaces: bool = False
+
+    def exists_in(self, mode: Mode) -> bool:
+        """Whether the feed can be read in a mode."""
+        return mode in self.modes or (mode is Mode.LIVE and self.fetch_live is not None)
 
 
 FeedTable = Mapping[str, Sequence[Feed]]
 """Feeds by data set, and by ``news``."""
 
 FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
-"""Modes of a source whose public endpoint is not connected."""
+"""Modes of a publisher's files; live mode asks the publisher instead."""
 
 
 def default_feeds() -> dict[str, tuple[Feed, ...]]:
@@ -118,13 +125,18 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
 
 
 def _make_feed(
-    name: str, read_files: Callable[..., Iterator[RawFile]], parsers: Mapping[FrameKind, Parser]
+    name: str,
+    read_files: Callable[..., Iterator[RawFile]],
+    parsers: Mapping[FrameKind, Parser],
+    fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None,
 ) -> Feed:
     # Sources take archive and clock by keyword, a feed by position: assets call all feeds alike.
     def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
         return read_files(mode, archive=archive, clock=clock)
 
-    return Feed(name=name, read_files=read, parsers=parsers, modes=FILE_MODES)
+    return Feed(
+        name=name, read_files=read, parsers=parsers, modes=FILE_MODES, fetch_live=fetch_live
+    )
 
 
 def _concat(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:

@@ -6,9 +6,7 @@ What belongs here: which files are read, and which parser reads them. What does 
 The user's files are the same in every mode, and are labelled as files in each.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,15 +14,12 @@ import polars as pl
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.feeds import Feed
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.live import fetch_gdelt_doc
 from compevo_pipeline.sources.own import articles, covariates, series
 from compevo_pipeline.sources.own.declaration import DAY, Declaration
 from compevo_pipeline.sources.own.spec import make_label, name_publisher
-
-USER_AGENT = "compevo"
-"""Names this program to GDELT."""
 
 
 def make_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
@@ -109,21 +104,21 @@ def _make_file_feed(
 
 def _make_gdelt_feed(name: str, publisher: str, declaration: Declaration) -> Feed:
     def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-        client = Client(
-            user_agent=USER_AGENT, clock=clock, monotonic=time.monotonic, sleep=time.sleep
+        raise SourceAbsent(f"{name} exists in live mode alone: a query is answered by GDELT")
+
+    def fetch_live(live: LiveContext) -> Iterator[RawFile]:
+        start, end = live.span(DAY * declaration.news.lookback_days)
+        yield from fetch_gdelt_doc(
+            live.client, declaration.news.gdelt, start, end, source=publisher
         )
-        now = clock()
-        since = now - DAY * declaration.news.lookback_days
-        for raw in fetch_gdelt_doc(client, declaration.news.gdelt, since, now):
-            yield replace(raw, source=publisher)
 
     def parse(raws: Sequence[RawFile]) -> pl.DataFrame:
         return articles.claim(gdelt.parse_all(raws)[0], declaration)
 
-    # A query is answered by GDELT alone: nothing of it is on disk.
     return Feed(
         name=name,
         read_files=read,
         parsers={FrameKind.ARTICLES: parse},
-        modes=frozenset({Mode.LIVE}),
+        modes=frozenset(),
+        fetch_live=fetch_live,
     )

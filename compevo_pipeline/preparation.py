@@ -9,7 +9,9 @@ Shapes: N articles, D embedding size.
 """
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,37 +22,48 @@ from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.errors import CompEvoError, ConfigError, SourceAbsent, SourceError
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.ledger import Ledger
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Span = tuple[datetime | None, datetime | None]
+"""Start and end of a backfill in live mode."""
+
+WHAT_IS_NEW: Span = (None, None)
+"""What a daily refresh fetches, in place of a backfill's span."""
+
+MAX_BATCH_BYTES = 256 * 2**20
+"""Bytes of fetched files that are parsed and stored together; a backfill goes on after the last."""
 
 TITLES_PER_BATCH = 512
 """Titles embedded between two progress lines."""
 
 
 def ingest_feed(
-    workspace: Workspace, feed: Feed, dataset: str, *, clock: Clock, log: logging.Logger
+    workspace: Workspace,
+    feed: Feed,
+    dataset: str,
+    *,
+    clock: Clock,
+    log: logging.Logger,
+    span: Span = WHAT_IS_NEW,
 ) -> dict[str, int]:
     """Parse all files of a feed, then keep the raw bytes and store the frames.
 
     Returns:
         Files, bytes and stored rows by name.
     """
-    raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
-    # All parsers run before anything is stored.
-    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
-
-    store = workspace.series_store()
-    for raw_file in raw_files:
-        store.write_raw(raw_file)
-
-    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
-    for kind, frame in frames.items():
-        counts |= _store_frame(workspace, feed, dataset, kind, frame)
+    if workspace.data_mode is Mode.LIVE and feed.fetch_live is not None:
+        live = workspace.live_context(clock, since=span[0], until=span[1])
+        counts = _ingest_live(workspace, feed, feed.fetch_live(live), dataset, live.ledger)
+    else:
+        raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
+        counts = _store_files(workspace, feed, dataset, raw_files)
 
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
@@ -64,6 +77,7 @@ def ingest_feeds(
     *,
     clock: Clock,
     log: logging.Logger,
+    span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
     """Read feeds one after the other; a feed that the archive lacks is left out with a warning.
 
@@ -78,7 +92,9 @@ def ingest_feeds(
     absent: SourceAbsent | None = None
     for feed in feeds:
         try:
-            counts[feed.name] = ingest_feed(workspace, feed, dataset, clock=clock, log=log)
+            counts[feed.name] = ingest_feed(
+                workspace, feed, dataset, clock=clock, log=log, span=span
+            )
         except SourceAbsent as error:
             if feed.replaces or workspace.data_mode is not Mode.ARCHIVE:
                 raise
@@ -105,7 +121,7 @@ def ingest_dataset(
     """
     declared = workspace.registry()[dataset]
     feeds = declared.feeds or default_feeds()[dataset]
-    there = [feed for feed in feeds if workspace.data_mode in feed.modes]
+    there = [feed for feed in feeds if feed.exists_in(workspace.data_mode)]
     return ingest_feeds(workspace, there, dataset, clock=clock, log=log)
 
 
@@ -152,6 +168,65 @@ def write_news_pool(
     pool = _build_pool(store.read_articles(), *store.read_embeddings(encoder), encoder)
     pool.write(workspace.layout.news_pool)
     return pool, newly_embedded
+
+
+def _ingest_live(
+    workspace: Workspace, feed: Feed, arriving: Iterator[RawFile], dataset: str, ledger: Ledger
+) -> dict[str, int]:
+    """Store files as they arrive, batch by batch; what came before a failure is stored too."""
+    counts: Counter[str] = Counter(files=0)
+    is_last = False
+    failure: SourceError | None = None
+
+    while not is_last:
+        batch: list[RawFile] = []
+        try:
+            is_last = _fill_batch(batch, arriving)
+        except SourceError as error:
+            is_last, failure = True, error
+
+        if batch:
+            try:
+                counts.update(_store_files(workspace, feed, dataset, batch))
+            except CompEvoError as error:
+                # The next run asks for these files anew, in place of reading the kept bytes.
+                ledger.doubt(f"{type(error).__name__}: {error}")
+                raise
+        # The last file may have more members than this batch holds.
+        ledger.confirm(keep_last=not is_last)
+
+    if failure is not None:
+        raise failure
+    return dict(counts)
+
+
+def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
+    """Append arriving files up to the size of a batch; return whether the last has arrived."""
+    size = 0
+    for raw_file in arriving:
+        batch.append(raw_file)
+        size += len(raw_file.content)
+        if size >= MAX_BATCH_BYTES:
+            return False
+    return True
+
+
+def _store_files(
+    workspace: Workspace, feed: Feed, dataset: str, raw_files: Sequence[RawFile]
+) -> dict[str, int]:
+    # All parsers run before anything is stored.
+    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+
+    store = workspace.raw_store()
+    for raw_file in raw_files:
+        # What came from a publisher just now was kept on arrival.
+        if raw_file.mode is not Mode.LIVE:
+            store.write(raw_file)
+
+    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
+    for kind, frame in frames.items():
+        counts |= _store_frame(workspace, feed, dataset, kind, frame)
+    return counts
 
 
 def _store_frame(

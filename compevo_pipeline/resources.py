@@ -24,7 +24,13 @@ from compevo_pipeline.settings import (
     Layout,
     Settings,
 )
+from compevo_pipeline.sources.common.base import Clock as SourceClock
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.pacer import Pacer
+from compevo_pipeline.sources.common.raw_store import RawStore
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -66,8 +72,26 @@ class Workspace(dg.ConfigurableResource[None]):
         """Read which data sets there are: the built-in ones, and the user's own."""
         return load_registry(self.settings.datasets_folder)
 
+    def live_context(
+        self, clock: SourceClock, *, since: datetime | None = None, until: datetime | None = None
+    ) -> LiveContext:
+        """Open what live mode works with: a client, the ledger, the span asked for."""
+        ledger = Ledger(self.layout.ledger)
+        client = Client(
+            user_agent=self.settings.user_agent,
+            clock=clock,
+            ledger=ledger,
+            raw=self.raw_store(),
+            pacer=Pacer(path=self.settings.host_turns),
+        )
+        return LiveContext(client=client, ledger=ledger, now=clock(), since=since, until=until)
+
+    def raw_store(self) -> RawStore:
+        """Open the bytes as the publishers sent them."""
+        return RawStore(self.layout.raw)
+
     def series_store(self) -> SeriesStore:
-        """Open the Parquet series and raw files."""
+        """Open the Parquet series."""
         return SeriesStore(self.layout.root)
 
     def frame_store(self) -> FrameStore:

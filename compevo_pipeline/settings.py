@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compevo_core import __version__
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.common.base import Mode
 
@@ -43,6 +44,10 @@ VARIABLES = {
     "COMPEVO_PRESET": (
         "`demo` for sample; else `operational` for operational demand and `default` for the others",
         "training preset, or a path to a `.toml`",
+    ),
+    "COMPEVO_CONTACT": (
+        "none: only the program's name is sent",
+        "address or page where a publisher reaches you; sent with every request of live mode",
     ),
     "COMPEVO_REPORT_URL": (
         "none: Dagster shows the path",
@@ -81,6 +86,11 @@ class Layout:
     def raw(self) -> Path:
         """Bytes as the publishers sent them, each with a file of its url, sha256 and time."""
         return self.root / "raw"
+
+    @property
+    def ledger(self) -> Path:
+        """What was asked of the publishers, what came, what is absent."""
+        return self.raw / "ledger.sqlite"
 
     @property
     def news_database(self) -> Path:
@@ -152,6 +162,7 @@ class Settings:
     archive: Path | None = None
     preset: str = ""
     report_url: str = ""
+    contact: str = ""
     judge: JudgeSettings | None = None
     declarations: Path | None = None
 
@@ -159,6 +170,16 @@ class Settings:
     def datasets_folder(self) -> Path:
         """Folder of the TOML files that declare a user's own data sets."""
         return self.declarations or self.home / "datasets"
+
+    @property
+    def host_turns(self) -> Path:
+        """The turns at publishers' hosts that all processes of this home share."""
+        return self.home / "locks" / "hosts.sqlite"
+
+    @property
+    def user_agent(self) -> str:
+        """How this deployment names itself to publishers."""
+        return f"compevo/{__version__}" + (f" ({self.contact})" if self.contact else "")
 
     def layout(self, mode: Mode) -> Layout:
         """Return the folders that data of ``mode`` is stored in."""
@@ -176,8 +197,8 @@ class Settings:
         """Read the variables of this project.
 
         These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
-        ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, and for the judge ``COMPEVO_JUDGE_URL``,
-        ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
+        ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``, and for the judge
+        ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
 
         Args:
             environment: variables to read in place of the process's own.
@@ -198,6 +219,7 @@ class Settings:
             archive=_read_archive(env, mode),
             preset=env.get("COMPEVO_PRESET", ""),
             report_url=env.get("COMPEVO_REPORT_URL", ""),
+            contact=_read_contact(env),
             judge=_read_judge(env),
             declarations=Path(declarations).expanduser().resolve() if declarations else None,
         )
@@ -213,6 +235,16 @@ def _read_archive(env: Mapping[str, str], mode: Mode) -> Path | None:
             f"{name!r}"
         )
     return archive
+
+
+def _read_contact(env: Mapping[str, str]) -> str:
+    contact = env.get("COMPEVO_CONTACT", "").strip()
+    # It goes into a header: another character could end the header and begin another one.
+    if not contact.isascii() or not contact.isprintable():
+        raise ConfigError(
+            "COMPEVO_CONTACT holds characters that no HTTP header may; use plain ASCII"
+        )
+    return contact
 
 
 def _read_judge(env: Mapping[str, str]) -> JudgeSettings | None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.replay import run_replay
+
 REPO = Path(__file__).resolve().parents[1]
 
 
@@ -18,3 +20,10 @@ def archive_dir() -> Path:
             f"real archive files are not at {path}; set COMPEVO_ARCHIVE to test against them"
         )
     return path
+
+
+@pytest.fixture
+def replay(tmp_path, monkeypatch):
+    """Publishers' hosts as the test says, over real TLS; everything else is 404."""
+    with run_replay(tmp_path, monkeypatch) as server:
+        yield server

@@ -78,7 +78,9 @@ def articles(
 
     with translate_errors(attempt=context.retry_number, retry=is_live):
         selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
-        read = ingest_feeds(workspace, selected, NEWS, clock=clock, log=context.log)
+        read = ingest_feeds(
+            workspace, selected, NEWS, clock=clock, log=context.log, span=config.read_span()
+        )
         counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
 
     stored = workspace.news_store().read_articles()

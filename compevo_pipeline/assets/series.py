@@ -77,7 +77,12 @@ def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         with translate_errors(attempt=context.retry_number, retry=is_live):
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             counts_by_feed = ingest_feeds(
-                workspace, selected, dataset, clock=clock, log=context.log
+                workspace,
+                selected,
+                dataset,
+                clock=clock,
+                log=context.log,
+                span=config.read_span(),
             )
 
         return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))

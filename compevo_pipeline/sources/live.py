@@ -1,6 +1,6 @@
-"""Live files of the exchange, Bitcoin and news sources: addresses, pauses and time spans.
+"""Live files of the exchange, Bitcoin and news sources: addresses and time spans.
 
-What belongs here: what to ask which public endpoint, and how often. What does not: HTTP itself
+What belongs here: what to ask which public endpoint. What does not: HTTP itself
 (``common.http``), parsing (the source modules read what is fetched here), AEMO, PeMS (its
 clearinghouse needs a personal account: download by hand).
 
@@ -23,11 +23,6 @@ from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.exchange.ecb import BULK_URL as ECB_URL
 from compevo_pipeline.sources.gdelt.doc import parse_doc
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
-
-ECB_PAUSE_S = 1.0
-PAGE_PAUSE_S = 10.0
-DOC_PAUSE_S = 5.5  # GDELT asks for at most one request every five seconds
-BULK_PAUSE_S = 0.2
 
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250
@@ -55,7 +50,9 @@ class BulkFetch:
 
 def fetch_exchange(client: Client) -> Iterator[RawFile]:
     """Fetch the ECB's bulk file."""
-    yield client.fetch(ECB_URL, source="ecb_bulk", name="eurofxref-hist.zip", pause_s=ECB_PAUSE_S)
+    raw = client.fetch(ECB_URL, source="ecb_bulk", name="eurofxref-hist.zip")
+    if raw is not None:
+        yield raw
 
 
 def fetch_bitinfocharts(
@@ -69,17 +66,18 @@ def fetch_bitinfocharts(
     # A generator: the first blocked page ends the fetch, and the pages before it are safe.
     for slug in slugs:
         name = f"{slug}-btc.html"
-        yield client.fetch(
+        raw = client.fetch(
             f"https://bitinfocharts.com/comparison/{name}",
             source="bitinfocharts",
             name=name,
-            pause_s=PAGE_PAUSE_S,
             html_expected=True,
         )
+        if raw is not None:
+            yield raw
 
 
 def fetch_gdelt_doc(
-    client: Client, query: str, start: datetime, end: datetime
+    client: Client, query: str, start: datetime, end: datetime, *, source: str = "gdelt_doc"
 ) -> Iterator[RawFile]:
     """Fetch article lists for ``query`` in [start, end), halving any span whose answer was cut.
 
@@ -95,9 +93,8 @@ def fetch_gdelt_doc(
     _check_span(start, end)
     raw = client.fetch(
         DOC_URL,
-        source="gdelt_doc",
+        source=source,
         name=f"artlist_{start:{_STAMP}}_{end:{_STAMP}}.json",
-        pause_s=DOC_PAUSE_S,
         params={
             "query": query,
             "mode": "artlist",
@@ -111,12 +108,14 @@ def fetch_gdelt_doc(
         html_expected=True,
     )
 
+    if raw is None:
+        return
     if _count_records(raw) >= DOC_CAP and end - start > QUARTER_HOUR:
         # GDELT's grid is a quarter hour: another bound would cut a slot in two.
         middle = _round_down(start + (end - start) / 2)
         if start < middle < end:
-            yield from fetch_gdelt_doc(client, query, start, middle)
-            yield from fetch_gdelt_doc(client, query, middle, end)
+            yield from fetch_gdelt_doc(client, query, start, middle, source=source)
+            yield from fetch_gdelt_doc(client, query, middle, end, source=source)
             return
 
     yield raw
@@ -149,9 +148,9 @@ def _fetch_bulk(client: Client, folder: str, names: Sequence[str]) -> BulkFetch:
     for name in names:
         url = f"{SAFE_ROOT}/{folder}/{name}"
         try:
-            result.files.append(
-                client.fetch(url, source="gdelt_bulk", name=name, pause_s=BULK_PAUSE_S)
-            )
+            raw = client.fetch(url, source="gdelt_bulk", name=name, is_final=True)
+            if raw is not None:
+                result.files.append(raw)
         except SourceAbsent:
             result.absent.append(name)
         # The host answers 403 for files that do not exist; only 403 for all means blocked.

@@ -1,15 +1,14 @@
-"""Series in Parquet and raw bytes on disk.
+"""Series in Parquet.
 
 What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing,
-gaps, windows, news (``storage.news_store``).
+gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_store``).
 
 Layout under the root: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two
-underscores (files without them there are not this store's), and ``raw/<source>/<name>`` with a JSON
-sidecar (URL, sha256, time, mode). A file is replaced by a rename, so a reader sees the old or the
-new one and never half of either; writers of one data set wait for each other.
+underscores (files without them there are not this store's). A file is replaced by a rename, so a
+reader sees the old or the new one and never half of either; writers of one data set wait for each
+other.
 """
 
-import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,18 +17,15 @@ from typing import Self
 import polars as pl
 
 from compevo_core.data.filelock import file_lock
-from compevo_core.data.files import write_atomically, write_bytes
+from compevo_core.data.files import write_atomically
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.unpack import check_member_path
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
-_HASH_DIGITS = 8
 _LOCK = ".lock"
 
 
@@ -65,7 +61,7 @@ class WriteReport:
 
 
 class SeriesStore:
-    """Series and raw files under one root folder."""
+    """Series under one root folder."""
 
     def __init__(self, root: Path) -> None:
         """Use ``root``, the project's home folder; the first write creates it."""
@@ -138,36 +134,6 @@ class SeriesStore:
         rows = pl.concat([_read_parquet(path) for path in paths])
         return rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
 
-    def write_raw(self, raw: RawFile) -> Path:
-        """Store the published bytes and a sidecar.
-
-        Equal bytes are stored once; of other bytes under one name both stay. The newest content
-        lies at ``raw/<source>/<name>``; what lay there before moves to ``<name>.<sha256[:8]>``.
-
-        Returns:
-            The path of the newest content.
-
-        Raises:
-            DataError, SchemaDrift: source or name would lead outside the folder.
-            StoreBusy: another run writes this source for too long.
-        """
-        folder = self.root / "raw" / _check_folder_name(raw.source)
-        check_member_path(raw.name, raw.source)
-        path = folder / raw.name
-        sidecar = path.with_name(f"{path.name}.json")
-
-        with file_lock(folder / _LOCK, exclusive=True):
-            if path.exists():
-                stored_hash = _read_hash(sidecar)
-                if stored_hash == raw.sha256 and path.stat().st_size == len(raw.content):
-                    return path
-                _move_aside(path, sidecar, stored_hash[:_HASH_DIGITS])
-
-            # Not flushed to disk: one day has hundreds of files, and the hash finds a damaged one.
-            write_bytes(path, raw.content, is_durable=False)
-            write_bytes(sidecar, _make_sidecar(raw), is_durable=False)
-        return path
-
     def _series_folder(self, dataset: str) -> Path:
         return self.root / "series" / _check_folder_name(dataset)
 
@@ -210,32 +176,6 @@ def _upsert(stored: pl.DataFrame | None, given: pl.DataFrame) -> tuple[pl.DataFr
 def _read_parquet(path: Path) -> pl.DataFrame:
     # Without glob=False a bracket in a path would be a pattern.
     return pl.read_parquet(path, glob=False)
-
-
-def _read_hash(sidecar: Path) -> str:
-    if not sidecar.exists():
-        return "unknown"
-
-    return str(json.loads(sidecar.read_text(encoding="utf-8"))["sha256"])
-
-
-def _move_aside(path: Path, sidecar: Path, label: str) -> None:
-    # The content first: a crash in between leaves a sidecar without a file, never the reverse.
-    for old in (path, sidecar):
-        if old.exists():
-            suffix = old.name.removeprefix(path.name)
-            old.replace(old.with_name(f"{path.name}.{label}{suffix}"))
-
-
-def _make_sidecar(raw: RawFile) -> bytes:
-    provenance = {
-        "url": raw.url,
-        "sha256": raw.sha256,
-        "bytes": len(raw.content),
-        "fetched_at": raw.fetched_at.isoformat(),
-        "mode": raw.mode.value,
-    }
-    return (json.dumps(provenance, indent=1) + "\n").encode()
 
 
 def _file_name(series_id: str) -> str:

@@ -1,57 +1,98 @@
-"""One polite HTTP client for live sources: timeouts, pauses, a size cap, checks of every answer.
+"""One polite HTTP client for every live source.
 
-What belongs here: a session with an honest user agent, a pause between requests to one host, the
-translation of every failure into the project's errors. What does not: retries (Dagster's, by
-``compevo_pipeline.failures``), any publisher's addresses (``sources.live``).
+What belongs here: sessions, conditional requests, redirects, and bytes that reach the raw store
+only when they are what was asked for. What does not: which hosts may be asked (``common.hosts``),
+pace (``common.pacer``), reading one body (``common.body``), what a failure means and whether it is
+tried again (``compevo_pipeline.failures``), any publisher's addresses.
 
-Bot protection and log-ins are never circumvented, and every certificate is checked. No asset uses
-this client yet: ``sources.live`` is library code until the feeds offer a live mode.
+Bot protection and log-ins are never circumvented, and every certificate is checked.
 """
 
-from collections.abc import Callable, Mapping
+import io
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
-from urllib.parse import urlsplit
+from email.utils import format_datetime
+from typing import TypeVar
+from urllib.parse import urlencode, urljoin
 
 import requests
 
-from compevo_core.errors import SourceBlocked, SourceError, SourceRejected, SourceTransient
-from compevo_pipeline.failures import Throttled, classify_response
+from compevo_core.errors import SourceAbsent, SourceError, SourceRejected
+from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.body import (
+    MAX_BODY_BYTES,
+    Deadline,
+    read_body,
+    refuse_damaged,
+    refuse_failure,
+    translate_failure,
+)
+from compevo_pipeline.sources.common.hosts import find_host
+from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_pipeline.sources.common.pacer import Pacer
+from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
+TOTAL_TIMEOUT_S = 600.0
+"""Longest time for one answer: a server that drips bytes never runs into the read timeout."""
 
-_CHUNK_BYTES = 1 << 16
-_PERMANENT_FAILURES = (
-    requests.TooManyRedirects,
-    requests.exceptions.InvalidURL,
-    requests.exceptions.InvalidSchema,
-    requests.exceptions.MissingSchema,
-)
+MAX_PAGE_BYTES = 16 * 2**20
+MAX_REDIRECTS = 5
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NOT_MODIFIED = 304
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """One file to ask for; attributes as the arguments of :meth:`Client.fetch`."""
+
+    url: str
+    source: str
+    name: str
+    params: Mapping[str, str] | None = None
+    html_expected: bool = False
+    max_bytes: int = MAX_BODY_BYTES
+    is_versioned: bool = True
+
+    @property
+    def address(self) -> str:
+        """The address with its parameters."""
+        return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
 @dataclass(kw_only=True)
 class Client:
-    """A session that waits ``pause_s`` between requests to one host.
+    """A session that keeps a host's pace, asks conditionally and tries again a little.
 
     Attributes:
-        user_agent: sent with every request; should name a contact.
+        user_agent: sent with every request; names the program and a contact.
         clock: returns the current time.
-        monotonic: ``time.monotonic``; tests pass their own.
-        sleep: ``time.sleep``; tests pass their own.
-        session: the session of all requests.
+        ledger: remembers what came, and with which validators.
+        raw: keeps the bytes.
+        pacer: gives out turns at hosts.
+        sleep: waits before another try.
+        draw: returns a random number from 0 to 1, which spreads the waits of many clients.
+        monotonic: seconds of a clock that is never set back.
+        session: the session of all requests; it keeps a log-in's cookies.
     """
 
     user_agent: str
     clock: Clock
-    monotonic: Callable[[], float]
-    sleep: Callable[[float], None]
+    ledger: Ledger
+    raw: RawStore
+    pacer: Pacer
+    sleep: Callable[[float], None] = time.sleep
+    draw: Callable[[], float] = random.random
+    monotonic: Callable[[], float] = time.monotonic
     session: requests.Session = field(default_factory=requests.Session)
-    _last_request_s: dict[str, float] = field(default_factory=dict)
 
     def fetch(
         self,
@@ -59,130 +100,231 @@ class Client:
         *,
         source: str,
         name: str,
-        pause_s: float,
         params: Mapping[str, str] | None = None,
         html_expected: bool = False,
-    ) -> RawFile:
-        """Get one file, or raise the error that its answer amounts to.
+        is_final: bool = False,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> RawFile | None:
+        """Get one file and keep its bytes, or raise the error that its answer amounts to.
 
         Args:
-            url: an https address.
+            url: an https address on a known host.
             source: ``source`` of the raw file.
             name: ``name`` of the raw file.
-            pause_s: least time since the last request to this host, in seconds.
             params: query parameters.
             html_expected: whether a web page is the data.
+            is_final: whether the publisher never changes this file, so that it is not asked for
+                again once its bytes are kept.
+            max_bytes: largest body, after decompression by the connection.
+
+        Returns:
+            The file; None where its rows are in the store and the publisher has nothing newer.
 
         Raises:
-            SourceAbsent: 404 or 410.
-            SourceTransient: timeout, broken connection, 5xx, an empty body; :class:`Throttled`
-                for 429.
-            SourceRejected: our request is wrong (other 4xx, not HTTPS, a redirect loop, too large
-                a body).
-            SourceBlocked: 401, 403, a challenge page, or a certificate that does not match.
-            SchemaDrift: a web page where data was expected.
+            SourceAbsent: there is no such file.
+            SourceTransient: a failure that a later try may cure.
+            SourceRejected: the request or its address is wrong, or the body too large.
+            SourceBlocked: a login, bot protection, or a certificate that does not match.
+            SchemaDrift: another thing than the file that was asked for.
         """
-        if urlsplit(url).scheme != "https":
-            raise SourceRejected(f"{url}: not an https address; use the publisher's https host")
-
-        self._wait_for_turn(url, pause_s)
-        try:
-            # Streamed, so that a body over the cap is never held in memory.
-            with self.session.get(
-                url,
-                params=params,
-                headers={"User-Agent": self.user_agent},
-                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
-                stream=True,
-            ) as response:
-                content = _read_capped(response, url)
-                _refuse_failure(response, content, url, html_expected, self.clock())
-                final_url = response.url
-        except requests.RequestException as error:
-            raise _translate_failure(error, url) from error
-
-        return RawFile(
+        request = _Request(
+            url=url,
             source=source,
             name=name,
-            content=content,
-            url=final_url,
-            fetched_at=self.clock(),
-            mode=Mode.LIVE,
+            params=params,
+            html_expected=html_expected,
+            max_bytes=max_bytes,
         )
+        entry = self.ledger.get(source, name)
+        if entry is not None and is_final and entry.state is EntryState.STORED:
+            return None
 
-    def _wait_for_turn(self, url: str, pause_s: float) -> None:
-        host = urlsplit(url).netloc
-        if host in self._last_request_s:
-            wait_s = self._last_request_s[host] + pause_s - self.monotonic()
-            if wait_s > 0:
-                self.sleep(wait_s)
+        # What is stored needs no bytes: its validators alone say whether there is something newer.
+        is_stored = entry is not None and entry.state is EntryState.STORED
+        kept = None if is_stored else self._read_kept(entry)
+        if kept is not None and is_final:
+            self.ledger.record_reread(source, name)
+            return kept
 
-        # Stored before the request: a slow answer does not lengthen the next pause.
-        self._last_request_s[host] = self.monotonic()
+        fetched = self._fetch(request, entry if is_stored or kept is not None else None)
+        if fetched is None and kept is not None:
+            self.ledger.record_reread(source, name)
+        return fetched or kept
 
+    def read_page(
+        self, url: str, *, source: str, name: str, params: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
 
-def parse_retry_after_s(value: str | None, now: datetime) -> float:
-    """Return the seconds that a ``Retry-After`` header (a number or a date) asks for, or 0."""
-    if not value:
-        return 0.0
-    if value.strip().isdigit():
-        return float(value)
+        Raises:
+            SourceError: as :meth:`fetch`.
+        """
+        request = _Request(
+            url=url,
+            source=source,
+            name=name,
+            params=params,
+            html_expected=True,
+            max_bytes=MAX_PAGE_BYTES,
+            is_versioned=False,
+        )
+        entry = self.ledger.get(source, name)
+        kept = self._read_kept(entry)
 
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
+        fetched = self._fetch(request, entry if kept is not None else None)
+        page = fetched or kept
+        if page is None:
+            raise SourceRejected(f"{url}: 304 to a request without conditions; report it")
+        return page.content
 
-    # HTTP dates are GMT, also where the zone is left out.
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
+    def submit(self, url: str, form: Mapping[str, str]) -> bytes:
+        """Send a form, such as a login, and return the page that answers; nothing of it is kept.
 
+        Raises:
+            SourceError: as :meth:`fetch`; the form's values are in no message.
+        """
 
-def _read_capped(response: requests.Response, url: str) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    for chunk in response.iter_content(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise SourceRejected(
-                f"{url}: more than {MAX_BODY_BYTES} bytes; raise the cap if the file is genuine"
+        def send() -> bytes:
+            deadline = Deadline(TOTAL_TIMEOUT_S, self.monotonic)
+            with self._open(url, {}, form) as response:
+                body = io.BytesIO()
+                head = read_body(response, url, deadline, MAX_PAGE_BYTES, body)
+                refuse_failure(response, head, url, html_expected=True, now=self.clock())
+                return body.getvalue()
+
+        return self._try(send)
+
+    def _read_kept(self, entry: Entry | None) -> RawFile | None:
+        if entry is None or entry.sha256 is None:
+            return None
+        return self.raw.read(entry.source, entry.name, entry.sha256)
+
+    def _fetch(self, request: _Request, known: Entry | None) -> RawFile | None:
+        """Ask for a file, under the conditions of a known entry; None means not modified."""
+        address = request.address
+        headers = _make_conditions(known, address)
+        try:
+            return self._try(lambda: self._receive(request, headers))
+        except SourceAbsent:
+            raise  # whether a missing file is expected is known to the source alone
+        except SourceError as error:
+            self.ledger.record_failure(
+                request.source,
+                request.name,
+                url=address,
+                note=f"{type(error).__name__}: {error}",
+                now=self.clock(),
             )
-        parts.append(chunk)
+            raise
 
-    return b"".join(parts)
+    def _receive(self, request: _Request, headers: Mapping[str, str]) -> RawFile | None:
+        deadline = Deadline(TOTAL_TIMEOUT_S, self.monotonic)
+        source, name, url = request.source, request.name, request.address
+        with self._open(url, headers) as response, self.raw.receive(source, name) as part:
+            now = self.clock()
+            if response.status_code == _NOT_MODIFIED and headers:
+                self.ledger.record_unchanged(source, name, now)
+                return None
 
+            with part.open("wb") as sink:
+                head = read_body(response, url, deadline, request.max_bytes, sink)
+            refuse_failure(response, head, url, html_expected=request.html_expected, now=now)
+            refuse_damaged(part, head, name)
+            raw = RawFile(
+                source=source,
+                name=name,
+                content=part.read_bytes(),
+                url=response.url,
+                fetched_at=now,
+                mode=Mode.LIVE,
+            )
+            self.raw.keep(part, raw, is_versioned=request.is_versioned)
 
-def _refuse_failure(
-    response: requests.Response, content: bytes, url: str, html_expected: bool, now: datetime
-) -> None:
-    """Raise the error of an answer that is not the file asked for."""
-    content_type = response.headers.get("Content-Type", "")
-    error = classify_response(
-        response.status_code, content_type, content, html_expected=html_expected
-    )
-    if error is None:
-        return
-
-    message = (
-        f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, "
-        f"{len(content)} bytes, starting {content[:60]!r}"
-    )
-    # The wait that the server asks for travels with the error, for Dagster's retry policy.
-    if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and issubclass(error, SourceTransient):
-        wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now)
-        raise Throttled(f"{message}; request less often", wait_s)
-
-    raise error(f"{message}; see compevo_pipeline.failures for what this status means")
-
-
-def _translate_failure(error: requests.RequestException, url: str) -> SourceError:
-    if isinstance(error, requests.exceptions.SSLError):
-        return SourceBlocked(
-            f"{url}: the certificate was refused ({error}); certificates are always checked, "
-            "so use another host"
+        # Without a Last-Modified the server's own Date of this answer serves the same purpose.
+        self.ledger.record_fetched(
+            source,
+            name,
+            url=url,
+            sha256=raw.sha256,
+            now=now,
+            etag=response.headers.get("ETag"),
+            last_modified=response.headers.get("Last-Modified") or response.headers.get("Date"),
         )
-    if isinstance(error, _PERMANENT_FAILURES):
-        return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
+        return raw
 
-    return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")
+    def _try(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask, and ask again after short waits while the failure allows it."""
+        attempt = 0
+        while True:
+            try:
+                return ask()
+            except SourceError as error:
+                wait_s = plan_short_wait(error, attempt, self.draw())
+                if wait_s is None:
+                    raise
+
+            self.sleep(wait_s)
+            attempt += 1
+
+    @contextmanager
+    def _open(
+        self, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
+    ) -> Iterator[requests.Response]:
+        """Open an answer, following redirects to known hosts alone."""
+        for _ in range(MAX_REDIRECTS + 1):
+            name, host = find_host(url)
+            self.pacer.wait_for_turn(name, host.pause_s)
+            try:
+                response = self._send(url, headers, form)
+            except requests.RequestException as error:
+                raise translate_failure(error, url) from error
+
+            with response:
+                target = response.headers.get("Location")
+                if response.status_code not in _REDIRECTS or not target:
+                    with self._postponing(name):
+                        yield response
+                    return
+
+            url, form = urljoin(url, target), None
+
+        raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
+
+    @contextmanager
+    def _postponing(self, host: str) -> Iterator[None]:
+        """Pass a host's wish for a pause on to every process that asks it."""
+        try:
+            yield
+        except Throttled as error:
+            self.pacer.postpone(host, min(error.retry_after_s, MAX_RETRY_AFTER_S))
+            raise
+
+    def _send(
+        self, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None
+    ) -> requests.Response:
+        return self.session.request(
+            "GET" if form is None else "POST",
+            url,
+            data=form,
+            headers={"User-Agent": self.user_agent, **headers},
+            # Without this, requests would send a login that a .netrc file has for the host.
+            auth=_send_no_login,
+            timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+            allow_redirects=False,
+            stream=True,
+        )
+
+
+def _send_no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:
+    """Return the headers that ask for newer bytes than the known ones."""
+    # Another address under the same name (another query) is another file.
+    if known is None or known.url != address or known.fetched_at is None:
+        return {}
+
+    since = known.last_modified or format_datetime(known.fetched_at, usegmt=True)
+    conditions = {"If-Modified-Since": since}
+    return conditions | ({"If-None-Match": known.etag} if known.etag else {})

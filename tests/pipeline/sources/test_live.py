@@ -13,23 +13,20 @@ from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceBlocked, SourceRejected
 from compevo_pipeline.sources import live
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
-from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.exchange import ecb
 from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import sample
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT
-from tests.support.sources import clock
+from tests.support.replay import open_live
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STAMP = "%Y%m%d%H%M%S"
 
 
 @pytest.fixture
-def client():
-    return Client(
-        user_agent="compevo-tests", clock=clock, monotonic=lambda: 0.0, sleep=lambda _: None
-    )
+def client(replay, tmp_path):
+    return open_live(tmp_path).client
 
 
 @responses.activate

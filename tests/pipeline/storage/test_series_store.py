@@ -1,16 +1,13 @@
-"""Series and raw files on disk: idempotent, atomic, safe for parallel writers."""
+"""Series on disk: idempotent, atomic, safe for parallel writers."""
 
-import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import polars as pl
 import pytest
 
-from compevo_core.errors import DataError, SchemaDrift
-from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_core.errors import DataError
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.store_workers import FETCHED, series, write_series
 
@@ -24,17 +21,6 @@ def tree(root):
         path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in files
     }
-
-
-def raw(content=b"a,b\n1,2\n", name="x.csv"):
-    return RawFile(
-        source="aemo",
-        name=name,
-        content=content,
-        url="file:x",
-        fetched_at=FETCHED,
-        mode=Mode.ARCHIVE,
-    )
 
 
 def test_what_was_written_is_read_back(tmp_path):
@@ -139,33 +125,3 @@ def test_processes_writing_one_series_lose_no_row(tmp_path):
         done = [pool.submit(write_series, str(tmp_path), worker, 4) for worker in range(3)]
         assert sorted(future.result(timeout=120) for future in done) == [0, 1, 2]
     assert SeriesStore(tmp_path).read("electricity").height == 3 * 4 * 3
-
-
-def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
-    store = SeriesStore(tmp_path)
-    path = store.write_raw(raw())
-    before = tree(tmp_path)
-    assert store.write_raw(replace(raw(), fetched_at=datetime(2030, 1, 1, tzinfo=UTC))) == path
-    assert tree(tmp_path) == before
-    assert path.read_bytes() == b"a,b\n1,2\n"
-    sidecar = json.loads((path.parent / "x.csv.json").read_text())
-    assert sidecar["sha256"] == raw().sha256
-    assert sidecar["url"] == "file:x"
-
-
-def test_a_revised_raw_file_does_not_erase_the_one_before(tmp_path):
-    store = SeriesStore(tmp_path)
-    old, new = raw(), raw(b"a,b\n1,3\n")
-    store.write_raw(old)
-    path = store.write_raw(new)
-    assert path.read_bytes() == new.content
-    kept = path.with_name(f"x.csv.{old.sha256[:8]}")
-    assert kept.read_bytes() == old.content
-    assert json.loads(kept.with_name(f"{kept.name}.json").read_text())["sha256"] == old.sha256
-
-
-@pytest.mark.parametrize("name", ["../x.csv", "/etc/x.csv", "a/../../x.csv"])
-def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
-    with pytest.raises(SchemaDrift, match="outside its folder"):
-        SeriesStore(tmp_path / "home").write_raw(raw(name=name))
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,163 +1,72 @@
-"""The HTTP client: statuses, pauses, caps, certificates."""
+"""The HTTP client against a replay server: what is kept, asked again, refused."""
 
-from datetime import timedelta
+from datetime import UTC, datetime
 
 import pytest
-import requests
-import responses
 
-from compevo_core.errors import (
-    SchemaDrift,
-    SourceAbsent,
-    SourceBlocked,
-    SourceRejected,
-    SourceTransient,
-)
-from compevo_pipeline.failures import Throttled
-from compevo_pipeline.sources.common import http
+from compevo_core.errors import SourceRejected
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.common.http import Client, parse_retry_after_s
-from tests.support.sources import NOW, clock
+from tests.support.replay import Answer, open_live
 
-URL = "https://data.example/file.csv"
-
-
-class Watch:
-    """A clock whose sleep passes no real time."""
-
-    def __init__(self):
-        self.now = 100.0
-        self.slept = []
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
-        self.now += seconds
+HOST = "nemweb.com.au"
+URL = f"https://{HOST}/file.csv"
+CSV = Answer(body=b"a,b\n", kind="text/csv", etag='"1"')
 
 
-@pytest.fixture
-def watch():
-    return Watch()
+def fetch(live, url=URL, name="file.csv", **kwargs):
+    return live.client.fetch(url, source="test", name=name, **kwargs)
 
 
-@pytest.fixture
-def client(watch):
-    return Client(
-        user_agent="compevo-tests (nobody@example.org)",
-        clock=clock,
-        monotonic=watch.monotonic,
-        sleep=watch.sleep,
-    )
+def test_a_fetched_file_carries_its_provenance_and_is_kept(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): CSV})
+    live = open_live(tmp_path)
+    raw = fetch(live)
+    assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (b"a,b\n", URL, Mode.LIVE, live.now)
+    assert (tmp_path / "raw" / "test" / "file.csv").read_bytes() == b"a,b\n"
+    assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
 
 
-def fetch(client, url=URL, **kwargs):
-    return client.fetch(url, source="test", name="file.csv", pause_s=5.0, **kwargs)
+def test_a_stored_file_is_asked_for_conditionally_and_unchanged_is_none(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): CSV})
+    live = open_live(tmp_path)
+    fetch(live)
+    live.ledger.confirm()
+    assert fetch(open_live(tmp_path)) is None
+    assert [seen.is_conditional for seen in replay.seen] == [False, True]
 
 
-@responses.activate
-def test_a_fetched_file_carries_its_provenance(client):
-    responses.get(URL, body=b"a,b\n", content_type="text/csv")
-    file = fetch(client)
-    assert (file.content, file.url, file.mode, file.fetched_at) == (b"a,b\n", URL, Mode.LIVE, NOW)
-    assert responses.calls[0].request.headers["User-Agent"] == "compevo-tests (nobody@example.org)"
+def test_a_file_whose_rows_were_never_stored_is_read_from_the_kept_bytes(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): CSV})
+    fetch(open_live(tmp_path))
+    again = fetch(open_live(tmp_path))
+    assert again.content == b"a,b\n"
+    assert replay.seen[1].is_conditional
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (404, SourceAbsent),
-        (403, SourceBlocked),
-        (400, SourceRejected),
-        (405, SourceRejected),
-        (500, SourceTransient),
-    ],
-)
-@responses.activate
-def test_a_failed_status_becomes_its_error_and_is_requested_once(client, status, error):
-    responses.get(URL, status=status, body=b"no")
-    with pytest.raises(error, match=rf"{URL}: HTTP {status}"):
-        fetch(client)
-    assert len(responses.calls) == 1
+def test_a_final_file_is_requested_once(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): CSV})
+    fetch(open_live(tmp_path), is_final=True)
+    live = open_live(tmp_path)
+    assert fetch(live, is_final=True).content == b"a,b\n"
+    live.ledger.confirm()
+    assert fetch(open_live(tmp_path), is_final=True) is None
+    assert len(replay.seen) == 1
 
 
-@responses.activate
-def test_a_throttled_answer_carries_the_wait_it_asks_for(client):
-    responses.get(URL, status=429, headers={"Retry-After": "120"})
-    with pytest.raises(Throttled) as caught:
-        fetch(client)
-    assert caught.value.retry_after_s == 120
+def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
+    replay.serve({(HOST, "/list/"): Answer(body=b"<html>x</html>", kind="text/html", etag='"7"')})
+    for _ in range(2):
+        live = open_live(tmp_path)
+        page = live.client.read_page(f"https://{HOST}/list/", source="test", name="list.html")
+        live.ledger.confirm()
+        assert page == b"<html>x</html>"
+    assert replay.seen[1].is_conditional
 
 
-@responses.activate
-def test_a_web_page_under_a_data_address_never_becomes_a_file(client):
-    responses.get(URL, body=b"<!DOCTYPE html><p>moved</p>", content_type="text/html")
-    with pytest.raises(SchemaDrift):
-        fetch(client)
-
-
-@responses.activate
-def test_a_challenge_page_is_blocked_even_with_status_200(client):
-    responses.get(
-        URL, body=b"<html><title>Just a moment...</title></html>", content_type="text/html"
-    )
-    with pytest.raises(SourceBlocked):
-        fetch(client, html_expected=True)
-
-
-@pytest.mark.parametrize(
-    ("failure", "error"),
-    [
-        (requests.exceptions.ConnectTimeout("t"), SourceTransient),
-        (requests.exceptions.ReadTimeout("t"), SourceTransient),
-        (requests.exceptions.ConnectionError("c"), SourceTransient),
-        (requests.exceptions.ChunkedEncodingError("c"), SourceTransient),
-        (requests.exceptions.SSLError("certificate"), SourceBlocked),
-        (requests.exceptions.TooManyRedirects("r"), SourceRejected),
-    ],
-)
-@responses.activate
-def test_a_broken_connection_becomes_its_error(client, failure, error):
-    responses.get(URL, body=failure)
-    with pytest.raises(error, match=r"data\.example"):
-        fetch(client)
-
-
-def test_an_address_without_tls_is_refused(client):
+def test_an_address_without_tls_is_refused(tmp_path):
     with pytest.raises(SourceRejected, match="not an https address"):
-        fetch(client, "http://data.example/file.csv")
+        fetch(open_live(tmp_path), "http://nemweb.com.au/file.csv")
 
 
-@responses.activate
-def test_a_body_over_the_cap_is_refused(client, monkeypatch):
-    monkeypatch.setattr(http, "MAX_BODY_BYTES", 3)
-    responses.get(URL, body=b"abcd")
-    with pytest.raises(SourceRejected, match="more than 3 bytes"):
-        fetch(client)
-
-
-@responses.activate
-def test_requests_to_one_host_are_paced_and_other_hosts_do_not_wait(client, watch):
-    responses.get(URL, body=b"a")
-    responses.get("https://other.example/x", body=b"b")
-    fetch(client)
-    fetch(client, "https://other.example/x")
-    assert watch.slept == []
-    watch.now += 2.0
-    fetch(client)
-    assert watch.slept == [3.0]
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (None, 0),
-        ("", 0),
-        ("30", 30),
-        ("soon", 0),
-        ((NOW + timedelta(minutes=2)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 120),
-    ],
-)
-def test_retry_after_is_read_as_number_or_date(value, seconds):
-    assert parse_retry_after_s(value, NOW) == seconds
+def test_now_is_utc(tmp_path):
+    assert open_live(tmp_path).now == datetime(2026, 7, 20, 7, tzinfo=UTC)

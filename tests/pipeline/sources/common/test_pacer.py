@@ -1,0 +1,56 @@
+"""One pace a host, whichever process asks."""
+
+import pytest
+
+from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled
+from compevo_pipeline.sources.common.pacer import Pacer
+
+
+class Watch:
+    """A clock whose sleep passes no real time."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.slept = []
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def pacer(self, folder):
+        return Pacer(path=folder / "hosts.sqlite", now_s=lambda: self.now, sleep=self.sleep)
+
+
+def test_two_processes_share_the_pace_of_a_host_and_other_hosts_do_not_wait(tmp_path):
+    watch = Watch()
+    first, second = watch.pacer(tmp_path), watch.pacer(tmp_path)
+    first.wait_for_turn("a", 5.0)
+    second.wait_for_turn("b", 5.0)
+    assert watch.slept == []
+    watch.now += 2.0
+    second.wait_for_turn("a", 5.0)
+    assert watch.slept == [3.0]
+
+
+def test_a_turn_is_taken_before_it_comes(tmp_path):
+    asleep = Watch()
+    asleep.sleep = asleep.slept.append  # three processes that sleep at the same time
+    for _ in range(3):
+        asleep.pacer(tmp_path).wait_for_turn("a", 5.0)
+    assert asleep.slept == [5.0, 10.0]
+
+
+def test_a_long_pause_that_a_host_asked_for_holds_for_all(tmp_path):
+    watch = Watch()
+    watch.pacer(tmp_path).postpone("a", 900.0)
+    with pytest.raises(Throttled, match="asked for a pause") as caught:
+        watch.pacer(tmp_path).wait_for_turn("a", 1.0)
+    assert caught.value.retry_after_s == 900.0
+
+
+def test_a_clock_that_was_set_back_stops_no_host(tmp_path):
+    watch = Watch()
+    watch.pacer(tmp_path).wait_for_turn("a", 1.0)
+    watch.now -= 2 * MAX_RETRY_AFTER_S
+    watch.pacer(tmp_path).wait_for_turn("a", 1.0)
+    assert watch.slept == []

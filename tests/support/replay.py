@@ -1,0 +1,256 @@
+"""A local replay server: publishers' answers and faults over real TLS; no test lives here.
+
+It is a proxy that takes the place of every https host. Production code reaches it as it would reach
+a company's proxy, by ``HTTPS_PROXY`` and ``REQUESTS_CA_BUNDLE``, and so has no hook for tests.
+"""
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import trustme
+
+from compevo_pipeline import failures
+from compevo_pipeline.sources.common import hosts
+from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.pacer import Pacer
+from compevo_pipeline.sources.common.raw_store import RawStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One answer, and what goes wrong with it.
+
+    Attributes:
+        body: the whole body.
+        status: HTTP status.
+        kind: the content type; empty sends none.
+        headers: further headers.
+        etag: sent, and compared with ``If-None-Match``: equal gives 304.
+        modified: sent, and compared with ``If-Modified-Since``: equal gives 304.
+        send_bytes: how many bytes of the body are sent before the connection ends.
+        drip_s: seconds between single bytes of the body.
+        is_chunked: send the body in chunks, without a length.
+        has_length: False ends the body by ending the connection.
+        is_reset: reset the connection before anything is sent.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    kind: str = "application/octet-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    etag: str = ""
+    modified: str = ""
+    send_bytes: int | None = None
+    drip_s: float = 0.0
+    is_chunked: bool = False
+    has_length: bool = True
+    is_reset: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A request that the server got."""
+
+    method: str
+    host: str
+    path: str
+    query: Mapping[str, Sequence[str]]
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_conditional(self) -> bool:
+        return "if-none-match" in self.headers or "if-modified-since" in self.headers
+
+
+Reply = Answer | Sequence[Answer] | Callable[[Seen], Answer]
+"""An answer, answers to one request after the other (the last one stays), or a function."""
+
+
+@dataclass
+class Replay:
+    """What the server answers, and what it was asked."""
+
+    certificates: trustme.CA = field(default_factory=trustme.CA)
+    answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    bad_certificates: set[str] = field(default_factory=set)
+    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _contexts: dict[str, ssl.SSLContext] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def serve(self, answers: Mapping[tuple[str, str], Reply]) -> None:
+        """Adds answers by host and path; everything else is 404."""
+        self.answers.update(answers)
+
+    def paths(self) -> list[str]:
+        return [seen.path for seen in self.seen]
+
+    def find(self, seen: Seen) -> Answer:
+        key = (seen.host, seen.path)
+        with self._lock:
+            self.seen.append(seen)
+            count = self._counts.get(key, 0)
+            self._counts[key] = count + 1
+        reply = self.answers.get(key, Answer(status=404, body=b"not found", kind="text/plain"))
+        if callable(reply):
+            return reply(seen)
+        return reply if isinstance(reply, Answer) else reply[min(count, len(reply) - 1)]
+
+    def context(self, host: str) -> ssl.SSLContext:
+        with self._lock:
+            if host not in self._contexts:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                named = "elsewhere.example" if host in self.bad_certificates else host
+                self.certificates.issue_cert(named).configure_cert(context)
+                self._contexts[host] = context
+            return self._contexts[host]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+    host = ""
+
+    def do_CONNECT(self) -> None:  # named by http.server
+        self.host = self.path.partition(":")[0]
+        self.wfile.write(b"HTTP/1.1 200 connected\r\n\r\n")
+        try:
+            self.connection = self.server.replay.context(self.host).wrap_socket(
+                self.connection, server_side=True
+            )
+        except (ssl.SSLError, OSError):  # the client refused the certificate
+            self.close_connection = True
+            return
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", buffering=0)
+        self.close_connection = False
+
+    def do_GET(self) -> None:  # named by http.server
+        parts = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        seen = Seen(
+            method=self.command,
+            host=self.host,
+            path=parts.path,
+            query=parse_qs(parts.query, keep_blank_values=True),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=self.rfile.read(length),
+        )
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
+            self._send(self.server.replay.find(seen), seen)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _send(self, answer: Answer, seen: Seen) -> None:
+        if answer.is_reset:
+            # Linger of zero seconds: the close becomes a reset.
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+            self.close_connection = True
+            return
+
+        is_same = (answer.etag and seen.headers.get("if-none-match") == answer.etag) or (
+            answer.modified and seen.headers.get("if-modified-since") == answer.modified
+        )
+        self.send_response(304 if is_same else answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.etag:
+            self.send_header("ETag", answer.etag)
+        if answer.modified:
+            self.send_header("Last-Modified", answer.modified)
+        if is_same:
+            self.end_headers()
+            return
+
+        if answer.kind:
+            self.send_header("Content-Type", answer.kind)
+        if answer.is_chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif answer.has_length:
+            self.send_header("Content-Length", str(len(answer.body)))
+        else:
+            self.close_connection = True
+        self.end_headers()
+        self._send_body(answer)
+
+    def _send_body(self, answer: Answer) -> None:
+        body = answer.body if answer.send_bytes is None else answer.body[: answer.send_bytes]
+        pieces = [bytes([byte]) for byte in body] if answer.drip_s else [body]
+        for piece in pieces:
+            if answer.is_chunked and piece:
+                piece = f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
+            self.wfile.write(piece)
+            time.sleep(answer.drip_s)
+
+        if answer.send_bytes is not None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+        elif answer.is_chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    replay: Replay
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+@contextlib.contextmanager
+def run_replay(folder, monkeypatch) -> Iterator[Replay]:
+    """Starts the server, and makes it the proxy of this process for as long as the block lasts.
+
+    Pauses between requests are taken out, so that a test of hundreds of files takes seconds.
+    """
+    replay = Replay()
+    bundle = folder / "replay-ca.pem"
+    replay.certificates.cert_pem.write_to_path(bundle)
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.replay = replay
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    quick = {name: replace(host, pause_s=0.0) for name, host in hosts.HOSTS.items()}
+    monkeypatch.setattr(hosts, "HOSTS", quick)
+    monkeypatch.setattr(failures, "FIRST_SHORT_WAIT_S", 0.0)
+    try:
+        yield replay
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def open_live(home, *, now=None, since=None, until=None) -> LiveContext:
+    """What a feed's ``fetch_live`` takes, as a deployment whose home is ``home`` makes it."""
+    moment = now or datetime(2026, 7, 20, 7, tzinfo=UTC)
+    ledger = Ledger(home / "raw" / "ledger.sqlite")
+    client = Client(
+        user_agent="compevo-tests (nobody@example.org)",
+        clock=lambda: moment,
+        ledger=ledger,
+        raw=RawStore(home / "raw"),
+        pacer=Pacer(path=home / "locks" / "hosts.sqlite"),
+    )
+    return LiveContext(client=client, ledger=ledger, now=moment, since=since, until=until)
