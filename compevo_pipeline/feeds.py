@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
-from compevo_pipeline.sources import weather
+from compevo_pipeline.sources import weather, weather_runs
 from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
@@ -95,6 +95,12 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
                     FrameKind.STEP_COVARIATES: _concat(operational.parse_step_covariates),
                 },
             ),
+            _make_feed(
+                "weather-forecast",
+                weather_runs.read_files,
+                {FrameKind.STEP_COVARIATES: _concat(weather_runs.parse)},
+                modes=frozenset({Mode.ARCHIVE}),
+            ),
         ),
         "exchange": (
             _make_feed(
@@ -129,14 +135,14 @@ def _make_feed(
     read_files: Callable[..., Iterator[RawFile]],
     parsers: Mapping[FrameKind, Parser],
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None,
+    *,
+    modes: frozenset[Mode] = FILE_MODES,
 ) -> Feed:
     # Sources take archive and clock by keyword, a feed by position: assets call all feeds alike.
     def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
         return read_files(mode, archive=archive, clock=clock)
 
-    return Feed(
-        name=name, read_files=read, parsers=parsers, modes=FILE_MODES, fetch_live=fetch_live
-    )
+    return Feed(name=name, read_files=read, parsers=parsers, modes=modes, fetch_live=fetch_live)
 
 
 def _concat(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:

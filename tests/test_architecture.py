@@ -59,6 +59,7 @@ LAYERS = (
         "compevo_pipeline.sources.own",
         "compevo_pipeline.sources.pems",
         "compevo_pipeline.sources.weather",
+        "compevo_pipeline.sources.weather_runs",
     ),
     ("compevo_pipeline.sources.live",),
     ("compevo_pipeline.feeds", "compevo_pipeline.series_rules"),

@@ -50,7 +50,8 @@ class PublishedErrorSpace:
         scaler: of each entity's values.
         entities: names of the train split.
         quantiles: names of the published quantiles besides the median.
-        covariates: names of covariates by step that have a value of the season before.
+        covariates: names of covariates by step that at least half of the windows of every lead know
+            at each step, of the season before as well.
         leads: numbers of unknown steps that the views of the train split have.
     """
 
@@ -76,14 +77,18 @@ class PublishedErrorSpace:
             )
 
         names = sorted({name for view in views for name in view.step_covariates})
+        leads = tuple(sorted({view.unknown_steps for view in views}))
+        by_lead = [[view for view in views if view.unknown_steps == lead] for lead in leads]
         return cls(
             scaler=Scaler.fit(train),
             entities=train.entities,
             quantiles=tuple(name for name in names if name.startswith(_QUANTILE)),
             covariates=tuple(
-                name for name in names if f"{name}{_LAG}" in names and PUBLISHED not in name
+                name
+                for name in names
+                if PUBLISHED not in name and all(_is_usual(views, name) for views in by_lead)
             ),
-            leads=tuple(sorted({view.unknown_steps for view in views})),
+            leads=leads,
         )
 
     @property
@@ -166,6 +171,13 @@ class PublishedErrorSpace:
 def knows_published_errors(view: WindowView) -> bool:
     """Whether a view has a published forecast, and a place for what is known of its errors."""
     return view.published is not None and LAST_ERROR in view.step_covariates
+
+
+def _is_usual(views: Sequence[WindowView], name: str) -> bool:
+    """Whether at least half of the views know a covariate at every step, today and yesterday."""
+    # A column that few windows have is the mean in all others: it would tell them apart, no more.
+    known_NH = np.isfinite(_take(views, name)) & np.isfinite(_take(views, f"{name}{_LAG}"))
+    return bool(known_NH.all(axis=1).mean() >= 0.5)
 
 
 def _take(views: Sequence[WindowView], name: str) -> FloatArray:

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.chosen_series import find_last_stamp, select_series, take_newest
 from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
@@ -215,6 +216,7 @@ def build_windows(
         "dropped_origins": dict(sorted(dropped.counts.items())),
         "articles": 0 if articles is None else articles.height,
         "news_cutoff": news_cutoff,
+        "holidays_version": HOLIDAYS_VERSION,
     }
     return WindowSet(windows, dataset=spec.name, manifest=manifest)
 

@@ -17,6 +17,9 @@ import holidays
 
 from compevo_core.errors import DataError
 
+HOLIDAYS_VERSION: str = holidays.__version__
+"""Release of the library that says which days are holidays; its rules change between releases."""
+
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 

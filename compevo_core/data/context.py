@@ -6,7 +6,7 @@ a view was made earlier. What does not: cutting series (``data.cutting``), value
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before.
+the same steps of the season before; not at all where both are unknown at every step.
 """
 
 from dataclasses import dataclass
@@ -167,10 +167,12 @@ class ContextBuilder:
         season = count_season_steps(self._spec.step) * self._spec.step
 
         for name in self._step_covariates.names(entity):
-            found[name] = self._step_covariates.find(entity, name, origin_utc, before)
-            found[f"{name}_lag1"] = self._step_covariates.find(
-                entity, name, origin_utc - season, before
-            )
+            today = self._step_covariates.find(entity, name, origin_utc, before)
+            yesterday = self._step_covariates.find(entity, name, origin_utc - season, before)
+            # What begins to be stored one day, as forecast weather does, leaves the windows from
+            # before it as they were, and with them every model that was trained on them.
+            if np.isfinite([today, yesterday]).any():
+                found |= {name: today, f"{name}_lag1": yesterday}
         if not self._spec.published_evidence or series is None:
             return found
 

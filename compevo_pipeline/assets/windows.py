@@ -12,6 +12,8 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.data.calendar_changes import find_holiday_changes
 from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import WindowSet
 from compevo_core.data.window_rows import FRAME_SCHEMA
@@ -61,7 +63,8 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         ),
         kinds={"polars", "parquet"},
         owners=OWNERS,
-        code_version=code_version(*CODE),
+        # Another release of the library may know other holidays: windows are cut again then.
+        code_version=f"{code_version(*CODE)}-holidays-{HOLIDAYS_VERSION}",
         freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
@@ -71,11 +74,20 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         with translate_errors(retry=False):
             windows = cut_windows(workspace, dataset, config.news_cutoff)
-            windows.write(workspace.layout.windows(dataset))
+            folder = workspace.layout.windows(dataset)
+            changes = find_holiday_changes(folder, windows.views())
+            windows.write(folder)
 
+        if changes.height:
+            context.log.warning(
+                f"{changes.height} day(s) of {dataset} have another holiday than in the windows "
+                f"before (holidays {HOLIDAYS_VERSION}): models that were trained on them are "
+                "trained anew when they are materialized next"
+            )
         context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
         return dg.MaterializeResult(
-            metadata=_describe(workspace, windows),
+            metadata=_describe(workspace, windows)
+            | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
             # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
             data_version=dg.DataVersion(windows.hash[:32]),
         )
@@ -94,6 +106,7 @@ def _describe(workspace: Workspace, windows: WindowSet) -> dict[str, Any]:
         "mode": workspace.data_mode.value,
         "synthetic": bool(manifest.get("synthetic", False)),
         "hash": windows.hash,
+        "holidays_version": manifest.get("holidays_version", ""),
         "by_split": metadata.render_counts(manifest["n_by_split"]),
         "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
         "missing_years": find_missing_years(manifest.get("coverage", {})),

@@ -136,6 +136,39 @@ def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSe
     assert days["published_error_lag1_mean"] * spread == pytest.approx(last[:known].mean())
 
 
+def give_weather(windows: WindowSet, *, every: int) -> WindowSet:
+    """Forecast weather that says nothing, in one of ``every`` days."""
+    weather = {"temperature_c": np.full(48, 21.0), "temperature_c_lag1": np.full(48, 20.0)}
+    given = [
+        replace(w, view=replace(w.view, step_covariates={**w.view.step_covariates, **weather}))
+        if (w.view.origin_utc - FIRST) // DAY % every == 0
+        else w
+        for w in windows
+    ]
+    return WindowSet(given, dataset=windows.dataset)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(
+    name: str, windows: WindowSet
+) -> None:
+    train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
+    rare, usual = give_weather(train, every=3), give_weather(train, every=1)
+    assert PublishedErrorSpace.fit(rare).covariates == ("solar_mw",)
+    assert PublishedErrorSpace.fit(usual).covariates == ("solar_mw", "temperature_c")
+
+    without = fit_baseline(name, train).predict(test.views())
+    assert np.array_equal(fit_baseline(name, rare).predict(test.views()), without)
+    # Known in train, absent in a view: a forecast all the same.
+    assert np.isfinite(fit_baseline(name, usual).predict(test.views())).all()
+
+
+def test_a_covariate_that_one_lead_lacks_is_left_out(windows: WindowSet) -> None:
+    midnight = give_weather(by_lead(windows, 0), every=1)
+    both = WindowSet([*midnight, *by_lead(windows, UNKNOWN)], dataset=windows.dataset)
+    assert PublishedErrorSpace.fit(both).covariates == ("solar_mw",)
+
+
 def test_targets_are_the_errors_and_come_back_as_forecasts(windows: WindowSet) -> None:
     space = PublishedErrorSpace.fit(windows)
     some: list[Window] = [windows[i] for i in (3, 8)]

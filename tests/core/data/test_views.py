@@ -184,6 +184,43 @@ def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone()
     assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
+def make_weather(first: datetime, issued: datetime, value: float) -> pl.DataFrame:
+    rows = [
+        ("NSW1", "temperature_c", first + i * HALF_HOUR, value + i, issued, "a") for i in range(48)
+    ]
+    return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+
+
+def test_forecast_weather_is_the_newest_that_was_issued_by_then() -> None:
+    day_before, issue_day = ISSUE_TIME - DAY, ISSUE_TIME - HALF_HOUR
+    issues = [
+        make_weather(ORIGIN, day_before, 10.0),
+        make_weather(ORIGIN, issue_day, 20.0),
+        make_weather(ORIGIN, ISSUE_TIME + timedelta(hours=1), 30.0),
+    ]
+    weather = pl.concat([FRAMES["step_covariates"], *issues])
+
+    (midnight,) = build(step_covariates=weather).views
+    (five,) = build(until=ISSUE_TIME, step_covariates=weather).views
+    (early,) = build(until=issue_day - HALF_HOUR, step_covariates=weather).views
+    first = [view.step_covariates["temperature_c"][0] for view in (midnight, five, early)]
+    assert first == [30.0, 20.0, 10.0]
+
+
+def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it() -> None:
+    before = build_windows(make_operational_spec(), SERIES, **FRAMES)
+    new = make_weather(ORIGIN, ISSUE_TIME, 20.0)
+    frames = FRAMES | {"step_covariates": pl.concat([FRAMES["step_covariates"], new])}
+    after = build_windows(make_operational_spec(), SERIES, **frames)
+
+    changed = {
+        new.view.origin_utc
+        for old, new in zip(before, after, strict=True)
+        if content(old.view) != content(new.view)
+    }
+    assert changed == {ORIGIN, ORIGIN + DAY}  # the day itself, and the day whose yesterday it is
+
+
 def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason() -> None:
     short = SERIES.filter(pl.col("start_utc") < ISSUE_TIME)
     built = build(series=short)

@@ -1,0 +1,137 @@
+"""Runs of forecast weather: what they become, when they count as known, what is refused."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceRejected, SourceTransient
+from compevo_pipeline.sources import weather_runs
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.sources import clock, raw
+from tests.support.weather import RUN, make_run
+
+NAME = weather_runs.name_run(RUN)
+HALF_HOUR = timedelta(minutes=30)
+
+
+def parse(document: object, name: str = NAME) -> pl.DataFrame:
+    content = document if isinstance(document, str | bytes) else json.dumps(document)
+    return weather_runs.parse(raw(name, content, weather_runs.SOURCE))
+
+
+def values(frame: pl.DataFrame, name: str, entity: str = "NSW1") -> list[float]:
+    return frame.filter(name=name, entity=entity).sort("start_utc")["value"].to_list()
+
+
+def test_a_run_is_known_twelve_hours_after_its_start_whenever_it_is_fetched():
+    frame = parse(make_run())
+    assert NAME == "ecmwf_ifs_20251110T1800Z.json"
+    assert frame["available_at"].unique().to_list() == [RUN + timedelta(hours=12)]
+    assert frame["start_utc"].min() == RUN
+    assert set(frame["entity"]) == set(weather_runs.PLACES)
+
+
+def test_half_hours_lie_between_the_hours_of_a_state_and_share_the_mean_of_an_hour():
+    document = make_run(hours=4)
+    for place in document:
+        place["hourly"]["temperature_2m"] = [10.0, 12.0, None, 20.0]
+        place["hourly"]["shortwave_radiation"] = [0.0, 100.0, 300.0, None]
+    frame = parse(document)
+
+    temperature = frame.filter(name="temperature_c", entity="QLD1").sort("start_utc")
+    at = [(stamp - RUN) / HALF_HOUR for stamp in temperature["start_utc"]]
+    # Between a value and none there is none.
+    assert list(zip(at, temperature["value"], strict=True)) == [
+        (0, 10.0),
+        (1, 11.0),
+        (2, 12.0),
+        (6, 20.0),
+    ]
+    # The value at the run's own stamp is of the hour before it: no forecast.
+    assert values(frame, "solar_radiation_w_m2", "QLD1") == [100.0, 100.0, 300.0, 300.0]
+
+
+def test_stamps_before_the_run_are_no_forecast():
+    early = make_run(first=RUN - timedelta(hours=18), hours=48)
+    assert parse(early)["start_utc"].min() == RUN
+
+
+def test_a_run_of_nulls_and_a_run_that_is_not_there_are_absent():
+    empty = make_run()
+    for place in empty:
+        for name, listed in place["hourly"].items():
+            if name != "time":
+                place["hourly"][name] = [None] * len(listed)
+                place["hourly_units"][name] = "undefined"
+    with pytest.raises(SourceAbsent, match="no value yet"):
+        parse(empty)
+    with pytest.raises(SourceAbsent, match="does not have this run"):
+        parse("Unexpected error while streaming data: modelRunUnavailable(model: ecmwf_ifs)")
+
+
+def test_a_broken_stream_is_asked_again_and_an_error_message_is_not():
+    with pytest.raises(SourceTransient, match="broke off"):
+        parse('[{"latitude":-33.9}Unexpected error while streaming data: timeoutReached')
+    with pytest.raises(SourceRejected, match="Cannot initialize"):
+        parse({"error": True, "reason": "Cannot initialize WeatherVariable"})
+
+
+def change(**changes: object) -> list[dict[str, object]]:
+    document = make_run()
+    document[1] |= changes
+    return document
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"hourly": {}}, "not a list of 5 places"),
+        (make_run()[:4], "not a list of 5 places"),
+        (list(reversed(make_run())), "latitude -37.8 is not near -33.87, the place of NSW1"),
+        (change(latitude=None), "latitude None is not near"),
+        (change(utc_offset_seconds=36000), "not UTC"),
+        (change(hourly=[]), "hourly of QLD1 is list"),
+        (change(hourly={"time": ["2025-11-10T18:00", "2025-11-10T20:00"]}), "not an hour apart"),
+        (change(hourly={"time": ["10/11/2025"]}), "does not match format"),
+        (change(hourly={"time": ["2025-11-10T18:00"]}), "temperature_2m has no value for each"),
+        (
+            change(hourly={"time": ["2025-11-10T18:00"], "temperature_2m": ["21"]}),
+            "temperature_2m holds '21', no number",
+        ),
+        ("[" + json.dumps(make_run()[0]).replace("21.0", "NaN", 1) + ",{},{},{},{}]", "'nan'"),
+        (change(hourly_units={"temperature_2m": "°F"}), "temperature_2m is in '°F', not '°C'"),
+    ],
+)
+def test_what_is_not_the_known_structure_is_named(document, message):
+    with pytest.raises(SchemaDrift, match=message) as caught:
+        parse(document)
+    assert NAME in str(caught.value)
+
+
+def test_a_file_without_the_time_of_its_run_is_refused():
+    with pytest.raises(SchemaDrift, match="its name is not of the form"):
+        parse(make_run(), name="forecast.json")
+
+
+def test_runs_of_an_archive_folder_are_read_and_the_sample_has_none(tmp_path):
+    folder = tmp_path / weather_runs.SOURCE
+    folder.mkdir()
+    (folder / NAME).write_text(json.dumps(make_run()))
+    (found,) = weather_runs.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+    assert weather_runs.parse(found).height == parse(make_run()).height
+    with pytest.raises(SourceAbsent, match="sample mode has no file of forecast weather"):
+        list(weather_runs.read_files(Mode.SAMPLE, archive=None, clock=clock))
+    with pytest.raises(SourceAbsent, match="open_meteo_runs"):
+        list(weather_runs.read_files(Mode.ARCHIVE, archive=tmp_path / "none", clock=clock))
+
+
+def test_a_run_of_the_evening_before_last_covers_the_day_that_is_forecast():
+    # Known at 17:00 on the market's clock, 07:00 UTC, for the day that starts at 14:00 UTC.
+    frame = parse(make_run(hours=72))
+    issue_time = datetime(2025, 11, 11, 7, tzinfo=UTC)
+    assert frame["available_at"].max() <= issue_time
+    start = issue_time + timedelta(hours=7)
+    day = frame.filter(pl.col("start_utc").is_between(start, start + timedelta(hours=23.5)))
+    assert day.height == 5 * 3 * 48
