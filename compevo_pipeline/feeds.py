@@ -8,13 +8,13 @@ AEMO's day-ahead forecast (published).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
-from compevo_pipeline.sources import weather, weather_runs
+from compevo_pipeline.sources import weather, weather_live, weather_runs
 from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
@@ -42,6 +42,8 @@ class Feed:
         fetch_live: yields what is new at the publisher; None where no endpoint is connected.
         replaces: whether its frames take the place of all that is stored: a user's own file is the
             whole of what it holds, so a row that was removed from it is gone.
+        is_optional: whether windows can do without it: where it fails, the others are stored all
+            the same.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Feed:
     modes: frozenset[Mode] = frozenset(Mode)
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
     replaces: bool = False
+    is_optional: bool = False
 
     def exists_in(self, mode: Mode) -> bool:
         """Whether the feed can be read in a mode."""
@@ -95,11 +98,15 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
                     FrameKind.STEP_COVARIATES: _concat(operational.parse_step_covariates),
                 },
             ),
-            _make_feed(
-                "weather-forecast",
-                weather_runs.read_files,
-                {FrameKind.STEP_COVARIATES: _concat(weather_runs.parse)},
-                modes=frozenset({Mode.ARCHIVE}),
+            replace(
+                _make_feed(
+                    "weather-forecast",
+                    weather_runs.read_files,
+                    {FrameKind.STEP_COVARIATES: _concat(weather_runs.parse)},
+                    weather_live.fetch_live,
+                ),
+                modes=frozenset({Mode.ARCHIVE}),  # the sample's world has no forecast weather
+                is_optional=True,
             ),
         ),
         "exchange": (
@@ -135,14 +142,14 @@ def _make_feed(
     read_files: Callable[..., Iterator[RawFile]],
     parsers: Mapping[FrameKind, Parser],
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None,
-    *,
-    modes: frozenset[Mode] = FILE_MODES,
 ) -> Feed:
     # Sources take archive and clock by keyword, a feed by position: assets call all feeds alike.
     def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
         return read_files(mode, archive=archive, clock=clock)
 
-    return Feed(name=name, read_files=read, parsers=parsers, modes=modes, fetch_live=fetch_live)
+    return Feed(
+        name=name, read_files=read, parsers=parsers, modes=FILE_MODES, fetch_live=fetch_live
+    )
 
 
 def _concat(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:

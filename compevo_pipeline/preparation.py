@@ -79,32 +79,34 @@ def ingest_feeds(
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other; a feed that the archive lacks is left out with a warning.
+    """Read feeds one after the other.
+
+    A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
 
     Returns:
         Counts by feed.
 
     Raises:
-        SourceAbsent: outside archive mode, of a file that a user's declaration names, or of every
-            feed that brings series or articles.
+        SourceError: of a feed that is not left out, or where none brings series or articles.
     """
     counts: dict[str, dict[str, int]] = {}
-    absent: SourceAbsent | None = None
+    left_out: SourceError | None = None
     for feed in feeds:
         try:
             counts[feed.name] = ingest_feed(
                 workspace, feed, dataset, clock=clock, log=log, span=span
             )
-        except SourceAbsent as error:
-            if feed.replaces or workspace.data_mode is not Mode.ARCHIVE:
+        except SourceError as error:
+            is_absent = isinstance(error, SourceAbsent) and workspace.data_mode is Mode.ARCHIVE
+            if feed.replaces or not (is_absent or feed.is_optional):
                 raise
-            absent = absent or error
+            left_out = left_out or error
             log.warning(f"{feed.name} is left out: {error}")
 
     # Weather alone is no data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
-    if absent is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
-        raise absent
+    if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
+        raise left_out
     return counts
 
 

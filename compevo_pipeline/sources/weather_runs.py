@@ -111,7 +111,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
         SchemaDrift: not the known structure, place or unit; names the file and the remedy.
     """
     run = _read_run_time(raw)
-    refuse_streamed_error(raw)
+    refuse_streamed_error(raw.content)
 
     document = read_json(raw.content, raw.name)
     if isinstance(document, dict) and document.get("error"):
@@ -138,17 +138,17 @@ def parse(raw: RawFile) -> pl.DataFrame:
     return ordered.select(pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items())
 
 
-def refuse_streamed_error(raw: RawFile) -> None:
-    """Refuse an error that came as text after a status of 200.
+def refuse_streamed_error(content: bytes) -> None:
+    """Refuse an error that came as text with or after a status of 200.
 
     Raises:
         SourceAbsent: Open-Meteo does not have the run.
         SourceTransient: the answer broke off.
     """
-    if _NO_SUCH_RUN in raw.content:
-        raise SourceAbsent(f"{raw.name}: Open-Meteo does not have this run; ask again later")
-    if _STREAMED_ERROR in raw.content:
-        raise SourceTransient(f"{raw.name}: the answer broke off; fetch it again")
+    if _NO_SUCH_RUN in content:
+        raise SourceAbsent("Open-Meteo does not have this run; ask again later")
+    if _STREAMED_ERROR in content:
+        raise SourceTransient("Open-Meteo's answer broke off; fetch the run again")
 
 
 def _read_run_time(raw: RawFile) -> datetime:

@@ -29,7 +29,7 @@ MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 _CHUNK_BYTES = 1 << 16
 _HEAD_BYTES = 1 << 16
 _MAX_ERROR_BYTES = 1 << 20  # of an error page nothing but the beginning is looked at
-_SHOWN_BYTES = 60
+_SHOWN_BYTES = 200
 _MAGIC = {".zip": b"PK", ".gz": b"\x1f\x8b"}
 _PERMANENT_FAILURES = (
     requests.exceptions.InvalidURL,

@@ -61,6 +61,7 @@ class _Request:
     html_expected: bool = False
     max_bytes: int = MAX_BODY_BYTES
     is_versioned: bool = True
+    check_start: Callable[[bytes], None] | None = None
 
     @property
     def address(self) -> str:
@@ -104,6 +105,7 @@ class Client:
         html_expected: bool = False,
         is_final: bool = False,
         max_bytes: int = MAX_BODY_BYTES,
+        check_start: Callable[[bytes], None] | None = None,
     ) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.
 
@@ -116,6 +118,8 @@ class Client:
             is_final: whether the publisher never changes this file, so that it is not asked for
                 again once its bytes are kept.
             max_bytes: largest body, after decompression by the connection.
+            check_start: raises the error that the first kilobytes of a success amount to, at
+                publishers who say with status 200 that there is no such file.
 
         Returns:
             The file; None where its rows are in the store and the publisher has nothing newer.
@@ -134,6 +138,7 @@ class Client:
             params=params,
             html_expected=html_expected,
             max_bytes=max_bytes,
+            check_start=check_start,
         )
         entry = self.ledger.get(source, name)
         if entry is not None and is_final and entry.state is EntryState.STORED:
@@ -230,6 +235,8 @@ class Client:
                 head = read_body(response, url, deadline, request.max_bytes, sink)
             refuse_failure(response, head, url, html_expected=request.html_expected, now=now)
             refuse_damaged(part, head, name)
+            if request.check_start is not None:
+                request.check_start(head)
             raw = RawFile(
                 source=source,
                 name=name,

@@ -225,15 +225,21 @@ class Ledger:
             )
         self._fetched[:] = kept
 
-    def doubt(self, note: str) -> None:
-        """Note that the files this object fetched cannot be used, so that they are fetched anew."""
+    def doubt(self, note: str, *, only: tuple[str, str] | None = None) -> None:
+        """Note that the files this object fetched cannot be used, so that they are fetched anew.
+
+        Args:
+            note: what is wrong with them.
+            only: source and name of the one that is meant; all unless given.
+        """
+        doubted = self._fetched if only is None else [only]
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
                 "WHERE source = ? AND name = ?",
-                [(EntryState.FAILED.value, note, *key) for key in self._fetched],
+                [(EntryState.FAILED.value, note, *key) for key in doubted],
             )
-        self._fetched.clear()
+        self._fetched[:] = [key for key in self._fetched if key not in doubted]
 
     def _select(self, where: str, values: Sequence[str]) -> Iterator[Entry]:
         # The condition is one of this module's own texts; values are always parameters.
