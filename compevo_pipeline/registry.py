@@ -27,7 +27,8 @@ _DESCRIPTIONS = {
     ),
     "electricity-operational": (
         "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, with "
-        "AEMO's day-ahead forecasts of demand and of rooftop solar power."
+        "AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast weather of "
+        "Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
     ),
     "exchange": (
         "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
