@@ -258,8 +258,10 @@ RESULT_COLUMNS = {
     "news_choice_share": "share of windows with more candidate articles than an agent reads",
     "refit": "whether the model was trained once more on train and validation",
     "seedless_hash": "hash of the settings without their seed, shared by rows of several seeds",
+    "train_seconds": "seconds that a fit took; empty where it was not measured",
+    "trainable_parameters": "weights that a fit changed; empty where they were not counted",
     "pinball_10_50_90": "mean pinball loss of the quantiles at 0.1, 0.5 and 0.9, in the series' "
-    "unit; this and all below are empty for methods without quantiles",
+    "unit; this and the columns of quantiles below are empty for methods without them",
     "wql": "weighted quantile loss: twice the pinball losses over the absolute truths, mean over "
     "0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9 and 0.95",
     "coverage_80": "share of truths between the quantiles at 0.1 and 0.9",

@@ -25,6 +25,7 @@ LAYERS = (
     ("compevo_core.quantiles",),
     ("compevo_core.lm",),
     ("compevo_core.baselines",),
+    ("compevo_core.networks",),
     ("compevo_core.agents",),
     ("compevo_core.online",),
     ("compevo_core.diagnostics",),

@@ -62,9 +62,18 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "refit": pl.Boolean(),
     "seedless_hash": pl.String(),
     **dict.fromkeys(QUANTILE_COLUMNS, pl.Float64()),
+    "train_seconds": pl.Float64(),
+    "trainable_parameters": pl.Int64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
-ADDED_COLUMNS = ("news_choice_share", "refit", "seedless_hash", *QUANTILE_COLUMNS)
+ADDED_COLUMNS = (
+    "news_choice_share",
+    "refit",
+    "seedless_hash",
+    *QUANTILE_COLUMNS,
+    "train_seconds",
+    "trainable_parameters",
+)
 """Columns that files of older versions lack; read as null there."""
 
 
@@ -93,6 +102,8 @@ class Identity:
             without a configuration.
         news_top_k: articles that an agent reads of a window's candidates; None for methods that
             read none. Where a window has no more candidates than that, no logic had a choice.
+        train_seconds: time that the fit took; None where it was not measured.
+        trainable_parameters: weights that the fit changed; None where they were not counted.
     """
 
     experiment: str
@@ -110,6 +121,8 @@ class Identity:
     parse_failure_rate: float | None = None
     refit: bool | None = None
     news_top_k: int | None = None
+    train_seconds: float | None = None
+    trainable_parameters: int | None = None
 
 
 def forecast_windows(

@@ -1,16 +1,15 @@
-"""Score a trained population and the baselines on the same windows.
+"""Score a trained population.
 
-What belongs here: from a forecaster and scopes to result rows and forecast panels; whoever scores
+What belongs here: from a population and scopes to result rows and forecast panels; whoever scores
 (an asset, the command line) calls these functions, so that the same run always makes the same rows.
-What does not: which windows form a scope (``evaluation.scopes``), metrics
-(``evaluation.metrics``), paired tests of what was scored (``evaluation.seeds``), files
-(``evaluation.score_files``).
+What does not: baselines (``evaluation.baseline_scores``), which windows form a scope
+(``evaluation.scopes``), metrics (``evaluation.metrics``), paired tests of what was scored
+(``evaluation.seeds``), files (``evaluation.score_files``).
 
 Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
 """
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
+from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import hash_without_seed
@@ -30,35 +28,17 @@ from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scopes
 from compevo_core.evaluation.recalibration import RECALIBRATED
 from compevo_core.evaluation.regret_rows import REGRET_SCHEMA, tabulate_regret
-from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
+from compevo_core.evaluation.result_rows import Identity, evaluate
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.scored_quantiles import ValidationForecasts
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
-SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
-"""Baselines whose fit draws random numbers; the others give the same rows for every seed."""
-
-BASELINE_SEEDS = 5
 PANELS_PER_SCOPE = 4
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
 """A scope, and forecasts (N, H) of its windows by method."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineScores:
-    """Scores of the baselines.
-
-    Attributes:
-        rows: result rows of every baseline, seed and scope.
-        forecasts: for each scope, forecasts (N, H) by method; of seed 0 where a method has seeds.
-    """
-
-    rows: pl.DataFrame
-    forecasts: list[dict[str, FloatArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,83 +167,6 @@ def _pair_with_scopes(
             "give one mapping for each, or none at all"
         )
     return forecasts or [{} for _ in scopes]
-
-
-def score_baselines(
-    train: WindowSet,
-    scopes: Sequence[Scope],
-    *,
-    experiment: str,
-    seeds: int,
-    commit: str,
-    val: WindowSet | None = None,
-    fit: FitBaseline = fit_baseline,
-) -> BaselineScores:
-    """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
-
-    A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
-
-    Args:
-        train: what the baselines are fitted on.
-        scopes: the windows to forecast, by subset.
-        experiment: name of the experiment in the rows.
-        seeds: number of seeds.
-        commit: commit of the code, for the rows.
-        val: validation windows. Their known errors are added to some baselines in rows of their
-            own, ``<name>-recalibrated``, and make the quantiles of all, with those of the scored
-            windows as they end. None or empty: no such rows, and quantiles from scored windows.
-        fit: fits a baseline by name; ``SharedFits`` finds what others have fitted.
-    """
-    rows: list[pl.DataFrame] = []
-    forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
-    scaler = Scaler.fit(train)
-
-    for name in BASELINES:
-        # All windows or none: a method that leaves out its hard days is in no table.
-        answerable = [i for i, scope in enumerate(scopes) if is_applicable(name, scope.windows)]
-        if not answerable:
-            continue
-
-        for seed in range(seeds if name in SEEDED_BASELINES else 1):
-            # Fitted once for all scopes: they share the train split.
-            fitted = fit(name, train, seed=seed)
-            known = ValidationForecasts.make(
-                name, fitted, train[:0] if val is None else val, scaler
-            )
-
-            for i in answerable:
-                # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
-                started = time.monotonic()
-                values_NH = forecast_windows(fitted, scopes[i].windows)
-                identity = Identity(
-                    experiment=experiment,
-                    method=name,
-                    subset=scopes[i].subset,
-                    seed=seed,
-                    commit=commit,
-                    seconds=time.monotonic() - started,
-                )
-                by_method = {name: values_NH}
-                if known.level is not None:
-                    views = scopes[i].windows.views()
-                    by_method[f"{name}{RECALIBRATED}"] = known.level.apply(views, values_NH)
-
-                for method, forecast_NH in by_method.items():
-                    named = replace(identity, method=method)
-                    quantiles_NQH = known.follow(method, scopes[i].windows, forecast_NH)
-                    rows.append(
-                        evaluate(
-                            forecast_NH,
-                            scopes[i].windows,
-                            named,
-                            quantiles_NQH=quantiles_NQH,
-                            train=train,
-                        )
-                    )
-                    # Paired tests and panels show one forecast a method: that of the first seed.
-                    forecasts[i].setdefault(method, forecast_NH)
-
-    return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
 
 
 def identify_population(

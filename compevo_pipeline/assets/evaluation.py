@@ -14,13 +14,13 @@ from pydantic import Field
 from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import read_forecasts, select_test_scopes, write_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
 from compevo_core.evaluation.scoring import (
     COMPEVO,
     load_population,
-    score_baselines,
     score_population,
 )
 from compevo_core.evaluation.seeds import compare_seeds

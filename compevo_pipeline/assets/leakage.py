@@ -17,6 +17,7 @@ from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.configs import write_config
 from compevo_core.evaluation.leakage import (
     Violation,
@@ -31,7 +32,7 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
-from compevo_core.evaluation.scoring import load_population, score_baselines, score_population
+from compevo_core.evaluation.scoring import load_population, score_population
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.assets import metadata

@@ -81,9 +81,9 @@ def _score(
 
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.baseline_scores import score_baselines
     from compevo_core.evaluation.scopes import select_scopes
     from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
-    from compevo_core.evaluation.scoring import score_baselines
     from compevo_core.evaluation.seeds import read_seeds, score_seeds
     from compevo_core.experiments.ablation import FULL_METHOD
     from compevo_core.experiments.controls import prepare_windows

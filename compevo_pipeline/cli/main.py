@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from compevo_core.errors import CompEvoError
+from compevo_pipeline.cli.benchmark import benchmark
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
 from compevo_pipeline.cli.explain import explain
@@ -32,6 +33,7 @@ COMMANDS = (
     forecast,
     explain,
     evaluate,
+    benchmark,
     lud,
     table,
     report,

@@ -12,6 +12,7 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
+from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.leakage import (
     find_changed_files,
     find_overlapping_targets,
@@ -23,7 +24,6 @@ from compevo_core.evaluation.leakage import (
     hash_folder,
 )
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.scoring import score_baselines
 from compevo_core.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from tests.support import population as small

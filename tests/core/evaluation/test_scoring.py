@@ -15,6 +15,7 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.comparison import compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed, read_configs
 from compevo_core.evaluation.panels import read_panels
@@ -23,10 +24,7 @@ from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.score_files import write_population_scores
 from compevo_core.evaluation.scored_quantiles import ValidationForecasts
-from compevo_core.evaluation.scoring import (
-    score_baselines,
-    score_population,
-)
+from compevo_core.evaluation.scoring import score_population
 from compevo_core.evaluation.seeds import compare_seeds
 from compevo_core.evaluation.significance import bootstrap_interval
 from compevo_core.prediction import Prediction

@@ -1,0 +1,228 @@
+"""Fit baselines and networks, and score them on the same windows.
+
+What belongs here: what is fitted under which seeds, and from fitted forecasters to result rows.
+What does not: populations (``evaluation.scoring``), metrics (``evaluation.metrics``), files
+(``evaluation.score_files``), the methods themselves (``baselines``, ``networks``).
+
+Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import polars as pl
+
+from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.recalibration import RECALIBRATED
+from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
+from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scored_quantiles import ValidationForecasts
+
+SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
+"""Baselines whose fit draws random numbers; the others give the same rows for every seed."""
+
+BASELINE_SEEDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A method that is fitted and scored.
+
+    Attributes:
+        name: its name in rows.
+        seeds: the seeds that it is fitted with.
+        fit: fits it with a seed.
+        is_measured: whether rows say how long a fit took and how many weights it has.
+    """
+
+    name: str
+    seeds: Sequence[int]
+    fit: Callable[[int], Forecaster]
+    is_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineScores:
+    """Scores of the baselines.
+
+    Attributes:
+        rows: result rows of every baseline, seed and scope.
+        forecasts: for each scope, forecasts (N, H) by method; of seed 0 where a method has seeds.
+    """
+
+    rows: pl.DataFrame
+    forecasts: list[dict[str, FloatArray]]
+
+
+def score_baselines(
+    train: WindowSet,
+    scopes: Sequence[Scope],
+    *,
+    experiment: str,
+    seeds: int,
+    commit: str,
+    val: WindowSet | None = None,
+    fit: FitBaseline = fit_baseline,
+) -> BaselineScores:
+    """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
+
+    A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
+
+    Args:
+        train: what the baselines are fitted on.
+        scopes: the windows to forecast, by subset.
+        experiment: name of the experiment in the rows.
+        seeds: number of seeds.
+        commit: commit of the code, for the rows.
+        val: validation windows; see :func:`score_candidates`.
+        fit: fits a baseline by name; ``SharedFits`` finds what others have fitted.
+    """
+    candidates = [
+        Candidate(
+            name=name,
+            seeds=range(seeds if name in SEEDED_BASELINES else 1),
+            fit=partial(_fit_baseline, fit, name, train),
+        )
+        for name in BASELINES
+    ]
+    return score_candidates(
+        candidates, train, scopes, experiment=experiment, commit=commit, val=val
+    )
+
+
+def list_networks(
+    names: Sequence[str], train: WindowSet, val: WindowSet, *, seeds: int | None = None
+) -> list[Candidate]:
+    """Return networks as candidates.
+
+    Args:
+        names: names of ``compevo_core.networks.forecaster.NETWORKS``.
+        train: what they are fitted on.
+        val: what decides when a fit ends.
+        seeds: at most this many seeds; None: as many as each network's rows have.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    # torch takes seconds to import; whoever scores baselines alone does not wait for it.
+    from compevo_core.networks.forecaster import find_network
+
+    return [
+        Candidate(
+            name=name,
+            seeds=range(min(seeds or kind.seeds, kind.seeds)),
+            fit=partial(_fit_network, name, train, val),
+            is_measured=True,
+        )
+        for name, kind in ((name, find_network(name)) for name in names)
+    ]
+
+
+def score_candidates(
+    candidates: Sequence[Candidate],
+    train: WindowSet,
+    scopes: Sequence[Scope],
+    *,
+    experiment: str,
+    commit: str,
+    val: WindowSet | None = None,
+    on_fitted: Callable[[str, int, float], None] | None = None,
+) -> BaselineScores:
+    """Fit methods and score them on the scopes all of whose windows they can answer.
+
+    Args:
+        candidates: the methods.
+        train: train windows, for scales.
+        scopes: the windows to forecast, by subset.
+        experiment: name of the experiment in the rows.
+        commit: commit of the code, for the rows.
+        val: validation windows. Their known errors are added to some methods in rows of their own,
+            ``<name>-recalibrated``, and make the quantiles of all, with those of the scored windows
+            as they end. None or empty: no such rows, and quantiles from scored windows.
+        on_fitted: told name, seed and seconds of every fit.
+    """
+    rows: list[pl.DataFrame] = []
+    forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
+    scaler = Scaler.fit(train)
+
+    for candidate in candidates:
+        name = candidate.name
+        # All windows or none: a method that leaves out its hard days is in no table.
+        answerable = [i for i, scope in enumerate(scopes) if is_applicable(name, scope.windows)]
+        if not answerable:
+            continue
+
+        for seed in candidate.seeds:
+            # Fitted once for all scopes: they share the train split.
+            started = time.monotonic()
+            fitted = candidate.fit(seed)
+            fit_seconds = time.monotonic() - started
+            if on_fitted is not None:
+                on_fitted(name, seed, fit_seconds)
+
+            known = ValidationForecasts.make(
+                name, fitted, train[:0] if val is None else val, scaler
+            )
+            identity = Identity(experiment=experiment, method=name, seed=seed, commit=commit)
+            if candidate.is_measured:
+                identity = replace(
+                    identity,
+                    train_seconds=fit_seconds,
+                    trainable_parameters=getattr(fitted, "trainable_parameters", None),
+                )
+
+            for i in answerable:
+                scored, by_method = _score_scope(scopes[i], fitted, known, identity, train)
+                rows.append(scored)
+                # Paired tests and panels show one forecast a method: that of the first seed.
+                for method, forecast_NH in by_method.items():
+                    forecasts[i].setdefault(method, forecast_NH)
+
+    return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
+
+
+def _fit_baseline(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:
+    return fit(name, train, seed=seed)
+
+
+def _fit_network(name: str, train: WindowSet, val: WindowSet, seed: int) -> Forecaster:
+    from compevo_core.networks.forecaster import NetworkBaseline
+
+    return NetworkBaseline.fit(name, train, val, seed=seed)
+
+
+def _score_scope(
+    scope: Scope,
+    fitted: Forecaster,
+    known: ValidationForecasts,
+    identity: Identity,
+    train: WindowSet,
+) -> tuple[pl.DataFrame, dict[str, FloatArray]]:
+    """Return rows and forecasts (N, H) of a fitted method, and of its recalibrated form."""
+    # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
+    started = time.monotonic()
+    values_NH = forecast_windows(fitted, scope.windows)
+    seconds = time.monotonic() - started
+
+    by_method = {identity.method: values_NH}
+    if known.level is not None:
+        recalibrated_NH = known.level.apply(scope.windows.views(), values_NH)
+        by_method[f"{identity.method}{RECALIBRATED}"] = recalibrated_NH
+
+    rows = [
+        evaluate(
+            forecast_NH,
+            scope.windows,
+            replace(identity, method=method, subset=scope.subset, seconds=seconds),
+            quantiles_NQH=known.follow(method, scope.windows, forecast_NH),
+            train=train,
+        )
+        for method, forecast_NH in by_method.items()
+    ]
+    return pl.concat(rows), by_method

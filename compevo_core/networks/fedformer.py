@@ -1,0 +1,233 @@
+"""FEDformer: a decomposing transformer whose attention works on a few random frequencies.
+
+What belongs here: this network, in its Fourier form. Source: Zhou et al., "FEDformer: Frequency
+Enhanced Decomposed Transformer for Long-term Series Forecasting", ICML 2022. A library
+(neuralforecast) provides it.
+
+Differs: key and value projections that the Fourier block never reads are left out, which changes no
+forecast; the two encoder layers have a Fourier block each, where the published code shares one, and
+heads are put back in order before the output projection, where it mixes them with steps; one moving
+average instead of several; the frequencies drawn are saved with the weights.
+
+Shapes: B windows, L input steps, S steps of the decoder (half of L, then H), M time features, D
+width, E width of a head, K frequencies.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.networks.inputs import NetworkInputs
+from compevo_core.networks.layers import Network, SeriesDecomposition, StepEmbedding
+
+FREQUENCIES = 32
+DECODED_STEPS = LOOKBACK // 2 + HORIZON
+"""The decoder sees the second half of the input again."""
+
+_FREQUENCY_SEED = 2022
+
+
+class FEDformer(Network):
+    """Two encoder layers and one decoder layer."""
+
+    def __init__(self, *, width: int = 128, inner: int = 256, heads: int = 8) -> None:
+        """Make the layers.
+
+        Args:
+            width: features of a step.
+            inner: features inside a layer's two linear maps.
+            heads: heads of attention.
+        """
+        super().__init__()
+        self.decomposition = SeriesDecomposition()
+        self.encoder_embedding = StepEmbedding(width)
+        self.decoder_embedding = StepEmbedding(width)
+        self.encoder = nn.ModuleList(EncoderLayer(width, inner, heads) for _ in range(2))
+        self.encoder_norm = SeasonalNorm(width)
+        self.decoder = DecoderLayer(width, inner, heads)
+        self.decoder_norm = SeasonalNorm(width)
+        self.projection = nn.Linear(width, 1)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        values_BL1 = inputs.values_NL.unsqueeze(-1)
+        seasonal_BL1, trend_BL1 = self.decomposition(values_BL1)
+
+        # The decoder starts from the mean as trend and from nothing as season.
+        half = LOOKBACK // 2
+        mean_BH1 = values_BL1.mean(dim=1, keepdim=True).expand(-1, HORIZON, -1)
+        trend_BS1 = torch.cat([trend_BL1[:, -half:], mean_BH1], dim=1)
+        seasonal_BS1 = torch.cat([seasonal_BL1[:, -half:], torch.zeros_like(mean_BH1)], dim=1)
+        marks_BSM = torch.cat([inputs.past_NLM[:, -half:], inputs.future_NHM], dim=1)
+
+        memory_BLD = self.encoder_embedding(inputs.values_NL, inputs.past_NLM)
+        for layer in self.encoder:
+            memory_BLD = layer(memory_BLD)
+        memory_BLD = self.encoder_norm(memory_BLD)
+
+        decoded_BSD = self.decoder_embedding(seasonal_BS1.squeeze(-1), marks_BSM)
+        decoded_BSD, added_trend_BS1 = self.decoder(decoded_BSD, memory_BLD)
+        seasonal_BS1 = self.projection(self.decoder_norm(decoded_BSD))
+        forecast_BS: Tensor = (seasonal_BS1 + trend_BS1 + added_trend_BS1).squeeze(-1)
+        return forecast_BS[:, -HORIZON:]
+
+
+class EncoderLayer(nn.Module):
+    """A Fourier block and two linear maps, each followed by a decomposition."""
+
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.block = FourierBlock(width, heads, LOOKBACK)
+        self.inner = _make_inner(width, inner)
+        self.decomposition = SeriesDecomposition()
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return the season (B, L, D)."""
+        steps_BLD, _ = self.decomposition(steps_BLD + self.block(steps_BLD))
+        steps_BLD, _ = self.decomposition(steps_BLD + self.inner(steps_BLD))
+        return steps_BLD
+
+
+class DecoderLayer(nn.Module):
+    """A Fourier block, attention to the encoder in the frequency domain, and two linear maps."""
+
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.block = FourierBlock(width, heads, DECODED_STEPS)
+        self.attention = FourierCrossAttention(width, heads)
+        self.inner = _make_inner(width, inner)
+        self.decomposition = SeriesDecomposition()
+        self.trend = nn.Conv1d(width, 1, 3, padding=1, padding_mode="circular", bias=False)
+
+    def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the season (B, S, D) and what the layer adds to the trend (B, S, 1)."""
+        steps_BSD, first = self.decomposition(steps_BSD + self.block(steps_BSD))
+        steps_BSD, second = self.decomposition(steps_BSD + self.attention(steps_BSD, memory_BLD))
+        steps_BSD, third = self.decomposition(steps_BSD + self.inner(steps_BSD))
+
+        trend_BDS = (first + second + third).transpose(1, 2)
+        return steps_BSD, self.trend(trend_BDS).transpose(1, 2)
+
+
+class FourierBlock(nn.Module):
+    """Mixes features at a few frequencies; all others are set to zero."""
+
+    frequencies: Tensor
+
+    def __init__(self, width: int, heads: int, steps: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.register_buffer("frequencies", draw_frequencies(steps))
+        self.query = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mix = ComplexMix(width, heads, len(self.frequencies))
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return mixed steps (B, L, D)."""
+        spectrum_BHEK = _to_spectrum(self.query(steps_BLD), self.heads, self.frequencies)
+        # As in the authors' code, the k-th drawn frequency is put at place k of the answer.
+        mixed_BLD: Tensor = self.out(_to_steps(self.mix(spectrum_BHEK), steps_BLD.shape[1]))
+        return mixed_BLD
+
+
+class FourierCrossAttention(nn.Module):
+    """Attention between the frequencies of two series."""
+
+    query_frequencies: Tensor
+    key_frequencies: Tensor
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.register_buffer("query_frequencies", draw_frequencies(DECODED_STEPS))
+        self.register_buffer("key_frequencies", draw_frequencies(LOOKBACK))
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mix = ComplexMix(width, heads, len(self.query_frequencies))
+        self.scale = 1 / (width * width)
+
+    def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> Tensor:
+        """Return what the decoder reads of the encoder (B, S, D)."""
+        queries = _to_spectrum(self.query(steps_BSD), self.heads, self.query_frequencies)
+        keys = _to_spectrum(self.key(memory_BLD), self.heads, self.key_frequencies)
+
+        # tanh of real and imaginary part apart: the complex tanh has poles, and was seen to give
+        # NaN in the authors' code.
+        scores = torch.einsum("bhex,bhey->bhxy", queries, keys)
+        scores = torch.complex(scores.real.tanh(), scores.imag.tanh())
+        attended_BHEK = torch.einsum("bhxy,bhey->bhex", scores, keys)
+
+        mixed_BHEK = self.mix(attended_BHEK) * self.scale
+        read_BSD = _to_steps(mixed_BHEK, steps_BSD.shape[1], self.query_frequencies)
+        out_BSD: Tensor = self.out(read_BSD)
+        return out_BSD
+
+
+class ComplexMix(nn.Module):
+    """A complex matrix (E, E) for every head and frequency."""
+
+    def __init__(self, width: int, heads: int, frequencies: int) -> None:
+        super().__init__()
+        size = (heads, width // heads, width // heads, frequencies)
+        scale = 1 / (width * width)
+        self.real = nn.Parameter(scale * torch.rand(size))
+        self.imaginary = nn.Parameter(scale * torch.rand(size))
+
+    def forward(self, spectrum_BHEK: Tensor) -> Tensor:
+        """Return the product at every frequency, (B, heads, E, K)."""
+        weights = torch.complex(self.real, self.imaginary)
+        return torch.einsum("bhek,hefk->bhfk", spectrum_BHEK, weights)
+
+
+class SeasonalNorm(nn.Module):
+    """Layer norm whose mean over steps is removed, so that a season has no level."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return normed steps (B, L, D) whose mean over L is zero."""
+        normed_BLD: Tensor = self.norm(steps_BLD)
+        return normed_BLD - normed_BLD.mean(dim=1, keepdim=True)
+
+
+def draw_frequencies(steps: int) -> Tensor:
+    """Return sorted random frequencies of a series of ``steps``, the same at every call."""
+    generator = torch.Generator().manual_seed(_FREQUENCY_SEED)
+    count = min(FREQUENCIES, steps // 2)
+    return torch.randperm(steps // 2, generator=generator)[:count].sort().values
+
+
+def _to_spectrum(steps_BLD: Tensor, heads: int, frequencies: Tensor) -> Tensor:
+    """Return the chosen frequencies of every feature, (B, heads, E, K)."""
+    batch, steps, _ = steps_BLD.shape
+    steps_BHEL = steps_BLD.reshape(batch, steps, heads, -1).permute(0, 2, 3, 1)
+    spectrum_BHEF: Tensor = torch.fft.rfft(steps_BHEL, dim=-1)
+    return spectrum_BHEF[..., frequencies]
+
+
+def _to_steps(spectrum_BHEK: Tensor, steps: int, frequencies: Tensor | None = None) -> Tensor:
+    """Return the series (B, L, D) of a spectrum.
+
+    Args:
+        spectrum_BHEK: values at some frequencies.
+        steps: length of the series.
+        frequencies: where the values belong; None: at the lowest ones.
+    """
+    full = spectrum_BHEK.new_zeros((*spectrum_BHEK.shape[:-1], steps // 2 + 1))
+    places = torch.arange(spectrum_BHEK.shape[-1]) if frequencies is None else frequencies
+    full[..., places] = spectrum_BHEK
+    steps_BHEL: Tensor = torch.fft.irfft(full, n=steps)
+    return steps_BHEL.permute(0, 3, 1, 2).flatten(2)
+
+
+def _make_inner(width: int, inner: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(width, inner, bias=False),
+        nn.GELU(),
+        nn.Dropout(0.1),
+        nn.Linear(inner, width, bias=False),
+        nn.Dropout(0.1),
+    )

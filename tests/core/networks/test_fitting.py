@@ -1,0 +1,163 @@
+"""How networks are fitted, and the contract that a fitted one keeps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.baselines import Forecaster
+from compevo_core.config_sections import BackboneConfig
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import (
+    CheckpointMismatch,
+    ConfigError,
+    DataError,
+    LeakageError,
+    NonFiniteLoss,
+)
+from compevo_core.evaluation.leakage import hash_folder
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.networks import forecaster
+from compevo_core.networks.fitting import FitBudget, forecast_scaled
+from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline
+from compevo_core.networks.inputs import NetworkInputs
+from tests.support.window_samples import from_nem, make_window
+
+QUICK = FitBudget(passes=2, batch_size=8)
+
+
+@pytest.fixture(autouse=True)
+def use_a_tiny_backbone(monkeypatch):
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
+    monkeypatch.setattr(forecaster, "_load_decoder", lambda: tiny)
+
+
+def make_split(n: int, split: str = "train", *, first: int = 0) -> WindowSet:
+    """Days whose values move together, so that there is something to learn."""
+    rng = np.random.default_rng(first)
+    windows = []
+    for day in range(n):
+        level = 1000 + rng.normal(0, 60)
+        wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
+        windows.append(make_window(first + day, x=level + wave, y=level - wave, split=split))
+    return WindowSet(windows, dataset="electricity")
+
+
+TRAIN = make_split(24)
+VAL = make_split(8, "val", first=40)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_fit_is_bit_equal_for_a_seed_and_survives_saving(name, tmp_path):
+    fitted = [NetworkBaseline.fit(name, TRAIN, VAL, seed=seed, budget=QUICK) for seed in (1, 1, 2)]
+    forecasts = [one.predict(VAL.views()) for one in fitted]
+    assert forecasts[0].tobytes() == forecasts[1].tobytes() != forecasts[2].tobytes()
+
+    fitted[0].save(tmp_path)
+    loaded = NetworkBaseline.load(tmp_path)
+    assert isinstance(loaded, Forecaster) and loaded.name == name
+    assert loaded.report == fitted[0].report
+    assert loaded.predict(VAL.views()).tobytes() == forecasts[0].tobytes()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name):
+    fitted = NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK)
+    alone = np.concatenate([fitted.predict([view]) for view in VAL.views()])
+    np.testing.assert_allclose(fitted.predict(VAL.views()), alone, rtol=1e-4)
+    assert fitted.predict([]).shape == (0, 48)
+
+
+def test_a_fit_learns_what_repeating_the_input_does_not_know():
+    budget = FitBudget(passes=60, patience=60, batch_size=8)
+    fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=0.003, budget=budget)
+    error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
+    repeated = np.abs(np.stack([view.x for view in VAL.views()]) - VAL.truth()).mean()
+    assert error < 0.2 * repeated
+
+
+def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it():
+    # Validation that train contradicts: every pass after the first few makes it worse.
+    contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
+    budget = FitBudget(passes=30, patience=3, batch_size=4)
+    fitted = NetworkBaseline.fit("dlinear", TRAIN, contrary, learning_rate=0.003, budget=budget)
+    report = fitted.report
+    assert report.passes == report.best_pass + 3 < 30
+
+    scaler = Scaler.fit(TRAIN)
+    target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
+    with torch.no_grad():
+        forecast = forecast_scaled(
+            fitted._network, NetworkInputs.encode(contrary.views(), scaler)
+        ).double()
+    loss = torch.nn.functional.huber_loss(forecast, target)
+    assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
+
+
+def test_masked_targets_teach_nothing(tmp_path):
+    masked = TRAIN.truth()
+    masked[:, 10] = np.nan
+    other = TRAIN.truth()
+    other[:, 10] = 1e6
+    with_hole = TRAIN.with_truth(masked)
+
+    NetworkBaseline.fit("dlinear", with_hole, VAL, budget=QUICK).save(tmp_path / "a")
+    NetworkBaseline.fit("dlinear", TRAIN.with_truth(other), VAL, budget=QUICK).save(tmp_path / "b")
+    assert hash_folder(tmp_path / "a") != hash_folder(tmp_path / "b")
+    fitted = NetworkBaseline.load(tmp_path / "a").predict(VAL.views())
+    assert np.isfinite(fitted).all()
+
+
+def test_time_features_are_those_of_the_clock_of_the_series():
+    # 1 March 2019 00:00 of the market is 01:00 in Sydney, where daylight saving holds: a Friday.
+    window = make_window(0, origin=from_nem(2019, 3, 1))
+    inputs = NetworkInputs.encode([window.view], Scaler.fit([window]))
+    assert inputs.future_NHM[0, 0].tolist() == pytest.approx(
+        [1 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
+    )
+    assert inputs.past_NLM[0, -1].tolist() == pytest.approx(
+        [0.5 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
+    )
+
+
+def test_an_input_that_never_changes_has_a_finite_forecast():
+    fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=QUICK)
+    flat = make_window(3, x=np.full(48, 1000.0), split="test")
+    assert np.isfinite(fitted.predict([flat.view])).all()
+
+
+@pytest.mark.parametrize("split", ["test", "inference"])
+def test_no_network_sees_a_later_split(split):
+    later = make_split(4, split, first=60)
+    with pytest.raises(LeakageError, match=split):
+        NetworkBaseline.fit("dlinear", later, VAL, budget=QUICK)
+    with pytest.raises(LeakageError, match=split):
+        NetworkBaseline.fit("dlinear", TRAIN, later, budget=QUICK)
+
+
+def test_what_cannot_be_fitted_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no network 'lstm'; known: dlinear"):
+        NetworkBaseline.fit("lstm", TRAIN, VAL)
+    with pytest.raises(DataError, match="no windows to fit on"):
+        NetworkBaseline.fit("dlinear", TRAIN, VAL[:0])
+    with pytest.raises(DataError, match="no target of 24 windows"):
+        NetworkBaseline.fit("dlinear", TRAIN.with_truth(np.full((24, 48), np.nan)), VAL)
+    with pytest.raises(NonFiniteLoss, match="lower learning rate"):
+        NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=1e30)
+
+    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=QUICK).save(tmp_path)
+    NetworkBaseline.fit("gpt4ts-no-lm", TRAIN, VAL, budget=QUICK).save(tmp_path / "other")
+    weights = tmp_path / "other" / "weights.safetensors"
+    weights.replace(tmp_path / "weights.safetensors")
+    with pytest.raises(CheckpointMismatch, match="weights of another dlinear"):
+        NetworkBaseline.load(tmp_path)
+
+
+def test_nothing_after_the_origin_changes_a_forecast():
+    fitted = NetworkBaseline.fit("itransformer", TRAIN, VAL, budget=QUICK)
+    poisoned = VAL.with_truth(np.full_like(VAL.truth(), 1e9))
+    assert fitted.predict(VAL.views()).tobytes() == fitted.predict(poisoned.views()).tobytes()
+    other_day = replace(VAL[0].view, published=np.zeros(48))
+    assert np.array_equal(fitted.predict([other_day]), fitted.predict([VAL[0].view]))
