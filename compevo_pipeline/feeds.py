@@ -15,6 +15,7 @@ import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
 from compevo_pipeline.sources import weather, weather_live, weather_runs
+from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
@@ -77,6 +78,7 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
                     FrameKind.SERIES: aemo.parse_all,
                     FrameKind.PUBLISHED: aemo.parse_published,
                 },
+                aemo_live.fetch_price_and_demand,
             ),
             _make_feed(
                 "weather", weather.read_files, {FrameKind.COVARIATES: _concat(weather.parse)}
@@ -97,6 +99,7 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
                     FrameKind.PUBLISHED: aemo.parse_published,
                     FrameKind.STEP_COVARIATES: _concat(operational.parse_step_covariates),
                 },
+                aemo_live.fetch_operational,
             ),
             replace(
                 _make_feed(

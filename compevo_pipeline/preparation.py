@@ -10,7 +10,7 @@ Shapes: N articles, D embedding size.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CompEvoError, ConfigError, SourceAbsent, SourceError
+from compevo_core.errors import ConfigError, SourceAbsent, SourceError
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
@@ -30,6 +30,8 @@ from compevo_pipeline.sources.common.ledger import Ledger
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
 
 Span = tuple[datetime | None, datetime | None]
 """Start and end of a backfill in live mode."""
@@ -39,6 +41,9 @@ WHAT_IS_NEW: Span = (None, None)
 
 MAX_BATCH_BYTES = 256 * 2**20
 """Bytes of fetched files that are parsed and stored together; a backfill goes on after the last."""
+
+MIN_READABLE_SHARE = 0.5
+"""Share of the files of a batch that must be readable: with less, the format changed."""
 
 TITLES_PER_BATCH = 512
 """Titles embedded between two progress lines."""
@@ -63,7 +68,9 @@ def ingest_feed(
         counts = _ingest_live(workspace, feed, feed.fetch_live(live), dataset, live.ledger)
     else:
         raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
-        counts = _store_files(workspace, feed, dataset, raw_files)
+        # All parsers run before anything is stored.
+        frames = _parse_files(feed, raw_files)
+        counts = _store_files(workspace, feed, dataset, raw_files, frames)
 
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
@@ -188,12 +195,9 @@ def _ingest_live(
             is_last, failure = True, error
 
         if batch:
-            try:
-                counts.update(_store_files(workspace, feed, dataset, batch))
-            except CompEvoError as error:
-                # The next run asks for these files anew, in place of reading the kept bytes.
-                ledger.doubt(f"{type(error).__name__}: {error}")
-                raise
+            readable, frames = _parse_arrived(feed, batch, ledger)
+            counts.update(_store_files(workspace, feed, dataset, readable, frames))
+            counts["rejected"] += len(batch) - len(readable)
         # The last file may have more members than this batch holds.
         ledger.confirm(keep_last=not is_last)
 
@@ -213,12 +217,48 @@ def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
     return True
 
 
-def _store_files(
-    workspace: Workspace, feed: Feed, dataset: str, raw_files: Sequence[RawFile]
-) -> dict[str, int]:
-    # All parsers run before anything is stored.
-    frames = {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+def _parse_arrived(
+    feed: Feed, batch: Sequence[RawFile], ledger: Ledger
+) -> tuple[Sequence[RawFile], dict[FrameKind, pl.DataFrame]]:
+    """Parse a batch; a file that cannot be read is rejected, and is fetched anew by the next run.
 
+    Raises:
+        SourceError: less than :data:`MIN_READABLE_SHARE` of the files can be read.
+    """
+    try:
+        return batch, _parse_files(feed, batch)
+    except SourceError:
+        readable = [raw_file for raw_file in batch if _is_readable(feed, raw_file, ledger)]
+        # Several files together may fail where each alone does not: that is no one file's fault.
+        is_one_files_fault = len(readable) < len(batch)
+        if not is_one_files_fault or len(readable) < MIN_READABLE_SHARE * len(batch):
+            raise
+
+    return readable, _parse_files(feed, readable)
+
+
+def _is_readable(feed: Feed, raw_file: RawFile, ledger: Ledger) -> bool:
+    try:
+        _parse_files(feed, [raw_file])
+    except SourceError as error:
+        name = raw_file.packed_in or raw_file.name
+        ledger.reject(raw_file.source, name, f"{type(error).__name__}: {error}")
+        log.warning("%s is left out: %s", feed.name, error)
+        return False
+    return True
+
+
+def _parse_files(feed: Feed, raw_files: Sequence[RawFile]) -> dict[FrameKind, pl.DataFrame]:
+    return {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+
+
+def _store_files(
+    workspace: Workspace,
+    feed: Feed,
+    dataset: str,
+    raw_files: Sequence[RawFile],
+    frames: Mapping[FrameKind, pl.DataFrame],
+) -> dict[str, int]:
     store = workspace.raw_store()
     for raw_file in raw_files:
         # What came from a publisher just now was kept on arrival.

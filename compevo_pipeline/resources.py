@@ -82,7 +82,7 @@ class Workspace(dg.ConfigurableResource[None]):
             clock=clock,
             ledger=ledger,
             raw=self.raw_store(),
-            pacer=Pacer(path=self.settings.host_turns),
+            pacer=Pacer(folder=self.settings.host_turns),
         )
         return LiveContext(client=client, ledger=ledger, now=clock(), since=since, until=until)
 

@@ -174,7 +174,7 @@ class Settings:
     @property
     def host_turns(self) -> Path:
         """The turns at publishers' hosts that all processes of this home share."""
-        return self.home / "locks" / "hosts.sqlite"
+        return self.home / "locks" / "hosts"
 
     @property
     def user_agent(self) -> str:

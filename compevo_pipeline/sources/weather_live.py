@@ -85,7 +85,7 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
     try:
         weather_runs.parse(raw)
     except CompEvoError as error:
-        live.ledger.doubt(f"{type(error).__name__}: {error}", only=(SOURCE, name))
+        live.ledger.reject(SOURCE, name, f"{type(error).__name__}: {error}")
         raise
     return raw
 

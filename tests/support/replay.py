@@ -251,6 +251,6 @@ def open_live(home, *, now=None, since=None, until=None) -> LiveContext:
         clock=lambda: moment,
         ledger=ledger,
         raw=RawStore(home / "raw"),
-        pacer=Pacer(path=home / "locks" / "hosts.sqlite"),
+        pacer=Pacer(folder=home / "locks"),
     )
     return LiveContext(client=client, ledger=ledger, now=moment, since=since, until=until)

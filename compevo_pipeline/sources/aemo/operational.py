@@ -64,10 +64,7 @@ def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iter
         case Mode.ARCHIVE:
             yield from read_archive(archive, clock)
         case Mode.LIVE:
-            raise SourceAbsent(
-                "AEMO's files cannot be fetched in live mode yet; download them into the archive "
-                "folder and use archive mode"
-            )
+            raise SourceAbsent("live mode fetches AEMO's files (aemo.live); there are none to read")
 
 
 def read_archive(root: Path | None, clock: Clock) -> Iterator[RawFile]:

@@ -31,6 +31,9 @@ from compevo_pipeline.sources.common.tables import (
 ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
 FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
 ROOFTOP_REPORT = "PUBLIC_ROOFTOP_PV_FORECAST"
+MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
+"""MMSDM's monthly table of the actuals, which has the same records."""
+
 REPORTS = (ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT)
 
 ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
@@ -47,7 +50,8 @@ _KEY = ("REGIONID", "INTERVAL_DATETIME")
 
 def is_report(raw: RawFile, report: str) -> bool:
     """Say whether a file is one of a report; AEMO writes names in capitals or not."""
-    return raw.name.upper().startswith(report)
+    name = raw.name.upper()
+    return name.startswith(report) or (report == ACTUAL_REPORT and MMSDM_ACTUAL in name)
 
 
 def parse_actual(raw: RawFile) -> pl.DataFrame:

@@ -83,10 +83,7 @@ def read_files(
         case Mode.ARCHIVE:
             yield from _read_products(archive, clock, products)
         case Mode.LIVE:
-            raise SourceAbsent(
-                "AEMO's files cannot be fetched in live mode yet; download them into the archive "
-                "folder and use archive mode"
-            )
+            raise SourceAbsent("live mode fetches AEMO's files (aemo.live); there are none to read")
 
 
 def _read_products(

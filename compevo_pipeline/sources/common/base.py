@@ -53,6 +53,7 @@ class RawFile:
         url: address it was fetched from, or ``file:`` and its path in the archive.
         fetched_at: when it was read, timezone-aware.
         mode: which mode read it.
+        packed_in: name of the fetched file that held it; empty where it was fetched itself.
     """
 
     source: str
@@ -61,6 +62,7 @@ class RawFile:
     url: str
     fetched_at: datetime
     mode: Mode
+    packed_in: str = ""
 
     @property
     def sha256(self) -> str:

@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from compevo_pipeline.sources.common.base import RawFile
+
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
 )
@@ -89,7 +91,8 @@ class Ledger:
     """The entries of one home, and the names that this object has fetched but not confirmed."""
 
     path: Path
-    _fetched: list[tuple[str, str]] = field(default_factory=list, init=False, repr=False)
+    # One list a fetched file: itself, then the files packed in it.
+    _fetched: list[list[tuple[str, str]]] = field(default_factory=list, init=False, repr=False)
 
     def get(self, source: str, name: str) -> Entry | None:
         """Return the entry of a file, or None where it was never asked for."""
@@ -132,7 +135,7 @@ class Ledger:
         last_modified: str | None = None,
     ) -> None:
         """Note that a file's bytes are kept."""
-        self._fetched.append((source, name))
+        self._fetched.append([(source, name)])
         self._upsert(
             Entry(
                 source=source,
@@ -149,7 +152,7 @@ class Ledger:
 
     def record_reread(self, source: str, name: str) -> None:
         """Note that the kept bytes of a file are read again, to be confirmed with the others."""
-        self._fetched.append((source, name))
+        self._fetched.append([(source, name)])
 
     def record_unchanged(self, source: str, name: str, now: datetime) -> None:
         """Note that the publisher still has the bytes that are kept."""
@@ -214,10 +217,10 @@ class Ledger:
         """Note that the rows of the files that this object fetched are in the store.
 
         Args:
-            keep_last: whether the last one waits for the next call.
+            keep_last: whether the last one, with what is packed in it, waits for the next call.
         """
         kept = self._fetched[-1:] if keep_last else []
-        done = self._fetched[: len(self._fetched) - len(kept)]
+        done = [key for keys in self._fetched[: len(self._fetched) - len(kept)] for key in keys]
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE entries SET state = ? WHERE source = ? AND name = ?",
@@ -225,21 +228,33 @@ class Ledger:
             )
         self._fetched[:] = kept
 
-    def doubt(self, note: str, *, only: tuple[str, str] | None = None) -> None:
-        """Note that the files this object fetched cannot be used, so that they are fetched anew.
-
-        Args:
-            note: what is wrong with them.
-            only: source and name of the one that is meant; all unless given.
-        """
-        doubted = self._fetched if only is None else [only]
+    def record_members(self, source: str, names: Iterable[str], raw: RawFile) -> None:
+        """Note the files packed in the one fetched last: they need not be fetched on their own."""
+        names = list(names)
         with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
-                "WHERE source = ? AND name = ?",
-                [(EntryState.FAILED.value, note, *key) for key in doubted],
-            )
-        self._fetched[:] = [key for key in self._fetched if key not in doubted]
+            for name in names:
+                member = Entry(
+                    source=source,
+                    name=name,
+                    state=EntryState.FETCHED,
+                    url=f"{raw.url}!{name}",
+                    asked_at=raw.fetched_at,
+                    fetched_at=raw.fetched_at,
+                    note=f"packed in {raw.name}",
+                )
+                self._write(connection, member)
+        self._fetched[-1].extend((source, name) for name in names)
+
+    def reject(self, source: str, name: str, note: str) -> None:
+        """Note that a file this object fetched cannot be used: the next run fetches it anew."""
+        for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
+            self._fetched.remove(keys)
+            with self._transaction() as connection:
+                connection.executemany(
+                    "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
+                    "WHERE source = ? AND name = ?",
+                    [(EntryState.FAILED.value, note, *key) for key in keys],
+                )
 
     def _select(self, where: str, values: Sequence[str]) -> Iterator[Entry]:
         # The condition is one of this module's own texts; values are always parameters.

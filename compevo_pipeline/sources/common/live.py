@@ -1,15 +1,29 @@
-"""What a source's live mode works with: the client, the ledger, the time and the span asked for.
+"""What a source's live mode works with: client, ledger, time, span, and which failures it bears.
 
-What belongs here: this one object. What does not: what to ask of whom (a source's own ``live``
+What belongs here: these objects. What does not: what to ask of whom (a source's own ``live``
 module), how it is asked (``common.http``).
 """
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from compevo_core.errors import ConfigError
+from compevo_core.errors import (
+    ConfigError,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceRejected,
+)
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger
+
+MAX_FAILED_FILES = 3
+"""Files of one product that may fail before the rest is not asked for."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +58,61 @@ class LiveContext:
         """Return the start and end to fetch: the backfill's, or the ``lookback`` up to now."""
         end = min(self.until or self.now, self.now)
         return (self.since or self.now - lookback), end
+
+
+@dataclass
+class Tolerance:
+    """Bears the failure of single files of a product, and stops when there are too many.
+
+    Attributes:
+        product: what is fetched, for messages.
+        arrived: attempts that succeeded.
+        failures: what went wrong, absent files included.
+    """
+
+    product: str
+    arrived: int = 0
+    failures: list[SourceError] = field(default_factory=list)
+
+    @contextmanager
+    def attempt(
+        self, live: LiveContext, source: str, name: str, url: str, *, is_final: bool
+    ) -> Iterator[None]:
+        """Fetch one file in the block; where it fails, note it and go on with the next one.
+
+        Args:
+            live: whose ledger notes it.
+            source: the file's product.
+            name: its name.
+            url: its address.
+            is_final: whether the file never changes, so that its absence is remembered.
+
+        Raises:
+            SourceBlocked, SourceRejected: the next file would meet the same.
+            SourceError: the last of :data:`MAX_FAILED_FILES` failures; absent files do not count.
+        """
+        try:
+            yield
+            self.arrived += 1
+        except SourceAbsent as error:
+            self.failures.append(error)
+            if is_final:
+                live.ledger.mark_absent(source, name, url, live.now)
+        except (SourceBlocked, SourceRejected):
+            raise
+        except SourceError as error:
+            self.failures.append(error)
+            live.ledger.reject(source, name, f"{type(error).__name__}: {error}")
+            log.warning("%s: %s", self.product, error)
+            failed = [one for one in self.failures if not isinstance(one, SourceAbsent)]
+            if len(failed) >= MAX_FAILED_FILES:
+                raise
+
+    def refuse_nothing(self) -> None:
+        """Refuse an end without a file where at least one was asked for.
+
+        Raises:
+            SourceError: the first failure.
+        """
+        if self.failures and not self.arrived:
+            raise self.failures[0]

@@ -1,23 +1,20 @@
 """One pace a host, kept by every process that works below the same home.
 
-What belongs here: turns at a host, in one small SQLite file. What does not: which pause a host
-needs (``common.hosts``), what an answer means (``compevo_pipeline.failures``).
+What belongs here: turns at a host, one small file a host. What does not: which pause a host needs
+(``common.hosts``), what an answer means (``compevo_pipeline.failures``).
 
 A process takes the host's next free turn and sleeps until then, so two processes never share a
-turn, and neither holds a lock while it sleeps.
+turn, and neither holds the lock while it sleeps.
 """
 
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from compevo_core.data.filelock import file_lock
 from compevo_pipeline.failures import MAX_RETRY_AFTER_S, MAX_TURN_WAIT_S, Throttled
-
-_SCHEMA = "CREATE TABLE IF NOT EXISTS turns (host TEXT PRIMARY KEY, free_at REAL NOT NULL)"
-_WAIT_FOR_OTHERS_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +22,12 @@ class Pacer:
     """Gives out turns at hosts.
 
     Attributes:
-        path: the file that processes share.
+        folder: the files that processes share, one a host: the time of its next free turn.
         now_s: seconds since the epoch, which all processes agree on.
         sleep: waits for a turn.
     """
 
-    path: Path
+    folder: Path
     now_s: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
@@ -39,46 +36,38 @@ class Pacer:
 
         Raises:
             Throttled: the host asked for a pause that is too long to sleep through.
+            StoreBusy: other processes held the host's file for too long.
         """
-        with closing(self._connect()) as connection, connection:
-            # Immediate: the next process reads the turn after this one was taken.
-            connection.execute("BEGIN IMMEDIATE")
+        with self._locked(host) as path:
             now = self.now_s()
-            wait = self._read_free_at(connection, host, now) - now
-
+            wait = max(0.0, _read_free_at(path, now) - now)
             if wait > MAX_TURN_WAIT_S:
                 raise Throttled(
                     f"{host} asked for a pause, {wait:.0f} s of it left; try again after it", wait
                 )
-            self._write_free_at(connection, host, now + max(0.0, wait) + pause_s)
+            path.write_text(repr(now + wait + pause_s), encoding="ascii")
 
         if wait > 0:
             self.sleep(wait)
 
     def postpone(self, host: str, seconds: float) -> None:
         """Give out no turn at a host for some time, because it asked for a pause."""
-        with closing(self._connect()) as connection, connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._locked(host) as path:
             now = self.now_s()
-            free_at = self._read_free_at(connection, host, now)
-            self._write_free_at(connection, host, max(free_at, now + seconds))
+            free_at = max(_read_free_at(path, now), now + seconds)
+            path.write_text(repr(free_at), encoding="ascii")
 
-    def _connect(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=_WAIT_FOR_OTHERS_S, isolation_level=None)
-        connection.execute(_SCHEMA)
-        return connection
+    @contextmanager
+    def _locked(self, host: str) -> Iterator[Path]:
+        path = self.folder / f"{host}.turn"
+        with file_lock(path.with_suffix(".lock"), exclusive=True):
+            yield path
 
-    @staticmethod
-    def _read_free_at(connection: sqlite3.Connection, host: str, now: float) -> float:
-        row = connection.execute("SELECT free_at FROM turns WHERE host = ?", (host,)).fetchone()
-        free_at = float(row[0]) if row else now
-        # A turn further away than any pause was written by a clock that has been set back since.
-        return free_at if free_at <= now + MAX_RETRY_AFTER_S else now
 
-    @staticmethod
-    def _write_free_at(connection: sqlite3.Connection, host: str, free_at: float) -> None:
-        connection.execute(
-            "INSERT INTO turns VALUES (?, ?) ON CONFLICT (host) DO UPDATE SET free_at = ?",
-            (host, free_at, free_at),
-        )
+def _read_free_at(path: Path, now: float) -> float:
+    try:
+        free_at = float(path.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return now  # no turn was taken yet, or a process was killed while it wrote one
+    # A turn further away than any pause was written by a clock that has been set back since.
+    return free_at if free_at <= now + MAX_RETRY_AFTER_S else now

@@ -18,7 +18,7 @@ class Watch:
         self.now += seconds
 
     def pacer(self, folder):
-        return Pacer(path=folder / "hosts.sqlite", now_s=lambda: self.now, sleep=self.sleep)
+        return Pacer(folder=folder, now_s=lambda: self.now, sleep=self.sleep)
 
 
 def test_two_processes_share_the_pace_of_a_host_and_other_hosts_do_not_wait(tmp_path):
@@ -53,4 +53,14 @@ def test_a_clock_that_was_set_back_stops_no_host(tmp_path):
     watch.pacer(tmp_path).wait_for_turn("a", 1.0)
     watch.now -= 2 * MAX_RETRY_AFTER_S
     watch.pacer(tmp_path).wait_for_turn("a", 1.0)
+    assert watch.slept == []
+
+
+def test_a_turn_that_was_cut_while_written_stops_no_host(tmp_path):
+    watch = Watch()
+    watch.pacer(tmp_path).wait_for_turn("a", 1.0)
+    (tmp_path / "a.turn").write_text("10")
+    (tmp_path / "b.turn").write_text("")
+    for host in "ab":
+        watch.pacer(tmp_path).wait_for_turn(host, 1.0)
     assert watch.slept == []

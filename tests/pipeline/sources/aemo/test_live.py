@@ -1,0 +1,215 @@
+"""AEMO's files from a replay of its hosts: what is asked for, once, and what a failure costs."""
+
+import logging
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
+from compevo_pipeline.sources.aemo import live as aemo_live
+from compevo_pipeline.sources.aemo import operational, price
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.common.ledger import EntryState
+from tests.support import nemweb
+from tests.support.nemweb import ACTUAL, FORECAST, HOST, PRICES, ROOFTOP
+from tests.support.replay import Answer, open_live
+
+DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
+
+
+def fetch_all(home, **kwargs):
+    live = open_live(home, **kwargs)
+    files = list(aemo_live.fetch_operational(live))
+    live.ledger.confirm()
+    return files
+
+
+def test_a_day_of_reports_is_fetched_by_links_and_parsed_by_the_archives_parsers(replay, tmp_path):
+    nemweb.serve_day(replay)
+    files = fetch_all(tmp_path)
+    assert aemo.parse_all(files).height == 8 * 5
+    published = aemo.parse_published(files)
+    assert published["available_at"].unique().to_list() == [datetime(2026, 7, 19, 7, tzinfo=UTC)]
+    assert published.height == 96 * 5 * 3
+    # The listing's folder is Current, its links say CURRENT: paths are case-sensitive.
+    assert {path.split("/")[2] for path in replay.paths() if path.endswith(".zip")} == {"CURRENT"}
+
+
+def test_a_second_refresh_asks_for_listings_alone_and_conditionally(replay, tmp_path):
+    nemweb.serve_day(replay)
+    fetch_all(tmp_path)
+    asked = len(replay.seen)
+    assert fetch_all(tmp_path) == []
+    again = replay.seen[asked:]
+    assert [seen.path.endswith("/") and seen.is_conditional for seen in again] == [True] * 6
+
+
+def test_each_name_is_fetched_once_though_a_listing_has_it_twice(replay, tmp_path):
+    nemweb.serve_day(replay, count=4)
+    fetch_all(tmp_path)
+    assert len(replay.paths()) == len(set(replay.paths())) == 6 + 4 + 2
+
+
+def test_files_older_than_two_weeks_are_left_alone(replay, tmp_path):
+    old = nemweb.actual(DAY - timedelta(days=20))
+    nemweb.serve_folder(replay, ACTUAL, [old, nemweb.actual(DAY)])
+    fetch_all(tmp_path)
+    assert old[0] not in str(replay.paths())
+
+
+@pytest.mark.parametrize("part", ["Archive", "ARCHIVE"])
+def test_what_left_the_current_folder_comes_from_a_weekly_zip_of_zips(replay, tmp_path, part):
+    halves = [nemweb.actual(DAY - timedelta(days=8, minutes=30 * step)) for step in range(4)]
+    week = (f"{aemo_live.ACTUAL_REPORT}_20260705.zip", nemweb.pack(*halves))
+    nemweb.serve_folder(replay, ACTUAL, [nemweb.actual(DAY)])
+    replay.serve({(HOST, f"/Reports/{part}/{ACTUAL}/"): nemweb.listing(ACTUAL, [week[0]])})
+    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week[0]}"): Answer(body=week[1])})
+    files = fetch_all(tmp_path)
+    assert aemo.parse_all(files).height == 5 * 5
+
+    # The half-hours of the week were fetched with it: they are not asked for on their own.
+    nemweb.serve_folder(replay, ACTUAL, [*halves, nemweb.actual(DAY)])
+    assert fetch_all(tmp_path) == []
+
+
+def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_path):
+    nemweb.serve_folder(replay, ACTUAL, [nemweb.actual(DAY)])
+    name = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202501010000.zip"
+    folder = (
+        "/Data_Archive/Wholesale_Electricity/MMSDM/2025/MMSDM_2025_01/"
+        "MMSDM_Historical_Data_SQLLoader/DATA/"
+    )
+    inner = nemweb.actual(datetime(2025, 1, 5))[1]  # noqa: DTZ001 - NEM time
+    table = nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).read(
+        nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).namelist()[0]
+    )
+    body = nemweb.pack(("PUBLIC_ARCHIVE#DEMANDOPERATIONALACTUAL#FILE01#202501010000.CSV", table))
+    page = f'<pre><A HREF="{folder}{name}">{name}</A></pre>'
+    replay.serve({(HOST, folder): Answer(body=page.encode(), kind="text/html")})
+    replay.serve({(HOST, f"{folder}{name}"): Answer(body=body)})
+    span = {"since": datetime(2025, 1, 4, tzinfo=UTC), "until": datetime(2025, 1, 8, tzinfo=UTC)}
+    files = fetch_all(tmp_path, **span)
+    assert operational.parse(files[0])["start_utc"].unique().to_list() == [
+        datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
+    ]
+    # A backfill that goes on where it was asks for nothing that it has.
+    asked = len(replay.seen)
+    assert fetch_all(tmp_path, **span) == []
+    assert not [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
+
+
+@pytest.mark.parametrize(
+    "fault", [Answer(status=404), Answer(status=403), Answer(status=500), Answer(body=b"<html>x")]
+)
+@pytest.mark.parametrize("folder", [FORECAST, ROOFTOP])
+def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, fault):
+    nemweb.serve_day(replay, count=4)
+    replay.serve({(HOST, f"/Reports/{part}/{folder}/"): fault for part in ("Current", "CURRENT")})
+    with caplog.at_level(logging.WARNING):
+        files = fetch_all(tmp_path)
+    assert aemo.parse_all(files).height == 4 * 5
+    assert len(files) == 5
+    assert "is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Answer(status=404), SourceAbsent),
+        (Answer(status=403), SourceBlocked),
+        (Answer(status=503), SourceTransient),
+        (Answer(body=b"<html>maintenance</html>", kind="text/html"), SourceAbsent),
+        (nemweb.listing(ACTUAL, ["PUBLIC_DEMAND_RENAMED_202607190030.zip"]), SchemaDrift),
+    ],
+)
+def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
+    replay, tmp_path, fault, error
+):
+    nemweb.serve_day(replay, count=1)
+    replay.serve({(HOST, f"/Reports/{part}/{ACTUAL}/"): fault for part in ("Current", "CURRENT")})
+    live = open_live(tmp_path)
+    came = []
+    with pytest.raises(error):
+        came.extend(aemo_live.fetch_operational(live))
+    states = {entry.state for entry in live.ledger.list_entries(operational.SOURCE)}
+    assert states == {EntryState.FETCHED}
+
+
+def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(replay, tmp_path):
+    nemweb.serve_day(replay, count=4)
+    gone = nemweb.actual(DAY + timedelta(minutes=60))[0]
+    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{gone}"): Answer(status=404)})
+    live = open_live(tmp_path)
+    assert len(list(aemo_live.fetch_operational(live))) == 5
+    assert live.ledger.get(operational.SOURCE, gone).state is EntryState.ABSENT
+
+
+def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(replay, tmp_path):
+    nemweb.serve_day(replay, count=4)
+    name, body = nemweb.actual(DAY + timedelta(minutes=60))
+    path = (HOST, f"/Reports/CURRENT/{ACTUAL}/{name}")
+    replay.serve({path: Answer(body=body[: len(body) // 2])})
+    assert len(fetch_all(tmp_path)) == 5
+    replay.serve({path: Answer(body=body)})
+    assert [file.packed_in for file in fetch_all(tmp_path)] == [name]
+
+
+def test_a_host_that_is_down_is_not_asked_for_hundreds_of_files(replay, tmp_path):
+    nemweb.serve_day(replay, count=48)
+    for name, _ in [nemweb.actual(DAY + timedelta(minutes=30 * (k + 1))) for k in range(48)]:
+        replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{name}"): Answer(status=500)})
+    with pytest.raises(SourceTransient):
+        fetch_all(tmp_path)
+    # Three files, each tried three times.
+    assert sum("ACTUAL" in path and path.endswith(".zip") for path in replay.paths()) == 9
+
+
+def fetch_prices(home, **kwargs):
+    live = open_live(home, **kwargs)
+    files = list(aemo_live.fetch_price_and_demand(live))
+    live.ledger.confirm()
+    return files
+
+
+def test_this_and_the_last_month_are_asked_for_again_and_conditionally(replay, tmp_path):
+    nemweb.serve_prices(replay, date(2026, 7, 1), date(2026, 6, 1))
+    files = fetch_prices(tmp_path)
+    frame = aemo.parse_all(files)
+    assert frame.height == 2 * 5 * 2 * 3 * 48
+    assert fetch_prices(tmp_path) == []
+    assert [seen.is_conditional for seen in replay.seen] == [False] * 10 + [True] * 10
+
+
+def test_a_month_that_grew_comes_again(replay, tmp_path):
+    months = date(2026, 7, 1), date(2026, 6, 1)
+    nemweb.serve_prices(replay, *months)
+    fetch_prices(tmp_path)
+    path, body = nemweb.price_month(months[0], "SA1", days=4)
+    replay.serve({(PRICES, path): Answer(body=body, kind="text/csv", etag='"grown"')})
+    (grown,) = fetch_prices(tmp_path)
+    assert grown.content == body
+
+
+def test_a_month_in_nem_time_begins_ten_hours_before_utc(replay, tmp_path):
+    fetched = datetime(2026, 7, 31, 14, 30, tzinfo=UTC)  # half past midnight of 1 August in NEM
+    nemweb.serve_prices(replay, date(2026, 7, 1))
+    files = fetch_prices(tmp_path, now=fetched)
+    assert {file.name[17:23] for file in files} == {"202607"}
+    assert any("202608" in path for path in replay.paths())
+    assert not any("202606" in path for path in replay.paths())
+
+
+def test_a_backfill_asks_for_old_months_once_and_remembers_those_that_never_were(replay, tmp_path):
+    nemweb.serve_prices(replay, date(2004, 12, 1), days=2, minutes=30)
+    replay.answers = {key: value for key, value in replay.answers.items() if "TAS1" not in key[1]}
+    span = {"since": datetime(2004, 12, 2, tzinfo=UTC), "until": datetime(2004, 12, 9, tzinfo=UTC)}
+    assert len(fetch_prices(tmp_path, **span)) == 4
+    assert fetch_prices(tmp_path, **span) == []
+    assert len(replay.seen) == 5
+    entry = open_live(tmp_path).ledger.get(price.SOURCE, "PRICE_AND_DEMAND_200412_TAS1.csv")
+    assert entry.state is EntryState.ABSENT
+
+
+def test_no_month_at_all_is_absent(replay, tmp_path):
+    with pytest.raises(SourceAbsent, match="404"):
+        fetch_prices(tmp_path)

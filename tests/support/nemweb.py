@@ -1,0 +1,139 @@
+"""AEMO's hosts in miniature for the replay server: listings, half-hours, weeks, months."""
+
+import io
+import re
+import zipfile
+from datetime import datetime, timedelta
+
+from compevo_pipeline.sources.common.nem import HALF_HOUR, REGIONS
+from tests.support.replay import Answer
+
+HOST = "nemweb.com.au"
+PRICES = "aemo.com.au"
+ACTUAL = "Operational_Demand/ACTUAL_HH"
+FORECAST = "Operational_Demand/FORECAST_HH"
+ROOFTOP = "ROOFTOP_PV/FORECAST"
+ZIP = "application/x-zip-compressed"
+
+
+def pack(*members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in members:
+            # A fixed time, so that the same content is the same bytes.
+            bundle.writestr(zipfile.ZipInfo(name, (2026, 7, 20, 0, 0, 0)), content)
+    return buffer.getvalue()
+
+
+def report(name, index, records, created):
+    head = f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created:%Y/%m/%d,%H:%M:%S},0000000528134281,X,0"
+    lines = [head, index, *records]
+    return "".join(f"{line}\r\n" for line in [*lines, f'C,"END OF REPORT",{len(lines) + 1}'])
+
+
+def stamp(moment):
+    return f'"{moment:%Y/%m/%d %H:%M:%S}"'
+
+
+def actual(end, value=8000.0, created=None):
+    """The zip of one half-hour's actuals: its name and its bytes; times are NEM time."""
+    made = created or end + timedelta(seconds=7)
+    rows = [
+        f"D,OPERATIONAL_DEMAND,ACTUAL,3,{region},{stamp(end)},{value + place},0,0,{stamp(made)}"
+        for place, region in enumerate(REGIONS)
+    ]
+    index = (
+        "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
+        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED"
+    )
+    stem = f"PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_{end:%Y%m%d%H%M}_{made:%Y%m%d%H%M%S}"
+    text = report("ACTUAL_OPERATIONAL_DEMAND_HH", index, rows, made)
+    return f"{stem}.zip", pack((f"{stem}.CSV", text))
+
+
+def forecast(issued, steps=96, value=8100.0):
+    ends = [issued + HALF_HOUR * (step + 1) for step in range(steps)]
+    rows = [
+        f"D,OPERATIONAL_DEMAND,FORECAST,1,{region},{stamp(end)},{stamp(issued)},"
+        f"{value + 300},{value},{value - 300},{stamp(issued)}"
+        for region in REGIONS
+        for end in ends
+    ]
+    index = (
+        "I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
+        "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED"
+    )
+    stem = f"PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_{ends[0]:%Y%m%d%H%M}_{issued:%Y%m%d%H%M%S}"
+    return f"{stem}.zip", pack(
+        (f"{stem}.CSV", report("FORECAST_OPERATIONAL_DEMAND_HH", index, rows, issued))
+    )
+
+
+def rooftop(issued, steps=96):
+    rows = [
+        f"D,ROOFTOP,FORECAST,1,{stamp(issued)},{region},{stamp(issued + HALF_HOUR * (step + 1))},"
+        f"99.9,{step}.5,1,2,{stamp(issued)}"
+        for region in REGIONS
+        for step in range(steps)
+    ]
+    index = (
+        "I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,POWERPOE50,"
+        "POWERPOELOW,POWERPOEHIGH,LASTCHANGED"
+    )
+    stem = f"PUBLIC_ROOFTOP_PV_FORECAST_{issued:%Y%m%d%H%M%S}_0000000528134281"
+    return f"{stem}.zip", pack((f"{stem}.CSV", report("ROOFTOP_PV_FORECAST", index, rows, issued)))
+
+
+def listing(folder, names):
+    """The page of a folder as IIS writes it: links in capitals, each name twice."""
+    lines = [
+        f"  Saturday, July 25, 2026  4:33 PM          462 "
+        f'<A HREF="/Reports/CURRENT/{folder}/{name}">{name}</A><br>'
+        for name in names
+    ]
+    body = f"<html><head><title>{HOST}</title></head><body><pre>{''.join(lines)}</pre></body>"
+    return Answer(body=body.encode(), kind="text/html; charset=UTF-8")
+
+
+def serve_folder(replay, folder, files, part="Current"):
+    """Lists files under the folder's own spelling; their links say ``CURRENT``."""
+    names = [name for name, _ in files]
+    replay.serve({(HOST, f"/Reports/{part}/{folder}/"): listing(folder, names)})
+    for name, body in files:
+        answer = Answer(body=body, kind=ZIP, etag=f'"{name}"')
+        replay.serve({(HOST, f"/Reports/CURRENT/{folder}/{name}"): answer})
+
+
+def serve_day(replay, day=datetime(2026, 7, 19), count=8):  # noqa: DTZ001 - NEM time
+    """One day of actuals, one issue of both forecasts at 17:00 of it, archives of another year."""
+    serve_folder(replay, ACTUAL, [actual(day + HALF_HOUR * (step + 1)) for step in range(count)])
+    issued = day.replace(hour=17)
+    serve_folder(replay, FORECAST, [forecast(issued)])
+    serve_folder(replay, ROOFTOP, [rooftop(issued)])
+
+    for folder, (name, _) in zip(
+        (ACTUAL, FORECAST, ROOFTOP), (actual(day), forecast(day), rooftop(day)), strict=True
+    ):
+        prefix = re.split(r"_\d", name)[0]
+        page = listing(folder, [f"{prefix}_20250601.zip"])
+        replay.serve({(HOST, f"/Reports/Archive/{folder}/"): page})
+
+
+def price_month(month, region, days=3, minutes=5):
+    """One month's file: its path and its text; 5-minute rows of its first days."""
+    first = datetime(month.year, month.month, 1)  # noqa: DTZ001 - NEM time
+    rows = [
+        f"{region},{first + timedelta(minutes=minutes * (step + 1)):%Y/%m/%d %H:%M:%S},"
+        f"{7000 + step % 288},80.5,TRADE"
+        for step in range(days * 24 * 60 // minutes)
+    ]
+    text = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\r\n" + "\r\n".join(rows) + "\r\n"
+    path = f"/aemo/data/nem/priceanddemand/PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv"
+    return path, text.encode()
+
+
+def serve_prices(replay, *months, **kwargs):
+    for month in months:
+        for region in REGIONS:
+            path, body = price_month(month, region, **kwargs)
+            replay.serve({(PRICES, path): Answer(body=body, kind="text/csv", etag=f'"{path}"')})
