@@ -9,12 +9,12 @@ import re
 
 import dagster as dg
 
+from compevo_pipeline.partitions import OPERATIONAL
+
 # The first part of a key is the asset's group.
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
-NEXT_DAY = dg.AssetKey(["forecast", "next_day"])
-SCORED = dg.AssetKey(["forecast", "scored"])
 REPORT = dg.AssetKey(["report", "site"])
 
 
@@ -61,6 +61,21 @@ def lud_key(dataset: str) -> dg.AssetKey:
 def ablation_key(dataset: str) -> dg.AssetKey:
     """Return the key of a data set's ablation."""
     return dg.AssetKey(["ablation", "variants", dataset])
+
+
+def next_day_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's forecasts of single days."""
+    return _forecast_key("next_day", dataset)
+
+
+def scored_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's forecasts."""
+    return _forecast_key("scored", dataset)
+
+
+def _forecast_key(name: str, dataset: str) -> dg.AssetKey:
+    # What is forecast every day needs no name beside it.
+    return dg.AssetKey(["forecast", name, *([] if dataset == OPERATIONAL else [dataset])])
 
 
 def score_keys(dataset: str) -> list[dg.AssetKey]:

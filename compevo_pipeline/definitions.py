@@ -12,21 +12,20 @@ from compevo_pipeline.assets.ablation import build_ablation_asset
 from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
 from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import build_lud_asset
-from compevo_pipeline.assets.news import articles, embeddings
-from compevo_pipeline.assets.next_day import next_day
+from compevo_pipeline.assets.news import NEWS, build_articles_asset, build_embeddings_asset
+from compevo_pipeline.assets.next_day import build_next_day_assets
 from compevo_pipeline.assets.own import (
     build_broken_assets,
     find_scores,
     find_series_with_news,
-    order_after,
 )
-from compevo_pipeline.assets.report import site
-from compevo_pipeline.assets.scored import scored
+from compevo_pipeline.assets.report import build_site_asset
+from compevo_pipeline.assets.scored import build_scored_assets
 from compevo_pipeline.assets.series import build_series_assets
 from compevo_pipeline.assets.training import build_model_asset
 from compevo_pipeline.assets.windows import build_windows_assets
 from compevo_pipeline.checks.asset_checks import build_asset_checks
-from compevo_pipeline.checks.forecast_alarms import check_forecasts
+from compevo_pipeline.checks.forecast_alarms import build_forecast_checks
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import build_jobs
 from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
@@ -65,7 +64,11 @@ def build_defs(
     """
     # Schedules name jobs by object, so both come from one list.
     registry = load_registry(settings.datasets_folder)
-    jobs = build_jobs([dataset.name for dataset in registry.own])
+    table: FeedTable = {
+        **(default_feeds() if feeds is None else feeds),
+        **{dataset.name: dataset.feeds for dataset in registry.own},
+    }
+    jobs = build_jobs(registry)
     by_dataset = (
         build_model_asset,
         build_baselines_asset,
@@ -75,30 +78,27 @@ def build_defs(
     )
 
     assets = [
-        *build_series_assets(registry),
-        articles,
-        order_after(embeddings, find_series_with_news(registry)),
+        *build_series_assets(registry, table),
+        build_articles_asset(table[NEWS]),
+        build_embeddings_asset(find_series_with_news(registry)),
         *build_windows_assets(registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
         inference_2026,
-        next_day,
-        scored,
-        order_after(site, find_scores(registry)),
+        *build_next_day_assets(registry),
+        *build_scored_assets(registry),
+        build_site_asset(find_scores(registry)),
         *build_broken_assets(registry),
     ]
     return dg.Definitions(
         assets=dg.map_asset_specs(functools.partial(_say_mode, settings), assets),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
-        asset_checks=[*build_asset_checks(registry), check_forecasts],
+        asset_checks=[*build_asset_checks(registry), *build_forecast_checks(registry)],
         jobs=jobs,
         schedules=build_schedules(jobs),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),
-            "feeds": {
-                **(default_feeds() if feeds is None else feeds),
-                **{dataset.name: dataset.feeds for dataset in registry.own},
-            },
+            "feeds": table,
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),
             "judge_endpoint": JudgeEndpoint.from_settings(settings.judge),

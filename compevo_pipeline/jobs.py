@@ -2,28 +2,32 @@
 
 What belongs here: what runs together, with which run configuration. What does not: how anything
 runs. ``demo`` and ``full`` train and score electricity; each other data set has jobs of its own,
-such as ``full_traffic``. ``refresh`` trains nothing; its partition is the day to forecast.
+such as ``full_traffic``. ``refresh`` trains nothing; its partition is the day to forecast. It reads
+every built-in data set and forecasts operational demand; ``refresh_exchange`` is for one alone.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
 from compevo_pipeline.asset_keys import (
     INFERENCE_2026,
+    NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
     REPORT,
     ablation_key,
     baselines_key,
     lud_key,
     model_key,
+    next_day_key,
     population_test_key,
     score_keys,
+    scored_key,
     series_key,
     windows_key,
 )
-from compevo_pipeline.partitions import DATASETS
+from compevo_pipeline.partitions import DATASETS, OPERATIONAL
+from compevo_pipeline.registry import Registry
 from compevo_pipeline.sources.common.base import Mode
 
 DEFAULT_DATASET = "electricity"
@@ -38,8 +42,9 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 
 def job_name(name: str, dataset: str) -> str:
-    """Return the name of the job ``demo`` or ``full`` of a data set."""
-    return name if dataset == DEFAULT_DATASET else f"{name}_{dataset.replace('-', '_')}"
+    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
+    without = OPERATIONAL if name == "refresh" else DEFAULT_DATASET
+    return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
 
 def step_name(key: dg.AssetKey) -> str:
@@ -119,13 +124,27 @@ def _select_own(dataset: str) -> dg.AssetSelection:
     )
 
 
-def build_jobs(own: Sequence[str] = ()) -> list[Any]:
+def _select_refreshed(dataset: str, *, is_own: bool) -> dg.AssetSelection:
+    """Return what a new day of one data set changes, but for what is trained."""
+    # A user's own data set needs no news of this project's sources.
+    news = [NEWS_EMBEDDINGS] if is_own else [NEWS_ARTICLES, NEWS_EMBEDDINGS]
+    return dg.AssetSelection.assets(
+        series_key(dataset),
+        *news,
+        windows_key(dataset),
+        next_day_key(dataset),
+        scored_key(dataset),
+        REPORT,
+    )
+
+
+def build_jobs(registry: Registry) -> list[Any]:
     """Return all jobs.
 
-    Args:
-        own: names of the user's own data sets. Each has a job ``full_<name>``; no other job reads
-            them, so that a fault in a user's file stops no other data set.
+    Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
+    job reads them, so that a fault in a user's file stops no other data set.
     """
+    own = [dataset.name for dataset in registry.own]
     of_own = dg.AssetSelection.assets(
         *(key for dataset in own for key in (series_key(dataset), windows_key(dataset)))
     )
@@ -157,15 +176,34 @@ def build_jobs(own: Sequence[str] = ()) -> list[Any]:
         )
         for dataset in (*DATASETS, *own)
     ]
-    refresh = dg.define_asset_job(
-        "refresh",
-        dg.AssetSelection.groups(*REFRESHED_GROUPS) - of_own,
-        description=(
-            "New data, the forecast of the partition's day, scores of the days before it, the 2026 "
-            "inference and the report; trains nothing."
-        ),
-        # A partition is a day: that of the forecast. Everything else has none, and runs with it.
-        tags={"compevo/job": "refresh"},
-        executor_def=_TWO_STEPS_AT_ONCE,
+    return [*demos, *full, *_build_refreshes(registry, of_own)]
+
+
+def _build_refreshes(registry: Registry, of_own: dg.AssetSelection) -> list[Any]:
+    """Return the refresh of everything, and that of each other data set that is forecast."""
+    forecast = [name for name in registry if registry[name].spec.starts_with_days]
+    others = [name for name in forecast if name != OPERATIONAL]
+    of_others = dg.AssetSelection.assets(
+        *(key for name in others for key in (next_day_key(name), scored_key(name)))
     )
-    return [*demos, *full, refresh]
+    own = {dataset.name for dataset in registry.own}
+    selections = {
+        OPERATIONAL: dg.AssetSelection.groups(*REFRESHED_GROUPS) - of_own - of_others,
+        **{name: _select_refreshed(name, is_own=name in own) for name in others},
+    }
+    return [
+        dg.define_asset_job(
+            job_name("refresh", name),
+            selection,
+            description=(
+                f"New data, the forecast of {name} for the partition's day, scores of the days "
+                "before it"
+                + (", the 2026 inference" if name == OPERATIONAL else "")
+                + " and the report; trains nothing."
+            ),
+            # A partition is the day of the forecast. Everything else has none, and runs with it.
+            tags={"compevo/job": "refresh"} | ({} if name == OPERATIONAL else {"dataset": name}),
+            executor_def=_TWO_STEPS_AT_ONCE,
+        )
+        for name, selection in selections.items()
+    ]

@@ -93,7 +93,8 @@ def _to_dagster_field(field: FieldInfo) -> dg.Field:
     if field.default is None or isinstance(field.default, BaseModel | tuple):
         # Not given is no value: the launchpad shows none, and none reaches the step.
         return dg.Field(kind, is_required=False, description=description)
-    return dg.Field(kind, default_value=field.default, description=description)
+    default = field.default.value if isinstance(field.default, StrEnum) else field.default
+    return dg.Field(kind, default_value=default, description=description)
 
 
 def _to_dagster_type(annotation: Any) -> Any:  # noqa: ANN401 - a type hint, and a Dagster type

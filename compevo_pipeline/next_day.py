@@ -9,7 +9,7 @@ not: what is stored and whether it is enough (``compevo_pipeline.next_day_inputs
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from pathlib import Path
 
 from compevo_core.baselines import fit_baseline
@@ -151,16 +151,12 @@ def find_daily_spec(workspace: Workspace, dataset: str) -> DatasetSpec:
     """
     registry = workspace.registry()
     spec = registry[dataset].spec
-    if not _starts_with_days(spec):
-        can = [name for name in registry if _starts_with_days(registry[name].spec)]
+    if not spec.starts_with_days:
+        can = [name for name in registry if registry[name].spec.starts_with_days]
         raise ConfigError(
             f"{dataset} has no windows that start with a day; forecast one of {', '.join(can)}"
         )
     return spec
-
-
-def _starts_with_days(spec: DatasetSpec) -> bool:
-    return spec.align_to_market_day or spec.step >= timedelta(days=1)
 
 
 def _issue(

@@ -65,7 +65,7 @@ def build_refresh_schedule(
     def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         on_market_clock = context.scheduled_execution_time.astimezone(ZoneInfo(NEM_ZONE))
         day = (on_market_clock + timedelta(days=days)).date().isoformat()
-        ops = {"forecast__next_day": {"config": {"known_to": known_to.name}}}
+        ops = {"forecast__next_day": {"config": {"known_to": known_to.value}}}
         return dg.RunRequest(run_key=f"{name}-{day}", partition_key=day, run_config={"ops": ops})
 
     return _schedule

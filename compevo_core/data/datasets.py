@@ -75,6 +75,11 @@ class DatasetSpec:
                 f"the usual one, {self.news_lookback}"
             )
 
+    @property
+    def starts_with_days(self) -> bool:
+        """Whether windows start with a day, so that a next day can be forecast."""
+        return self.align_to_market_day or self.step >= timedelta(days=1)
+
     def find_place(self, entity: str) -> Place:
         """Return where the people of an entity live."""
         return self.places.get(entity, self.default_place)

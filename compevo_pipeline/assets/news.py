@@ -5,19 +5,20 @@ not: parsing (``sources``), SQL (``storage``). Both assets write the one DuckDB 
 in the pool ``duckdb``, whose limit is one.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
-from pydantic import Field
 
 from compevo_core.config import RunConfig
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
-from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
+from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import FeedTable
+from compevo_pipeline.feeds import Feed, FeedTable
+from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.preparation import ingest_feeds, write_news_pool
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
@@ -43,50 +44,58 @@ EMBEDDINGS_CODE = (
 )
 
 
-class EmbeddingConfig(dg.Config):
+class EmbeddingConfig(LaunchConfig):
     """Which encoder embeds the articles."""
 
-    encoder: str = Field(
-        default="",
-        description="packaged:minilm, hashing, a folder or a hub id; empty: the training preset's",
+    encoder: str | None = None
+    """packaged:minilm, hashing, a folder or a hub id; left out: the training preset's"""
+
+
+def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
+    """Return the asset that reads every news feed and stores what is new.
+
+    Args:
+        own_feeds: the feeds, which a launch chooses from.
+    """
+    launch = make_ingest_config(own_feeds)
+
+    @dg.asset(
+        key=NEWS_ARTICLES,
+        group_name="news",
+        description=(
+            "Articles with the time from which each was available; one row an article, however "
+            "many feeds carried it."
+        ),
+        kinds={"duckdb"},
+        owners=OWNERS,
+        code_version=code_version(*ARTICLES_CODE),
+        freshness_policy=DAILY_REFRESH,
+        pool=DUCKDB_POOL,
+        config_schema=launch.schema_of_launch(),
     )
+    def _articles(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        feeds: dg.ResourceParam[FeedTable],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        # A file on disk does not mend itself: only a live source is worth another try.
+        is_live = workspace.data_mode is Mode.LIVE
 
+        with translate_errors(attempt=context.retry_number, retry=is_live):
+            config = launch.read(context)
+            selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
+            read = ingest_feeds(
+                workspace, selected, NEWS, clock=clock, log=context.log, span=config.read_span()
+            )
+            counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
 
-@dg.asset(
-    key=NEWS_ARTICLES,
-    group_name="news",
-    description=(
-        "Articles with the time from which each was available; one row an article, however many "
-        "feeds carried it."
-    ),
-    kinds={"duckdb"},
-    owners=OWNERS,
-    code_version=code_version(*ARTICLES_CODE),
-    freshness_policy=DAILY_REFRESH,
-    pool=DUCKDB_POOL,
-)
-def articles(
-    context: dg.AssetExecutionContext,
-    config: IngestConfig,
-    workspace: Workspace,
-    feeds: dg.ResourceParam[FeedTable],
-    clock: dg.ResourceParam[Clock],
-) -> dg.MaterializeResult[Any]:
-    """Read every news feed and store what is new."""
-    # A file on disk does not mend itself: only a live source is worth another try.
-    is_live = workspace.data_mode is Mode.LIVE
-
-    with translate_errors(attempt=context.retry_number, retry=is_live):
-        selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
-        read = ingest_feeds(
-            workspace, selected, NEWS, clock=clock, log=context.log, span=config.read_span()
+        stored = workspace.news_store().read_articles()
+        return dg.MaterializeResult(
+            metadata=_describe_articles(workspace, stored, pl.DataFrame(counts))
         )
-        counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
 
-    stored = workspace.news_store().read_articles()
-    return dg.MaterializeResult(
-        metadata=_describe_articles(workspace, stored, pl.DataFrame(counts))
-    )
+    return _articles
 
 
 def _describe_articles(
@@ -113,30 +122,43 @@ def _describe_articles(
     }
 
 
-@dg.asset(
-    key=NEWS_EMBEDDINGS,
-    deps=[NEWS_ARTICLES],
-    group_name="news",
-    description="One sentence embedding an article, in the folder of articles that models read.",
-    kinds={"duckdb", "huggingface"},
-    owners=OWNERS,
-    code_version=code_version(*EMBEDDINGS_CODE),
-    freshness_policy=DAILY_REFRESH,
-    pool=DUCKDB_POOL,
-)
-def embeddings(
-    context: dg.AssetExecutionContext, config: EmbeddingConfig, workspace: Workspace
-) -> dg.MaterializeResult[Any]:
-    """Embed the articles that this encoder has not embedded yet, then export the pool."""
-    name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
-    pool, newly_embedded = write_news_pool(workspace, name, log=context.log)
+def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
+    """Return the asset that embeds the articles that its encoder has not embedded yet.
 
-    return dg.MaterializeResult(
-        metadata={
-            **metadata.describe_table(pool.articles),
-            "newly_embedded": newly_embedded,
-            "encoder": name,
-            "dimensions": int(pool.embeddings.shape[1]) if len(pool) else 0,
-            "folder": metadata.link_path(workspace.layout.news_pool),
-        }
+    Args:
+        series: those of own data sets that bring articles of their own. The order of the steps of a
+            run is that of the inputs of an asset when it is made; later ones change only the graph.
+    """
+
+    @dg.asset(
+        key=NEWS_EMBEDDINGS,
+        deps=[NEWS_ARTICLES, *series],
+        group_name="news",
+        description=(
+            "One sentence embedding an article, in the folder of articles that models read."
+        ),
+        kinds={"duckdb", "huggingface"},
+        owners=OWNERS,
+        code_version=code_version(*EMBEDDINGS_CODE),
+        freshness_policy=DAILY_REFRESH,
+        pool=DUCKDB_POOL,
+        config_schema=EmbeddingConfig.schema_of_launch(),
     )
+    def _embeddings(
+        context: dg.AssetExecutionContext, workspace: Workspace
+    ) -> dg.MaterializeResult[Any]:
+        encoder = EmbeddingConfig.read(context).encoder
+        name = encoder or RunConfig.preset(workspace.preset_for()).news.encoder
+        pool, newly_embedded = write_news_pool(workspace, name, log=context.log)
+
+        return dg.MaterializeResult(
+            metadata={
+                **metadata.describe_table(pool.articles),
+                "newly_embedded": newly_embedded,
+                "encoder": name,
+                "dimensions": int(pool.embeddings.shape[1]) if len(pool) else 0,
+                "folder": metadata.link_path(workspace.layout.news_pool),
+            }
+        )
+
+    return _embeddings

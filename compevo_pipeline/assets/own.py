@@ -1,17 +1,23 @@
 """What a user's own data sets change in the graph: where news come from, and broken declarations.
 
-What belongs here: the order of own articles and their embeddings, and an asset for each declaration
+What belongs here: what comes before embeddings and the report, and an asset for each declaration
 that is broken. What does not: their series and windows, which are made like
 those of the built-in data sets (``assets.series``, ``assets.windows``).
 """
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import dagster as dg
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.asset_keys import BROKEN_GROUP, broken_key, score_keys, series_key
+from compevo_pipeline.asset_keys import (
+    BROKEN_GROUP,
+    broken_key,
+    next_day_key,
+    score_keys,
+    scored_key,
+    series_key,
+)
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS
 from compevo_pipeline.failures import translate_errors
@@ -29,13 +35,12 @@ def find_series_with_news(registry: Registry) -> list[dg.AssetKey]:
 
 
 def find_scores(registry: Registry) -> list[dg.AssetKey]:
-    """Return everything that is scored for own data sets, which the report shows."""
-    return [key for dataset in registry.own for key in score_keys(dataset.name)]
-
-
-def order_after(asset: dg.AssetsDefinition, keys: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
-    """Return an asset that depends on further ones."""
-    return asset.map_asset_specs(lambda spec: spec.replace_attributes(deps=[*spec.deps, *keys]))
+    """Return what is forecast of any data set and scored of own ones, which the report shows."""
+    forecast = [name for name in registry if registry[name].spec.starts_with_days]
+    return [
+        *(key for dataset in registry.own for key in score_keys(dataset.name)),
+        *(key for name in forecast for key in (next_day_key(name), scored_key(name))),
+    ]
 
 
 def build_broken_assets(registry: Registry) -> list[dg.AssetsDefinition]:

@@ -17,11 +17,11 @@ from compevo_core.evaluation.issued_scores import PERSISTENCE, ScoredRows
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.skill import measure_skill
 from compevo_core.issued import METHOD, PUBLISHED
-from compevo_pipeline.asset_keys import NEXT_DAY, SCORED, series_key
+from compevo_pipeline.asset_keys import next_day_key, scored_key, series_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.partitions import OPERATIONAL
+from compevo_pipeline.registry import Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.scored import update_scored
 
@@ -36,33 +36,45 @@ _SHOWN_ROWS = 40
 _PLOTTED_METHODS = {METHOD: "-", PUBLISHED: "--", PERSISTENCE: ":"}
 
 
-@dg.asset(
-    key=SCORED,
-    deps=[NEXT_DAY, series_key(OPERATIONAL)],
-    group_name="forecast",
-    description=(
-        "Errors, pinball loss and coverage of every issued forecast by day, region and method, and "
-        "the skill over the last 7, 28 and 365 days; a revised truth is scored again."
-    ),
-    kinds={"polars", "parquet"},
-    owners=OWNERS,
-    code_version=code_version(*CODE),
-)
-def scored(
-    context: dg.AssetExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
-) -> dg.MaterializeResult[Any]:
-    """Score every issued day whose truth is stored."""
-    with translate_errors(retry=False):
-        found = update_scored(workspace, OPERATIONAL, clock)
+def build_scored_assets(registry: Registry) -> list[dg.AssetsDefinition]:
+    """Return an asset for each data set whose windows start with a day."""
+    return [build_scored_asset(name) for name in registry if registry[name].spec.starts_with_days]
 
-    context.log.info(
-        f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait for "
-        "their truth"
+
+def build_scored_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the asset of the scores of one data set's forecasts."""
+
+    @dg.asset(
+        key=scored_key(dataset),
+        deps=[next_day_key(dataset), series_key(dataset)],
+        group_name="forecast",
+        description=(
+            f"Errors, pinball loss and coverage of every issued forecast of {dataset} by day, "
+            "series and method, and the skill over the last 7, 28 and 365 days; a revised truth is "
+            "scored again."
+        ),
+        kinds={"polars", "parquet"},
+        owners=OWNERS,
+        code_version=code_version(*CODE),
+        tags={"dataset": dataset},
+        op_tags={"dataset": dataset},
     )
-    return dg.MaterializeResult(
-        metadata=_describe(found)
-        | {"file": metadata.link_path(workspace.layout.scored(OPERATIONAL))}
-    )
+    def _scored(
+        context: dg.AssetExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
+    ) -> dg.MaterializeResult[Any]:
+        with translate_errors(retry=False):
+            found = update_scored(workspace, dataset, clock)
+
+        context.log.info(
+            f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
+            "for their truth"
+        )
+        return dg.MaterializeResult(
+            metadata=_describe(found)
+            | {"file": metadata.link_path(workspace.layout.scored(dataset))}
+        )
+
+    return _scored
 
 
 def _describe(found: ScoredRows) -> dict[str, Any]:

@@ -5,7 +5,7 @@ formats (``sources``), SQL and files (``storage``), quality rules (``checks``). 
 until every file of a feed has been parsed, so a torn file leaves what was stored as it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -14,9 +14,9 @@ import polars as pl
 from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
-from compevo_pipeline.assets.ingest import IngestConfig, select_feeds
+from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
 from compevo_pipeline.failures import translate_errors
-from compevo_pipeline.feeds import FeedTable
+from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
@@ -41,14 +41,22 @@ _PLOTTED_SERIES = 3
 _PLOTTED_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
-def build_series_assets(registry: Registry) -> list[dg.AssetsDefinition]:
+def build_series_assets(registry: Registry, feeds: FeedTable) -> list[dg.AssetsDefinition]:
     """Return the series assets, one a data set."""
-    return [build_series_asset(registry[name]) for name in registry]
+    return [build_series_asset(registry[name], feeds[name]) for name in registry]
 
 
-def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
-    """Return the series asset of one data set."""
+def build_series_asset(
+    declared: RegisteredDataset, own_feeds: Sequence[Feed]
+) -> dg.AssetsDefinition:
+    """Return the series asset of one data set.
+
+    Args:
+        declared: the data set.
+        own_feeds: its feeds, which a launch chooses from.
+    """
     dataset = declared.name
+    launch = make_ingest_config(own_feeds)
     # News of a data set's own goes into the one news file, whose writers wait for each other.
     writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
 
@@ -63,10 +71,10 @@ def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
         pool=DUCKDB_POOL if writes_news else None,
+        config_schema=launch.schema_of_launch(),
     )
     def _series(
         context: dg.AssetExecutionContext,
-        config: IngestConfig,
         workspace: Workspace,
         feeds: dg.ResourceParam[FeedTable],
         clock: dg.ResourceParam[Clock],
@@ -75,6 +83,7 @@ def build_series_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         is_live = workspace.data_mode is Mode.LIVE
 
         with translate_errors(attempt=context.retry_number, retry=is_live):
+            config = launch.read(context)
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             counts_by_feed = ingest_feeds(
                 workspace,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
-from pydantic import Field
 
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.calendar_changes import find_holiday_changes
+from compevo_core.data.context import NewsCutoff
 from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import WindowSet
 from compevo_core.data.window_rows import FRAME_SCHEMA
@@ -21,6 +21,7 @@ from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.preparation import cut_windows
 from compevo_pipeline.registry import Registry
 from compevo_pipeline.resources import Workspace
@@ -36,13 +37,11 @@ _MAX_CALENDAR_CHARACTERS = 80
 _MAX_COVERAGE_ROWS = 40  # traffic has hundreds of sensors
 
 
-class WindowConfig(dg.Config):
+class WindowConfig(LaunchConfig):
     """Which news a window may see."""
 
-    news_cutoff: str = Field(
-        default="origin",
-        description="origin; or horizon-end, which leaks as published prompts do and is marked so",
-    )
+    news_cutoff: NewsCutoff = "origin"
+    """origin; or horizon-end, which leaks as published prompts do and is marked so"""
 
 
 def build_windows_assets(registry: Registry) -> list[dg.AssetsDefinition]:
@@ -68,11 +67,13 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
+        config_schema=WindowConfig.schema_of_launch(),
     )
     def _windows(
-        context: dg.AssetExecutionContext, config: WindowConfig, workspace: Workspace
+        context: dg.AssetExecutionContext, workspace: Workspace
     ) -> dg.MaterializeResult[Any]:
         with translate_errors(retry=False):
+            config = WindowConfig.read(context)
             windows = cut_windows(workspace, dataset, config.news_cutoff)
             folder = workspace.layout.windows(dataset)
             changes = find_holiday_changes(folder, windows.views())

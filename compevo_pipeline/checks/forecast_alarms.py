@@ -1,4 +1,4 @@
-"""Alarms of ``forecast/scored``: drift, coverage, and inputs of the next forecast.
+"""Alarms of scored forecasts: drift, coverage, and inputs of the next forecast.
 
 What belongs here: the checks as Dagster shows them. What does not: the tests and their limits
 (``compevo_core.evaluation.alarms``), what an input must be (``compevo_pipeline.next_day_inputs``).
@@ -8,18 +8,18 @@ refused where the forecast is made; here it is seen before that.
 """
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import dagster as dg
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.view import HORIZON
 from compevo_core.errors import DataError
 from compevo_core.evaluation.alarms import LIMIT, find_drift, measure_coverage
 from compevo_core.evaluation.issued_scores import PERSISTENCE
 from compevo_core.issued import PUBLISHED
-from compevo_pipeline.asset_keys import SCORED
-from compevo_pipeline.next_day import find_daily_spec
+from compevo_pipeline.asset_keys import scored_key
 from compevo_pipeline.next_day_inputs import (
     KnownTo,
     NewsRule,
@@ -28,7 +28,7 @@ from compevo_pipeline.next_day_inputs import (
     StoredFrames,
     check_inputs,
 )
-from compevo_pipeline.partitions import OPERATIONAL
+from compevo_pipeline.registry import Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.scored import read_scored
 from compevo_pipeline.sources.common.base import Mode
@@ -43,27 +43,50 @@ DESCRIPTIONS = {
 }
 
 
-@dg.multi_asset_check(
-    name="forecast_scored_checks",
-    specs=[
-        dg.AssetCheckSpec(name, asset=SCORED, description=description)
-        for name, description in DESCRIPTIONS.items()
-    ],
-    can_subset=True,
-)
-def check_forecasts(
-    context: dg.AssetCheckExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
-) -> Iterator[dg.AssetCheckResult]:
-    """Look for drift, a band that is wrong, and inputs that are too old."""
-    selected = {key.name for key in context.selected_asset_check_keys}
-    rows = read_scored(workspace.layout, OPERATIONAL)
+def build_forecast_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
+    """Return the alarms of each data set that is forecast."""
+    specs = [registry[name].spec for name in registry]
+    return [_build_checks(spec) for spec in specs if spec.starts_with_days]
 
-    if DRIFT in selected:
-        yield check_drift(rows)
-    if COVERAGE in selected:
-        yield check_coverage(rows)
-    if INPUTS in selected:
-        yield check_next_inputs(workspace, find_daily_spec(workspace, OPERATIONAL), clock())
+
+def _build_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
+    key = scored_key(spec.name)
+
+    @dg.multi_asset_check(
+        name="__".join(key.path).replace("-", "_") + "_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=description)
+            for name, description in DESCRIPTIONS.items()
+        ],
+        can_subset=True,
+    )
+    def _checks(
+        context: dg.AssetCheckExecutionContext, workspace: Workspace, clock: dg.ResourceParam[Clock]
+    ) -> Iterator[dg.AssetCheckResult]:
+        selected = {check.name for check in context.selected_asset_check_keys}
+        rows = select_disjoint(read_scored(workspace.layout, spec.name), HORIZON * spec.step)
+
+        if DRIFT in selected:
+            yield check_drift(rows)
+        if COVERAGE in selected:
+            yield check_coverage(rows)
+        if INPUTS in selected:
+            yield check_next_inputs(workspace, spec, clock())
+
+    return _checks
+
+
+def select_disjoint(rows: pl.DataFrame, span: timedelta) -> pl.DataFrame:
+    """Return the rows of forecasts that share no step, from the first day on.
+
+    The alarms count days as draws of their own: of forecasts over 48 days that are issued daily, 47
+    days are the same.
+    """
+    chosen: list[date] = []
+    for day in rows["day"].unique().sort():
+        if not chosen or day - chosen[-1] >= span:
+            chosen.append(day)
+    return rows.filter(pl.col("day").is_in(chosen))
 
 
 def check_drift(rows: pl.DataFrame) -> dg.AssetCheckResult:
@@ -142,7 +165,6 @@ def _make_result(
     name: str, passed: bool, text: str, numbers: dict[str, float] | None = None
 ) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
-        asset_key=SCORED,
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN,

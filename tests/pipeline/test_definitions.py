@@ -18,6 +18,13 @@ DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "tr
 USERS_OF_THE_GPU = ("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants")
 SCORES = ("ablation/variants", "evaluation/baselines", "evaluation/test", "evaluation/lud")
 
+# Traffic has windows of hours that start within a day.
+FORECAST = ("electricity", "exchange", "bitcoin")
+FORECASTS = {
+    f"forecast/{name}{dataset}"
+    for name in ("next_day", "scored")
+    for dataset in ("", *(f"/{d}" for d in FORECAST))
+}
 GRAPH = {
     **{f"ablation/variants/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
     **{f"evaluation/baselines/{d}": {f"windows/{d}"} for d in DATASETS},
@@ -37,14 +44,18 @@ GRAPH = {
         "windows/electricity-operational",
     },
     "forecast/scored": {"forecast/next_day", "series/electricity-operational"},
+    **{
+        f"forecast/next_day/{d}": {f"models/compevo/{d}", "news/embeddings", f"windows/{d}"}
+        for d in FORECAST
+    },
+    **{f"forecast/scored/{d}": {f"forecast/next_day/{d}", f"series/{d}"} for d in FORECAST},
     **{f"models/compevo/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
     "news/articles": set(),
     "news/embeddings": {"news/articles"},
     "report/site": {
         *(f"{score}/{d}" for score in SCORES for d in DATASETS),
         "leakage/inference_2026",
-        "forecast/next_day",
-        "forecast/scored",
+        *FORECASTS,
     },
     **{f"series/{d}": set() for d in DATASETS},
     **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
@@ -73,7 +84,7 @@ def test_days_to_forecast_are_the_only_partitions(graph):
     partitioned = {
         key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
     }
-    assert partitioned == {"forecast/next_day"}
+    assert partitioned == {name for name in FORECASTS if "next_day" in name}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     }
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
         *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
-        "forecast/next_day",
+        *(name for name in FORECASTS if "next_day" in name),
         "leakage/inference_2026",
     }
 
@@ -146,7 +157,7 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
     trained_and_scored = {name for name in everything if name.count("/") == 2}
     of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
-    expected = everything - of_others - {"forecast/next_day", "forecast/scored"}
+    expected = everything - of_others - FORECASTS
     if dataset != "electricity":
         # Nothing of other data sets is read either.
         others = set(DATASETS) - {dataset}
@@ -162,9 +173,22 @@ def test_refresh_trains_nothing(defs, graph):
         k.to_user_string()
         for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
     }
-    assert refreshed == {name for name in everything if name.split("/")[0] in REFRESHED_GROUPS}
+    of_groups = {name for name in everything if name.split("/")[0] in REFRESHED_GROUPS}
+    of_others = {name for name in FORECASTS if name.count("/") == 2}
+    assert refreshed == of_groups - of_others
     assert "forecast/next_day" in refreshed and "forecast/scored" in refreshed
     assert defs.resolve_job_def("refresh").partitions_def == target_days
+
+
+@pytest.mark.parametrize("dataset", ["electricity", "exchange", "bitcoin"])
+def test_each_other_data_set_whose_windows_are_days_has_a_refresh_of_its_own(defs, dataset):
+    refreshed = made_by(defs, job_name("refresh", dataset))
+    news = {"news/articles", "news/embeddings", "report/site"}
+    assert refreshed - news == {
+        f"{name}/{dataset}"
+        for name in ("series", "windows", "forecast/next_day", "forecast/scored")
+    }
+    assert "refresh_traffic" not in {job.name for job in defs.jobs}
 
 
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):

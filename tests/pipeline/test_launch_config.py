@@ -128,3 +128,42 @@ def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp
     own.write_text("[run]\nseed = 9\n")
     from_file = TrainConfig.model_validate(launch(job, {"preset_file": str(own)}))
     assert from_file.resolve("demo").run.seed == 9
+
+
+@pytest.mark.parametrize(
+    ("step", "config", "named"),
+    [
+        ("series__traffic", {"feeds": ["pemss"]}, "pemss"),
+        ("series__traffic", {"feeds": ["exchange"]}, "exchange"),
+        ("series__traffic", {"feeds": []}, "feeds"),
+        ("series__traffic", {"since": "yesterday"}, "since 'yesterday' is not a day like"),
+        ("series__traffic", {"since": "2026-02-01", "until": "2026-01-01"}, "is not before until"),
+        ("news__articles", {"feeds": ["aemo"]}, "aemo"),
+        ("news__embeddings", {"encodr": "hashing"}, "encodr"),
+        ("windows__traffic", {"news_cutoff": "end"}, "end"),
+    ],
+)
+def test_a_wrong_choice_of_what_is_read_is_refused_before_any_work(traffic, step, config, named):
+    with pytest.raises((dg.DagsterInvalidConfigError, ConfigError), match=named):
+        launch(traffic, config, step)
+
+
+@pytest.mark.parametrize(
+    ("step", "config"),
+    [
+        ("series__traffic", {"feeds": ["pems"], "since": "2026-01-01", "until": "2026-02-01"}),
+        ("windows__traffic", {"news_cutoff": "horizon-end"}),
+        ("news__embeddings", {"encoder": "hashing"}),
+    ],
+)
+def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(
+    traffic, step, config
+):
+    assert launch(traffic, config, step) == config
+    left_out = launch(traffic, {}, step)
+    assert left_out in ({}, {"news_cutoff": "origin"})
+
+
+@pytest.fixture(scope="module")
+def traffic(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full_traffic")

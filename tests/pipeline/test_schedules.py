@@ -38,8 +38,8 @@ def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
     ("name", "at", "day", "known_to"),
     [
         # 17:45 in Brisbane is 7:45 UTC of the same day, half past midnight 14:30 of the day before.
-        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "ISSUE_TIME"),
-        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "MIDNIGHT"),
+        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "issue-time"),
+        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "midnight"),
     ],
 )
 def test_a_day_is_forecast_at_the_issue_time_and_again_after_midnight(

@@ -252,12 +252,3 @@ def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_wa
     failure = result.failure_data_for_node("series__electricity")
     assert "combined_weather_data.csv, line 1" in str(failure.user_failure_data.description)
     assert files_under(deployment.layout.series) == before
-
-
-def test_an_unknown_feed_is_refused_by_name(deployment):
-    result = deployment.materialize(
-        "series/traffic",
-        config={"series/traffic": {"feeds": ["pems", "nowhere"]}},
-        raise_on_error=False,
-    )
-    assert "no feed nowhere" in str(result.failure_data_for_node("series__traffic"))

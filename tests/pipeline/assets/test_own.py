@@ -4,6 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.api import create_execution_plan
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -35,20 +36,31 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 def test_an_own_data_set_has_the_assets_of_any_other(deployment: Deployment) -> None:
     graph = deployment.defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
-    of_traffic = {name.replace("traffic", "demand") for name in names if "traffic" in name}
-    assert len(of_traffic) == 7 and of_traffic <= names
+    of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
+    assert len(of_bitcoin) == 9 and of_bitcoin <= names
 
     embeddings = graph.get(dg.AssetKey(["news", "embeddings"]))
     assert dg.AssetKey(["series", "demand"]) in embeddings.parent_keys
 
 
+@pytest.mark.parametrize("name", ["full_demand", "refresh_demand"])
+def test_its_articles_are_embedded_after_they_are_read_and_its_results_shown_at_the_end(
+    deployment: Deployment, name: str
+) -> None:
+    plan = create_execution_plan(deployment.defs.resolve_job_def(name))
+    steps = [step.key for step in plan.get_all_steps_in_topo_order()]
+    assert steps.index("series__demand") < steps.index("news__embeddings")
+    assert steps[-1] == "report__site"
+
+
 def test_no_job_of_another_data_set_reads_the_users_files(deployment: Deployment) -> None:
     own = {dg.AssetKey(["series", "demand"]), dg.AssetKey(["windows", "demand"])}
-    for name in ("demo", "full", "refresh", "full_traffic"):
+    for name in ("demo", "full", "refresh", "full_traffic", "refresh_exchange"):
         job = deployment.defs.resolve_job_def(name)
         assert not own & set(job.asset_layer.executable_asset_keys), name
-    job = deployment.defs.resolve_job_def("full_demand")
-    assert own <= set(job.asset_layer.executable_asset_keys)
+    for name in ("full_demand", "refresh_demand"):
+        job = deployment.defs.resolve_job_def(name)
+        assert own <= set(job.asset_layer.executable_asset_keys)
 
 
 def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(deployment: Deployment) -> None:
