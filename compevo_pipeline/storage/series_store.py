@@ -26,12 +26,15 @@ SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
+MISSING = "missing"
+"""Flag of a row that has no value, for no reason that anybody gave."""
+
 _LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """Counts of an upsert; rows given = added + changed + unchanged + superseded.
+    """Counts of an upsert; rows given = added + changed + unchanged + superseded + nulls_kept_out.
 
     Attributes:
         rows: rows given.
@@ -39,6 +42,10 @@ class WriteReport:
         changed: rows that replaced a stored one.
         unchanged: rows equal to the stored one.
         superseded: rows that lost to a row of the same key that was fetched later, given or stored.
+        nulls_kept_out: rows without a value where one is stored; the value stays.
+        removed: stored rows that a later version of their own file no longer has.
+        absent: stored rows that a later version of their own file lacks, and that stay, for the
+            file brings nothing else and may be cut.
         files_written: files that were replaced.
     """
 
@@ -47,6 +54,9 @@ class WriteReport:
     changed: int = 0
     unchanged: int = 0
     superseded: int = 0
+    nulls_kept_out: int = 0
+    removed: int = 0
+    absent: int = 0
     files_written: int = 0
 
     def __add__(self, other: Self) -> Self:
@@ -74,6 +84,11 @@ class SeriesStore:
         and time, as it is; so the same input twice changes no byte. The whole frame is checked
         before the first file is touched.
 
+        A row that is merely missing never takes the place of a value: a day issued again without
+        its values loses nothing. One that is nulled for a reason (``nulled:...``) does. Of a file
+        that is given again, stored rows that it no longer has go, from its first row on and only
+        with a change that it brings.
+
         Args:
             dataset: name of the data set.
             frame: rows of ``SERIES_SCHEMA``.
@@ -89,6 +104,8 @@ class SeriesStore:
         # Columns and types first: sorting needs them. The rules hold for one row a key.
         rows = validate_frame(frame, SERIES_SCHEMA, "series frame")
         rows = rows.sort("fetched_at", maintain_order=True)
+        # Of several rows of a key the last counts, but a value before none.
+        rows = rows.sort(pl.col("flag") != MISSING, maintain_order=True)
         latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
 
         parts = latest.partition_by("series_id", as_dict=True)
@@ -103,7 +120,7 @@ class SeriesStore:
                 stored = _read_parquet(path) if path.exists() else None
                 if replace and stored is not None:
                     stored = stored.join(part, on=list(SERIES_KEY), how="semi")
-                merged, part_report = _upsert(stored, part)
+                merged, part_report = _upsert(stored, part, keep_values=not replace)
                 if part_report.files_written or replace:
                     write_atomically(path, merged.write_parquet)
                 report += part_report
@@ -138,8 +155,16 @@ class SeriesStore:
         return self.root / "series" / _check_folder_name(dataset)
 
 
-def _upsert(stored: pl.DataFrame | None, given: pl.DataFrame) -> tuple[pl.DataFrame, WriteReport]:
-    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`."""
+def _upsert(
+    stored: pl.DataFrame | None, given: pl.DataFrame, *, keep_values: bool
+) -> tuple[pl.DataFrame, WriteReport]:
+    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
+
+    Args:
+        stored: the rows of one series, if there are any.
+        given: its new rows.
+        keep_values: whether a stored value stays where the new row is missing.
+    """
     if stored is None:
         report = WriteReport(rows=given.height, added=given.height, files_written=1)
         return given.sort(SERIES_KEY), report
@@ -160,6 +185,8 @@ def _upsert(stored: pl.DataFrame | None, given: pl.DataFrame) -> tuple[pl.DataFr
         .then(pl.lit("added"))
         .when(is_equal)
         .then(pl.lit("unchanged"))
+        .when(keep_values & (pl.col("flag") == MISSING) & pl.col("value_stored").is_not_null())
+        .then(pl.lit("nulls_kept_out"))
         .when(pl.col("fetched_at") < pl.col("fetched_at_stored"))
         .then(pl.lit("superseded"))
         .otherwise(pl.lit("changed"))
@@ -168,9 +195,36 @@ def _upsert(stored: pl.DataFrame | None, given: pl.DataFrame) -> tuple[pl.DataFr
     counts = dict(pairs["_outcome"].value_counts().rows())
 
     new = pairs.filter(pl.col("_outcome").is_in(["added", "changed"])).select(given.columns)
-    merged = pl.concat([stored.join(new, on=list(SERIES_KEY), how="anti"), new])
-    report = WriteReport(rows=given.height, **counts, files_written=int(new.height > 0))
+    dropped, absent = _find_dropped(stored, given, new)
+    gone = pl.concat([new.select(SERIES_KEY), dropped])
+    merged = pl.concat([stored.join(gone, on=list(SERIES_KEY), how="anti"), new])
+    report = WriteReport(
+        rows=given.height,
+        **counts,
+        removed=dropped.height,
+        absent=absent,
+        files_written=int(gone.height > 0),
+    )
     return merged.sort(SERIES_KEY), report
+
+
+def _find_dropped(
+    stored: pl.DataFrame, given: pl.DataFrame, new: pl.DataFrame
+) -> tuple[pl.DataFrame, int]:
+    """Return the keys of stored rows that go with their file's new version; how many others lack.
+
+    Earlier rows than the file's first are history that it no longer reaches back to, and stay.
+    """
+    files = given.group_by("source").agg(pl.col("start_utc").min().alias("_first"))
+    lacking = (
+        stored.join(files, on="source", how="inner")
+        .filter(pl.col("start_utc") >= pl.col("_first"))
+        .join(given, on=list(SERIES_KEY), how="anti")
+    )
+
+    is_corrected = pl.col("source").is_in(new["source"].unique().to_list())
+    dropped = lacking.filter(is_corrected).select(SERIES_KEY)
+    return dropped, lacking.height - dropped.height
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:

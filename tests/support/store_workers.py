@@ -61,7 +61,9 @@ def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):
 
 def write_series(root, worker, times):
     for turn in range(times):
-        SeriesStore(Path(root)).write("electricity", series(first=(worker * times + turn) * 3))
+        number = worker * times + turn
+        frame = series(first=number * 3, source=f"archive:test/{number}.csv")
+        SeriesStore(Path(root)).write("electricity", frame)
     return worker
 
 

@@ -24,9 +24,13 @@ from compevo_core.data.news import (
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.text import clean_text
 
 MAX_UNREADABLE_SHARE = 0.1
 """Share of unreadable records in one file above which the file, not the record, is at fault."""
+
+MAX_ADDRESS_CHARACTERS = 4096
+"""A longer address is none."""
 
 
 class EmptyNewsAnswer(SourceTransient):
@@ -43,7 +47,7 @@ class NewsReport:
         records: records in the files.
         articles: articles after removal of duplicates within a file.
         untitled: records left out because they have no title.
-        unreadable: records left out because they have no address or no time.
+        unreadable: records left out because address, time or headline is not what it should be.
         repairs: repairs that the JSON needed.
         replaced_bytes: bytes that were not UTF-8.
     """
@@ -90,12 +94,12 @@ def build_article_frame(
         {
             "article_id": derive_article_id(record.url),
             "url": record.url,
-            # Line breaks and repeated spaces differ between copies of one article.
-            "title": " ".join(record.title.split()),
-            "body": " ".join(record.body.split()),
-            "domain": record.domain,
-            "language": record.language,
-            "country": record.country,
+            # All news enters here, so nothing that is stored goes without it.
+            "title": clean_text(record.title),
+            "body": clean_text(record.body),
+            "domain": clean_text(record.domain),
+            "language": clean_text(record.language),
+            "country": None if record.country is None else clean_text(record.country),
             "published_at": record.published_at,
             "seen_at": record.seen_at,
         }
@@ -120,8 +124,10 @@ def build_article_frame(
 
 
 def is_web_address(url: object) -> bool:
-    """Whether ``url`` is a web address that can be reduced to one spelling."""
+    """Whether ``url`` is a web address, of printable characters, that has one canonical form."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        return False
+    if len(url) > MAX_ADDRESS_CHARACTERS or not url.isprintable():
         return False
 
     try:

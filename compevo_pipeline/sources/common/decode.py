@@ -1,8 +1,8 @@
 """Text and JSON from bytes that a publisher sent.
 
-What belongs here: telling data from a web page under a data file's name, the encoding policy,
-strict JSON. What does not: archives (``common.unpack``), tables (``common.tables``), any
-publisher's format.
+What belongs here: telling data from a web page under a data file's name, the encoding policy, JSON
+without trust in it. What does not: repairing JSON (``gdelt.json_repair``), archives
+(``common.unpack``), tables (``common.tables``), any publisher's format.
 
 Encoding policy: text is strict UTF-8 with an optional byte-order mark; a byte that is not UTF-8 is
 an error that names file and line. :func:`decode_lossy` is for publishers known to mix encodings
@@ -10,10 +10,14 @@ an error that names file and line. :func:`decode_lossy` is for publishers known 
 """
 
 import json
+import re
+from typing import Any
 
 from compevo_core.errors import SchemaDrift, SourceTransient
+from compevo_pipeline.sources.common.text import mend_surrogates
 
 _UTF8_BOM = b"\xef\xbb\xbf"
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<script", b"<!--")
 
 
@@ -81,15 +85,65 @@ def read_json(content: bytes, name: str) -> object:
 
     Raises:
         SourceTransient: the file is empty.
-        SchemaDrift: it is not JSON; names line and column.
+        SchemaDrift: it is not JSON, or holds half a surrogate pair.
     """
-    text = read_text(content, name)
+    document, mended = parse_json(read_text(content, name), name)
+    if mended:
+        raise SchemaDrift(
+            f"{name}: {mended} text(s) hold half a surrogate pair, which is no character; "
+            "fetch the file again"
+        )
+
+    return document
+
+
+def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, int]:
+    """Decode JSON that somebody else wrote.
+
+    Args:
+        text: the document.
+        name: the file's name, for messages.
+        strict: whether control characters inside texts are refused.
+
+    Returns:
+        The document, and the number of texts in which half a surrogate pair (a title that was cut
+        inside a character) was replaced by U+FFFD.
+
+    Raises:
+        SchemaDrift: it is not JSON (names line and column), is nested too deeply, or holds a number
+            of thousands of digits.
+    """
     try:
-        document: object = json.loads(text)
+        document = json.loads(text, strict=strict)
+        # Half a pair can only be written as an escape: other documents are not walked.
+        return _mend_surrogates(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
     except json.JSONDecodeError as error:
         raise SchemaDrift(
             f"{name}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}); "
             "fetch the file again"
         ) from error
+    except RecursionError as error:
+        raise SchemaDrift(
+            f"{name}: JSON nested too deeply for any publisher's data; fetch the file again"
+        ) from error
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{name}: JSON with a number that is none ({error}); fetch the file again"
+        ) from error
 
-    return document
+
+def _mend_surrogates(value: object) -> tuple[Any, int]:
+    """Return the value with every half of a surrogate pair replaced, and the number of texts."""
+    if isinstance(value, str):
+        mended = mend_surrogates(value)
+        return mended, int(mended != value)
+
+    if isinstance(value, list):
+        items = [_mend_surrogates(item) for item in value]
+        return [item for item, _ in items], sum(count for _, count in items)
+
+    if isinstance(value, dict):
+        pairs = [(_mend_surrogates(key), _mend_surrogates(item)) for key, item in value.items()]
+        count = sum(of_key + of_item for (_, of_key), (_, of_item) in pairs)
+        return {key: item for (key, _), (item, _) in pairs}, count
+    return value, 0

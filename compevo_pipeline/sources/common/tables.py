@@ -26,6 +26,8 @@ LINE = "line"
 BLANK = ("",)
 """The ``missing`` of :func:`to_number` for publishers that leave a missing cell empty."""
 
+_FIRST_YEAR = 1900
+_LAST_YEAR = 2200
 _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 6
 
@@ -97,6 +99,13 @@ def read_rows(
     if not lines:
         raise SchemaDrift(f"{file_name}, line {first_line}: no rows; fetch or copy the file again")
 
+    twice = sorted({name for name in columns if list(columns).count(name) > 1})
+    if twice:
+        raise SchemaDrift(
+            f"{file_name}, line 1: the header names {twice[:_SHOWN_COLUMNS]} twice; "
+            "fetch the file again"
+        )
+
     # Only the reader without quotes counts the cells of every row by itself.
     if quoting is Quoting.NONE:
         return _split_rows(lines, file_name, columns, first_line, separator)
@@ -104,11 +113,15 @@ def read_rows(
 
 
 def split_cells(line: str, separator: str = ",", quoting: Quoting = Quoting.NONE) -> list[str]:
-    """Split one line into its cells."""
+    """Split one line into its cells; a line that breaks the rules of quoting is one cell."""
     if quoting is Quoting.NONE:
         return line.split(separator)
 
-    return next(csv.reader([line], delimiter=separator), [])
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        # A lone carriage return, or a cell of more than 128 KiB: the number of cells is wrong then.
+        return [line]
 
 
 def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) -> None:
@@ -169,7 +182,9 @@ def to_stamp(
 
     problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
     remedy = "correct the cell or fetch the file again"
-    refuse_rows(table, file_name, stamp.is_null(), problem, remedy)
+    # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
+    is_year = stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)
+    refuse_rows(table, file_name, ~is_year, problem, remedy)
     return table.with_columns(stamp.alias(column))
 
 
@@ -288,7 +303,7 @@ def _read_quoted_rows(
             lines, file_name, len(columns), first_line, separator, str(error)
         ) from error
 
-    numbers = _line_numbers(lines, first_line, separator, quoting)
+    numbers = _line_numbers(lines, file_name, first_line, separator, quoting)
     if len(numbers) != table.height:
         cause = f"{len(numbers)} records, {table.height} rows"
         raise _find_ragged_row(lines, file_name, len(columns), first_line, separator, cause)
@@ -303,7 +318,7 @@ def _read_quoted_rows(
 
 
 def _line_numbers(
-    lines: Sequence[str], first_line: int, separator: str, quoting: Quoting
+    lines: Sequence[str], file_name: str, first_line: int, separator: str, quoting: Quoting
 ) -> Sequence[int]:
     if quoting is Quoting.CELLS:
         return range(first_line, first_line + len(lines))
@@ -312,9 +327,14 @@ def _line_numbers(
     # The reader knows where a record ended; the next one starts a line later.
     numbers = []
     start = first_line
-    for _ in reader:
-        numbers.append(start)
-        start = first_line + reader.line_num
+    try:
+        for _ in reader:
+            numbers.append(start)
+            start = first_line + reader.line_num
+    except csv.Error as error:
+        raise SchemaDrift(
+            f"{file_name}, line {start}: not a row of a table ({error}); fetch the file again"
+        ) from error
     return numbers
 
 

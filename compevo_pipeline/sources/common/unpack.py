@@ -9,6 +9,7 @@ such an archive all the same, because it is no data archive.
 
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -100,7 +101,8 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
 
     Raises:
         SourceTransient: the zip is cut or damaged.
-        SchemaDrift: a member's path leaves its folder, or the total exceeds ``cap``.
+        SchemaDrift: a member's path leaves its folder, a member is encrypted or packed by a method
+            that is not known, or the total exceeds ``cap``.
     """
     refuse_html(content, name)
     try:
@@ -121,7 +123,13 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
                 _check_cap(len(data), room, f"{name}!{info.filename}")
                 room -= len(data)
                 yield info.filename, data
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (RuntimeError, NotImplementedError) as error:
+        # zipfile has no better class for a password or a method that it does not know.
+        raise SchemaDrift(
+            f"{name}: the zip is encrypted or packed in a way that is not read ({error}); "
+            "publishers send neither: fetch it again, or unpack it and pack it plainly"
+        ) from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
         raise SourceTransient(
             f"{name}: the zip is damaged or truncated ({error}); fetch or copy the file again"
         ) from error

@@ -32,6 +32,7 @@ from compevo_pipeline.sources.common.articles import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy
+from compevo_pipeline.sources.common.text import read_title
 from compevo_pipeline.sources.common.unpack import gunzip, unzip
 from compevo_pipeline.sources.gdelt.json_repair import load_json, parse_utc
 
@@ -94,12 +95,15 @@ def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
             unreadable.append(line)
             continue
 
-        title = _TITLE.search(cells[_EXTRAS])
-        if title is None or not title[1].strip():
+        found = _TITLE.search(cells[_EXTRAS])
+        title = read_title(html.unescape(found[1]) if found else None)
+        if title is None:
+            unreadable.append(line)
+        elif not title:
             untitled += 1
-            continue
-        # A row stamped after its file, or before it: the later time is the safe one.
-        records.append(_make_gkg_record(cells, html.unescape(title[1]), max(row_time, file_time)))
+        else:
+            # A row stamped after its file, or before it: the later time is the safe one.
+            records.append(_make_gkg_record(cells, title, max(row_time, file_time)))
 
     _refuse_file(raw.name, unreadable, total, "a GKG row")
     frame = build_article_frame(records, raw, raw.fetched_at)
@@ -140,12 +144,13 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         repairs += repaired
 
         published_at = _read_gal_date(entry.get("date"))
-        if published_at is None or not is_web_address(entry.get("url")):
+        title = read_title(entry.get("title"))
+        if published_at is None or title is None or not is_web_address(entry.get("url")):
             unreadable.append(line)
-        elif not str(entry.get("title") or "").strip():
+        elif not title:
             untitled += 1
         else:
-            records.append(_make_gal_record(entry, published_at, file_time))
+            records.append(_make_gal_record(entry, title, published_at, file_time))
 
     _refuse_file(raw.name, unreadable, total, "a GAL article")
     frame = build_article_frame(records, raw, raw.fetched_at)
@@ -231,24 +236,25 @@ def _read_gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
 
 
 def _read_gal_date(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+    if not isinstance(text, str):
         return None
 
-    if moment is None:
+    try:
+        moment = datetime.fromisoformat(text)
+        # GDELT's times are UTC where they name no zone.
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        # A zone can lead out of the years that there are.
         return None
-    # GDELT's times are UTC where they name no zone.
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _make_gal_record(
-    entry: dict[str, Any], published_at: datetime, seen_at: datetime
+    entry: dict[str, Any], title: str, published_at: datetime, seen_at: datetime
 ) -> NewsRecord:
     language = str(entry.get("lang") or "")
     return NewsRecord(
         url=entry["url"],
-        title=str(entry["title"]),
+        title=title,
         body=str(entry.get("desc") or ""),
         domain=str(entry.get("domain") or urlsplit(entry["url"]).hostname or ""),
         language=_LANGUAGES.get(language.lower(), language),

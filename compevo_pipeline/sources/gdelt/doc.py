@@ -29,6 +29,7 @@ from compevo_pipeline.sources.common.articles import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy
+from compevo_pipeline.sources.common.text import read_title
 from compevo_pipeline.sources.gdelt.json_repair import load_json, parse_utc
 
 _SEEN_FORMAT = "%Y%m%dT%H%M%SZ"
@@ -77,15 +78,16 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         seen_at = (
             parse_utc(entry.get(layout.seen), _SEEN_FORMAT) if isinstance(entry, dict) else None
         )
-        if seen_at is None or not is_web_address(entry.get("url")):
+        title = read_title(entry.get("title")) if isinstance(entry, dict) else None
+        if seen_at is None or title is None or not is_web_address(entry.get("url")):
             # Counted by record: the JSON's lines are not the articles'.
             unreadable.append(number)
-        elif not str(entry.get("title") or "").strip():
+        elif not title:
             untitled += 1
         else:
-            records.append(_make_record(entry, seen_at, layout))
+            records.append(_make_record(entry, title, seen_at, layout))
 
-    expected = "an article with url and seendate (counted in records)"
+    expected = "an article with url, seendate and a headline (counted in records)"
     refuse_unreadable(unreadable, len(entries), raw.name, expected)
     frame = build_article_frame(records, raw, fetched_at)
     report = NewsReport(
@@ -157,22 +159,24 @@ def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, d
 def _read_poll_time(text: object, name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        moment = None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
 
-    if moment is None or moment.tzinfo is None:
-        raise SchemaDrift(
-            f"{name}: fetched_at is {text!r}, not a time with a zone; "
-            "the stored poll is damaged, copy it again"
-        )
-    return moment.astimezone(UTC)
+    raise SchemaDrift(
+        f"{name}: fetched_at is {text!r}, not a time with a zone; "
+        "the stored poll is damaged, copy it again"
+    )
 
 
-def _make_record(entry: dict[str, Any], seen_at: datetime, layout: _Layout) -> NewsRecord:
+def _make_record(
+    entry: dict[str, Any], title: str, seen_at: datetime, layout: _Layout
+) -> NewsRecord:
     country = entry.get("sourcecountry") if layout.has_country else None
     return NewsRecord(
         url=entry["url"],
-        title=entry["title"],
+        title=title,
         domain=str(entry.get(layout.domain) or urlsplit(entry["url"]).hostname or ""),
         language=str(entry.get("language") or ""),
         country=str(country) if country else None,

@@ -10,13 +10,16 @@ Published at https://storage.googleapis.com/data.gdeltproject.org/gdeltv2/master
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.gdelt.json_repair import parse_utc
 
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
-_LINE = re.compile(r"^(\d+) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/(\d{14})\.(\S+))$")
+_LINE = re.compile(
+    r"^(\d{1,12}) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/(\d{14})\.(\S+))$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +49,12 @@ def parse_list(content: bytes, name: str) -> tuple[list[BulkFile], int]:
         SchemaDrift: a web page, or no well-formed line at all.
     """
     lines = [line for line in read_text(content, name).split("\n") if line.strip()]
-    matches = [match for line in lines if (match := _LINE.match(line.strip()))]
-    if not matches:
+    files = [file for line in lines if (file := _read_line(line.strip())) is not None]
+    if not files:
         raise SchemaDrift(
             f"{name}, line 1: no line has the form 'size md5 url'; the list's format changed or "
             "the file is cut, fetch it again"
         )
-
-    files = [
-        BulkFile(
-            stamp=datetime.strptime(match[4], "%Y%m%d%H%M%S").replace(tzinfo=UTC),
-            kind=match[5],
-            size=int(match[1]),
-            md5=match[2],
-            url=SAFE_ROOT + match[3],
-        )
-        for match in matches
-    ]
     return files, len(lines) - len(files)
 
 
@@ -79,3 +71,18 @@ def verify_file(content: bytes, listed: BulkFile) -> None:
             f"{listed.url}: {len(content)} bytes with MD5 {digest}, but the list states "
             f"{listed.size} and {listed.md5}; fetch it once more, then set it aside"
         )
+
+
+def _read_line(line: str) -> BulkFile | None:
+    match = _LINE.match(line)
+    stamp = parse_utc(match[4], "%Y%m%d%H%M%S") if match else None
+    if match is None or stamp is None:
+        return None
+
+    return BulkFile(
+        stamp=stamp,
+        kind=match[5],
+        size=int(match[1]),
+        md5=match[2],
+        url=SAFE_ROOT + match[3],
+    )

@@ -3,14 +3,15 @@ r"""Reading the JSON and the timestamps of GDELT, whose JSON is known to be brok
 What belongs here: a strict reading first, then a repair that is counted; times in a stated format.
 What does not: which keys a document has (``gdelt.doc``, ``gdelt.bulk``).
 
-Repair: a backslash that starts no JSON escape is doubled, control characters are dropped.
+Repair: a backslash that starts no JSON escape is doubled, control characters are dropped, half a
+surrogate pair becomes U+FFFD.
 """
 
-import json
 import re
 from datetime import UTC, datetime
 
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.decode import parse_json
 
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -26,19 +27,14 @@ def load_json(text: str, name: str) -> tuple[object, int]:
         SchemaDrift: still not JSON; names line and column.
     """
     try:
-        return json.loads(text), 0
-    except json.JSONDecodeError:
+        return parse_json(text, name)
+    except SchemaDrift:
         pass
 
     clean, dropped = _CONTROL.subn("", text)
     clean, doubled = _double_stray_backslashes(clean)
-    try:
-        return json.loads(clean, strict=False), dropped + doubled
-    except json.JSONDecodeError as error:
-        raise SchemaDrift(
-            f"{name}, line {error.lineno}, column {error.colno}: not JSON even after repair "
-            f"({error.msg}); the answer is cut or is no article list: ask again"
-        ) from error
+    document, mended = parse_json(clean, f"{name} (after repair)", strict=False)
+    return document, dropped + doubled + mended
 
 
 def parse_utc(text: object, form: str) -> datetime | None:

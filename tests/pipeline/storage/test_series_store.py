@@ -26,9 +26,8 @@ def tree(root):
 def test_what_was_written_is_read_back(tmp_path):
     store = SeriesStore(tmp_path)
     report = store.write("electricity", series(values=(1.0, None, 3.0)))
-    assert report.as_dict() == {
-        "rows": 3, "added": 3, "changed": 0, "unchanged": 0, "superseded": 0, "files_written": 1
-    }  # fmt: skip
+    counted = {name: count for name, count in report.as_dict().items() if count}
+    assert counted == {"rows": 3, "added": 3, "files_written": 1}
     assert store.read("electricity").equals(series(values=(1.0, None, 3.0)))
 
 
@@ -51,13 +50,6 @@ def test_a_value_fetched_later_replaces_and_one_fetched_earlier_does_not(tmp_pat
     older = store.write("electricity", series(values=(1.0, -5.0, 3.0), fetched=EARLIER))
     assert (older.superseded, older.changed) == (1, 0)
     assert store.read("electricity")["value"].to_list() == [1.0, 20.0, 3.0]
-
-
-def test_a_known_value_that_becomes_missing_is_a_change(tmp_path):
-    store = SeriesStore(tmp_path)
-    store.write("electricity", series(values=(1.0,)))
-    assert store.write("electricity", series(values=(None,), fetched=LATER)).changed == 1
-    assert store.read("electricity")["flag"].to_list() == ["missing"]
 
 
 def test_of_two_rows_of_one_key_in_one_frame_the_later_fetch_wins_and_the_loss_is_counted(tmp_path):

@@ -6,6 +6,7 @@ from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.decode import (
     decode_lossy,
     decode_text,
+    parse_json,
     read_json,
     refuse_html,
 )
@@ -37,3 +38,24 @@ def test_lossy_decoding_counts_only_what_it_replaced():
 def test_json_that_is_cut_is_named_with_its_line():
     with pytest.raises(SchemaDrift, match=r"day\.json, line 2, column 10: not JSON"):
         read_json(b'{\n "a": [1,', "day.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"mw": ' + b"9" * 5_000 + b"}", "a number that is none"),
+        (b'{"region": "NSW\\ud83d"}', "half a surrogate pair"),
+    ],
+)
+def test_json_that_breaks_the_decoder_is_refused_by_name(content, reason):
+    with pytest.raises(SchemaDrift, match=rf"day\.json: .*{reason}.*fetch the file again"):
+        read_json(content, "day.json")
+
+
+def test_half_a_surrogate_pair_is_replaced_and_counted_and_a_whole_one_is_kept():
+    text = r'{"a\udc00": ["cut \ud83d", "whole \ud83d\ude00", 1]}'
+    mark = "\N{REPLACEMENT CHARACTER}"
+    expected = {f"a{mark}": [f"cut {mark}", "whole \N{GRINNING FACE}", 1]}
+    assert parse_json(text, "x") == (expected, 2)

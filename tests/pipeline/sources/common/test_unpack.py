@@ -145,3 +145,16 @@ def test_a_file_is_unpacked_as_its_name_says(tmp_path, name, packed):
     path = tmp_path / name
     path.write_bytes(packed)
     assert list(read_members(path)) == [("x.csv", b"1")]
+
+
+def encrypt(packed):
+    """Sets the mark of encryption in both headers of the first member."""
+    marked = bytearray(packed)
+    marked[6] |= 1
+    marked[packed.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(marked)
+
+
+def test_an_encrypted_zip_is_refused_by_name():
+    with pytest.raises(SchemaDrift, match=r"secret\.zip: the zip is encrypted .*fetch it again"):
+        list(unzip(encrypt(zipped(("a.csv", b"1,2"))), "secret.zip"))

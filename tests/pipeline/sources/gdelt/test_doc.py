@@ -101,7 +101,7 @@ def test_good_json_is_not_touched():
 def test_a_cut_answer_names_line_and_column():
     content = json.dumps({"articles": [article()]}, indent=1)[:-40]
     with pytest.raises(
-        SchemaDrift, match=r"answer.json, line \d+, column \d+: not JSON even after repair"
+        SchemaDrift, match=r"answer.json \(after repair\), line \d+, column \d+: not JSON"
     ):
         parse(content)
 
@@ -129,7 +129,9 @@ def test_untitled_and_unreadable_records_are_counted():
 
 
 def test_a_file_of_unreadable_records_is_refused():
-    with pytest.raises(SchemaDrift, match=r"line 2: not an article with url and seendate.*2 of 3"):
+    with pytest.raises(
+        SchemaDrift, match=r"line 2: not an article with url, seendate and a headline.*2 of 3"
+    ):
         parse(answer(article(), article(url="ftp://x/y"), article(url="http://[bad")))
 
 
@@ -165,3 +167,31 @@ def test_a_stored_poll_keeps_its_own_fetch_time_and_drops_the_jobs_guesses():
     poll["fetched_at"] = "yesterday"
     with pytest.raises(SchemaDrift, match="fetched_at is 'yesterday'"):
         parse(json.dumps(poll))
+
+
+HOSTILE = {
+    "a list": {"title": ["a", "list"]},
+    "1 MB": {"title": "a" * 2**20},
+    "an address of a megabyte": {"url": "https://example.org/" + "a" * 2**20},
+    "an address with an escape": {"url": "https://example.org/\x1b[2J"},
+    "a number for an address": {"url": 7},
+    "no time": {"seendate": "tomorrow"},
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE.values(), ids=HOSTILE)
+def test_one_bad_article_is_dropped_and_counted_and_the_others_stay(fault):
+    good = [article(url=f"https://example.org/{k}") for k in range(12)]
+    frame, report = parse(answer(*good, article(**fault)))
+    assert (frame.height, report.articles, report.unreadable) == (12, 12, 1)
+
+
+def test_a_headline_cut_inside_a_character_is_kept_without_the_half():
+    frame, report = parse(answer(article(title="Grid \ud83d")))
+    assert frame["title"].to_list() == ["Grid \N{REPLACEMENT CHARACTER}"]
+    assert report.repairs == 1
+
+
+def test_an_answer_nested_without_end_is_refused_by_name():
+    with pytest.raises(SchemaDrift, match=r"answer\.json.*nested too deeply"):
+        parse('{"articles": ' + "[" * 100_000)
