@@ -8,6 +8,7 @@ number, as a crash prints them.
 
 import argparse
 import csv
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -86,9 +87,9 @@ def main() -> None:
         if not chosen.dry:
             write_row(name, chosen.cases, outcome)
         seconds = time.perf_counter() - start
-        print(f"{name}: {outcome.read} read, {dict(outcome.refused)}, {seconds:.0f} s", flush=True)
-        for crash in outcome.crashes[:10]:
-            print("   ", crash[:300], flush=True)
+        sys.stdout.write(f"{name}: {outcome.read} read, {outcome.refused}, {seconds:.0f} s\n")
+        sys.stdout.writelines(f"    {crash[:300]}\n" for crash in outcome.crashes[:10])
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

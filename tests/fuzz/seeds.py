@@ -14,19 +14,43 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.sources import exchange, weather
+from compevo_pipeline.sources import weather
 from compevo_pipeline.sources.aemo import collected, histdemand, mmsdm, operational, price
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.unpack import gunzip, untar, unzip
+from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import doc
 from compevo_pipeline.sources.gdelt.bulk import parse_gal, parse_gkg
 from compevo_pipeline.sources.gdelt.file_lists import parse_list
 from compevo_pipeline.sources.news2forecast import news, prompts
+from compevo_pipeline.sources.own import articles as own_articles
+from compevo_pipeline.sources.own import covariates as own_covariates
+from compevo_pipeline.sources.own import series as own_series
+from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys
+from compevo_pipeline.sources.own.spec import make_label
 from compevo_pipeline.sources.pems import source as pems
+from tests.support.own_tables import declare, wrap
 from tests.support.sources import clock, raw
 
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+SDMX = """KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE
+EXR.D.AUD.EUR.SP00.A,D,AUD,EUR,SP00,A,2026-11-19,1.60
+EXR.D.AUD.EUR.SP00.A,D,AUD,EUR,SP00,A,2026-11-20,1.61
+EXR.D.USD.EUR.SP00.A,D,USD,EUR,SP00,A,2026-11-19,1.10
+EXR.D.USD.EUR.SP00.A,D,USD,EUR,SP00,A,2026-11-20,1.12
+"""
+RBA = """F11.1  EXCHANGE RATES
+Title,A$1=USD,A$1=CNY,A$1=JPY,A$1=EUR,A$1=SGD,A$1=NZD,A$1=GBP,A$1=CAD,A$1=CHF
+Description,"AUD/USD; see notes, below.",CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
+Frequency,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily
+Units,USD,CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
+Publication date,20-Nov-2026,20-Nov-2026
+Series ID,FXRUSD,FXRCR,FXRJY,FXREUR,FXRSD,FXRNZD,FXRUKPS,FXRCD,FXRSF
+18-Nov-2026,0.6500,4.68,97.50,0.6020,0.85,1.0760,0.5080,0.90,0.57
+19-Nov-2026,,,,,,,,,
+20-Nov-2026,0.6600,4.70,98.00,0.6040,0.86,1.0750,0.5100,0.91,0.58
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +229,77 @@ def make_seeds() -> Mapping[str, Seed]:
         "n2f-prompt-news": seed(
             prompts.parse_prompt_articles, benchmark.name, samples, benchmark.source
         ),
+        **make_own_seeds(),
+        "ecb-sdmx": seed(exchange.parse, "eur_2026-11-13.csv", SDMX, "ecb_sdmx"),
+        "rba": seed(exchange.parse, "f11.1-data.csv", RBA, "rba_f11"),
+        "pems-five-minutes": seed(
+            pems.parse, "d04_text_station_5min_2026_11_01.txt", make_five_minutes(), "pems"
+        ),
+        "aemo-operational-report": seed(
+            operational.parse,
+            "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV",
+            make_operational_report(),
+            operational.SOURCE,
+        ),
         "tar": seed(
             lambda one: list(untar(one.content, one.name)), "polls.tar.gz", make_tar(), "tar"
         ),
     }
+
+
+def make_own_seeds() -> dict[str, Seed]:
+    declaration = declare()
+    keys = CovariateKeys(file="weather.csv", time="day", values=["temperature"])
+    entity = make_label("load_mw")
+    news_keys = declaration.model_copy(
+        update={"news": NewsKeys(articles="news.csv", url="url", body="text")}
+    )
+    rows = "".join(
+        f"2024-01-01 {k:02d}:00,{900 + k}.5\n2024-01-01 {k:02d}:30,9\n" for k in range(9)
+    )
+    days = "".join(f"2024-01-0{k},{20 + k}.5\n" for k in range(1, 9))
+    articles_rows = "".join(
+        f'2024-01-0{k}T08:00:00Z,"Wind, again {k}",https://example.org/{k},some text\n'
+        for k in range(1, 9)
+    )
+    return {
+        "own-series": Seed(
+            parse=lambda one: own_series.parse([one], declaration),
+            raw=wrap(f"stamp,load_mw\n{rows}"),
+        ),
+        "own-covariates": Seed(
+            parse=lambda one: own_covariates.parse([one], declaration, keys, [entity]),
+            raw=wrap(f"day,temperature\n{days}", "weather.csv"),
+        ),
+        "own-articles": Seed(
+            parse=lambda one: own_articles.parse([one], news_keys),
+            raw=wrap(f"published_at,title,url,text\n{articles_rows}", "news.csv"),
+        ),
+    }
+
+
+def make_five_minutes() -> str:
+    rows = []
+    for step in range(12):
+        cells = [f"10/31/2026 08:{5 * step:02d}:00", *("400001", "4", "101", "S", "ML", ".415")]
+        rows.append(
+            ",".join([*cells, *("80", "100", "120", ".03", "65.1"), *["10"] * 20, *[""] * 20])
+        )
+    return "".join(f"{row}\n" for row in rows)
+
+
+def make_operational_report() -> str:
+    rows = [
+        "C,NEMP.WORLD,ACTUAL_OPERATIONAL_DEMAND_HH,AEMO,PUBLIC,2026/07/19,00:30:01,01,DEMAND,01",
+        "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
+        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED",
+        *(
+            f'D,OPERATIONAL_DEMAND,ACTUAL,3,{region},"2026/07/19 00:30:00",7000,50,5,'
+            '"2026/07/19 00:30:00"'
+            for region in REGIONS
+        ),
+    ]
+    return "".join(f"{row}\n" for row in [*rows, f'C,"END OF REPORT",{len(rows) + 1}'])
 
 
 def make_tar() -> bytes:
