@@ -27,8 +27,11 @@ from compevo_pipeline.sources.news2forecast import news, prompts
 from compevo_pipeline.sources.news2forecast import source as news2forecast
 from compevo_pipeline.sources.pems import source as pems
 
-Parser = Callable[[Sequence[RawFile]], pl.DataFrame]
-"""Turns a feed's files into one frame of one contract."""
+Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
+"""A frame of one contract, of news with the counts of what was left out or repaired."""
+
+Parser = Callable[[Sequence[RawFile]], Parsed]
+"""Turns a feed's files into one frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,7 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
             _make_feed(
                 "gdelt",
                 gdelt.read_files,
-                {FrameKind.ARTICLES: lambda raws: gdelt.parse_all(raws)[0]},
+                {FrameKind.ARTICLES: _parse_gdelt_articles},
             ),
             _make_feed(
                 "news2forecast",
@@ -165,6 +168,11 @@ def _read_benchmark_files(mode: Mode, *, archive: Path | None, clock: Clock) -> 
     for raw in news2forecast.read_files(mode, archive=archive, clock=clock):
         if news2forecast.is_test_file(raw):
             yield raw
+
+
+def _parse_gdelt_articles(raws: Sequence[RawFile]) -> Parsed:
+    articles, report = gdelt.parse_all(raws)
+    return articles, report.describe_losses()
 
 
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import SourceAbsent
-from compevo_pipeline.feeds import Feed
+from compevo_pipeline.feeds import Feed, Parsed
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt import source as gdelt
@@ -112,8 +112,9 @@ def _make_gdelt_feed(name: str, publisher: str, declaration: Declaration) -> Fee
             live.client, declaration.news.gdelt, start, end, source=publisher
         )
 
-    def parse(raws: Sequence[RawFile]) -> pl.DataFrame:
-        return articles.claim(gdelt.parse_all(raws)[0], declaration)
+    def parse(raws: Sequence[RawFile]) -> Parsed:
+        found, report = gdelt.parse_all(raws)
+        return articles.claim(found, declaration), report.describe_losses()
 
     return Feed(
         name=name,

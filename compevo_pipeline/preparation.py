@@ -8,9 +8,11 @@ torn file leaves what was stored as it was.
 Shapes: N articles, D embedding size.
 """
 
+import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,10 +25,12 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent, SourceError
+from compevo_pipeline.admission import drop_mistimed, refuse_future, refuse_series
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.live import LiveContext
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,12 +69,12 @@ def ingest_feed(
     """
     if workspace.data_mode is Mode.LIVE and feed.fetch_live is not None:
         live = workspace.live_context(clock, since=span[0], until=span[1])
-        counts = _ingest_live(workspace, feed, feed.fetch_live(live), dataset, live.ledger)
+        counts = _ingest_live(workspace, feed, dataset, feed.fetch_live(live), live)
     else:
         raw_files = list(feed.read_files(workspace.data_mode, workspace.settings.archive, clock))
-        # All parsers run before anything is stored.
-        frames = _parse_files(feed, raw_files)
-        counts = _store_files(workspace, feed, dataset, raw_files, frames)
+        # All parsers run, and all rows are looked at, before anything is stored.
+        rows = _read_rows(workspace, feed, dataset, clock(), raw_files)
+        counts = _store_rows(workspace, feed, dataset, raw_files, rows)
 
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
@@ -179,10 +183,19 @@ def write_news_pool(
     return pool, newly_embedded
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What files hold: frames by kind, and the counts of what was left out of them."""
+
+    frames: Mapping[FrameKind, pl.DataFrame]
+    losses: Mapping[str, int]
+
+
 def _ingest_live(
-    workspace: Workspace, feed: Feed, arriving: Iterator[RawFile], dataset: str, ledger: Ledger
+    workspace: Workspace, feed: Feed, dataset: str, arriving: Iterator[RawFile], live: LiveContext
 ) -> dict[str, int]:
     """Store files as they arrive, batch by batch; what came before a failure is stored too."""
+    read = functools.partial(_read_rows, workspace, feed, dataset, live.now)
     counts: Counter[str] = Counter(files=0)
     is_last = False
     failure: SourceError | None = None
@@ -195,11 +208,11 @@ def _ingest_live(
             is_last, failure = True, error
 
         if batch:
-            readable, frames = _parse_arrived(feed, batch, ledger)
-            counts.update(_store_files(workspace, feed, dataset, readable, frames))
+            readable, rows = _read_arrived(feed, batch, read, live.ledger)
+            counts.update(_store_rows(workspace, feed, dataset, readable, rows))
             counts["rejected"] += len(batch) - len(readable)
         # The last file may have more members than this batch holds.
-        ledger.confirm(keep_last=not is_last)
+        live.ledger.confirm(keep_last=not is_last)
 
     if failure is not None:
         raise failure
@@ -217,29 +230,34 @@ def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
     return True
 
 
-def _parse_arrived(
-    feed: Feed, batch: Sequence[RawFile], ledger: Ledger
-) -> tuple[Sequence[RawFile], dict[FrameKind, pl.DataFrame]]:
-    """Parse a batch; a file that cannot be read is rejected, and is fetched anew by the next run.
+def _read_arrived(
+    feed: Feed,
+    batch: Sequence[RawFile],
+    read: Callable[[Sequence[RawFile]], _Rows],
+    ledger: Ledger,
+) -> tuple[Sequence[RawFile], _Rows]:
+    """Read a batch; a file that cannot be read is rejected, and is fetched anew by the next run.
 
     Raises:
         SourceError: less than :data:`MIN_READABLE_SHARE` of the files can be read.
     """
     try:
-        return batch, _parse_files(feed, batch)
+        return batch, read(batch)
     except SourceError:
-        readable = [raw_file for raw_file in batch if _is_readable(feed, raw_file, ledger)]
+        readable = [raw_file for raw_file in batch if _is_readable(feed, raw_file, read, ledger)]
         # Several files together may fail where each alone does not: that is no one file's fault.
         is_one_files_fault = len(readable) < len(batch)
         if not is_one_files_fault or len(readable) < MIN_READABLE_SHARE * len(batch):
             raise
 
-    return readable, _parse_files(feed, readable)
+    return readable, read(readable)
 
 
-def _is_readable(feed: Feed, raw_file: RawFile, ledger: Ledger) -> bool:
+def _is_readable(
+    feed: Feed, raw_file: RawFile, read: Callable[[Sequence[RawFile]], _Rows], ledger: Ledger
+) -> bool:
     try:
-        _parse_files(feed, [raw_file])
+        read([raw_file])
     except SourceError as error:
         name = raw_file.packed_in or raw_file.name
         ledger.reject(raw_file.source, name, f"{type(error).__name__}: {error}")
@@ -248,16 +266,29 @@ def _is_readable(feed: Feed, raw_file: RawFile, ledger: Ledger) -> bool:
     return True
 
 
-def _parse_files(feed: Feed, raw_files: Sequence[RawFile]) -> dict[FrameKind, pl.DataFrame]:
-    return {kind: parse(raw_files) for kind, parse in feed.parsers.items()}
+def _read_rows(
+    workspace: Workspace, feed: Feed, dataset: str, now: datetime, raw_files: Sequence[RawFile]
+) -> _Rows:
+    """Parse files, and refuse or leave out what cannot be true."""
+    frames: dict[FrameKind, pl.DataFrame] = {}
+    losses: dict[str, int] = {}
+    for kind, parse in feed.parsers.items():
+        parsed = parse(raw_files)
+        frame, counts = parsed if isinstance(parsed, tuple) else (parsed, {})
+        losses |= counts
+
+        if kind is FrameKind.ARTICLES:
+            frame, losses["mistimed"] = drop_mistimed(frame, now)
+        elif kind is FrameKind.SERIES:
+            refuse_series(frame, workspace.registry()[dataset].rules, now)
+        else:
+            refuse_future(frame, now)
+        frames[kind] = frame
+    return _Rows(frames, losses)
 
 
-def _store_files(
-    workspace: Workspace,
-    feed: Feed,
-    dataset: str,
-    raw_files: Sequence[RawFile],
-    frames: Mapping[FrameKind, pl.DataFrame],
+def _store_rows(
+    workspace: Workspace, feed: Feed, dataset: str, raw_files: Sequence[RawFile], rows: _Rows
 ) -> dict[str, int]:
     store = workspace.raw_store()
     for raw_file in raw_files:
@@ -266,7 +297,8 @@ def _store_files(
             store.write(raw_file)
 
     counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
-    for kind, frame in frames.items():
+    counts |= rows.losses
+    for kind, frame in rows.frames.items():
         counts |= _store_frame(workspace, feed, dataset, kind, frame)
     return counts
 
@@ -279,7 +311,14 @@ def _store_frame(
         if feed.replaces and not workspace.layout.news_database.exists():
             # A user's own data set may have no news; windows are cut from an empty store then.
             workspace.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
-        return {"series rows": report.rows, "new": report.added, "changed": report.changed}
+        return {
+            "series rows": report.rows,
+            "new": report.added,
+            "changed": report.changed,
+            "nulls kept out": report.nulls_kept_out,
+            "removed": report.removed,
+            "absent": report.absent,
+        }
 
     if kind is FrameKind.ARTICLES:
         stored = workspace.news_store().upsert_articles(frame)

@@ -68,6 +68,7 @@ LAYERS = (
     ("compevo_pipeline.registry",),
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
+    ("compevo_pipeline.admission",),
     ("compevo_pipeline.next_day_inputs", "compevo_pipeline.preparation"),
     ("compevo_pipeline.next_day", "compevo_pipeline.site"),
     ("compevo_pipeline.scored",),

@@ -9,7 +9,7 @@ public from ``forecastIssuedAt``, 17:00 NEM time the day before.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 
@@ -22,10 +22,12 @@ ACTUAL = "actual"
 QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
 """Field of the day file -> the quantile it is; POE is a probability of exceedance."""
 
-
 MEDIAN_FIELD = "poe50"
 DEMAND = "demand"
 ROOFTOP_PV = "rooftopPv"
+
+_NO_DEMAND_MW = 1e9
+"""Above every demand there can be; a number of hundreds of digits fits no column."""
 
 
 def read_day(
@@ -78,7 +80,7 @@ def read_day(
     midnight_utc = pl.lit(day.replace(tzinfo=UTC) - NEM_OFFSET)
     return rows.with_columns(
         (midnight_utc + pl.duration(minutes=30 * pl.col("period"))).alias("start_utc"),
-        pl.lit(issued_at.astimezone(UTC)).alias("available_at"),
+        pl.lit(issued_at).alias("available_at"),
     )
 
 
@@ -98,9 +100,10 @@ def _read_values(raw: RawFile, values: object, path: str) -> list[float | None]:
         raise _drift(raw, path, f"is not a list of {PERIODS_PER_DAY} values")
 
     for index, value in enumerate(values):
-        # A JSON true is an int to Python.
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise _drift(raw, f"{path}[{index}]", f"is {value!r}, not a number")
+        # A JSON true is an int to Python, and 1e999 a number.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and abs(value) < _NO_DEMAND_MW):
+            raise _drift(raw, f"{path}[{index}]", f"is {str(value)[:40]!r}, not a number of MW")
     return values
 
 
@@ -114,7 +117,9 @@ def _read_object(raw: RawFile, value: object, path: str) -> dict[str, object]:
 def _read_date(raw: RawFile, value: object) -> datetime:
     try:
         day = date.fromisoformat(str(value))
-    except ValueError as error:
+        # The half-hours of the last day that Python knows end on a day that it does not.
+        _ = day + timedelta(days=1)
+    except (ValueError, OverflowError) as error:
         raise _drift(raw, "tradingDate", f"is {value!r}, not YYYY-MM-DD") from error
 
     return datetime(day.year, day.month, day.day)  # noqa: DTZ001  # NEM time, as published
@@ -123,12 +128,12 @@ def _read_date(raw: RawFile, value: object) -> datetime:
 def _read_moment(raw: RawFile, value: object, path: str) -> datetime:
     try:
         moment = datetime.fromisoformat(str(value))
-    except ValueError as error:
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise _drift(raw, path, f"is {value!r}, not a timestamp with an offset") from error
 
-    if moment.tzinfo is None:
-        raise _drift(raw, path, f"is {value!r}, a timestamp without an offset")
-    return moment
+    raise _drift(raw, path, f"is {value!r}, a timestamp without an offset")
 
 
 def _drift(raw: RawFile, path: str, problem: str) -> SchemaDrift:

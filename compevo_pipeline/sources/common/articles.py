@@ -9,7 +9,7 @@ counted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Self
 
@@ -67,9 +67,16 @@ class NewsReport:
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         )
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts for metadata or a manifest."""
-        return asdict(self)
+    def describe_losses(self) -> dict[str, int]:
+        """Return the counts of what was read and is not stored as it came, by words for people."""
+        return {
+            "empty answers": self.empty_answers,
+            "records": self.records,
+            "without a title": self.untitled,
+            "unreadable": self.unreadable,
+            "repairs": self.repairs,
+            "bytes replaced": self.replaced_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

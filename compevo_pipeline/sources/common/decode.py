@@ -114,7 +114,7 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
             of thousands of digits.
     """
     try:
-        document = json.loads(text, strict=strict)
+        document = json.loads(text, strict=strict, parse_constant=_refuse_constant)
         # Half a pair can only be written as an escape: other documents are not walked.
         return _mend_surrogates(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
     except json.JSONDecodeError as error:
@@ -130,6 +130,11 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
         raise SchemaDrift(
             f"{name}: JSON with a number that is none ({error}); fetch the file again"
         ) from error
+
+
+def _refuse_constant(name: str) -> object:
+    # NaN and Infinity are Python's own addition to JSON.
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _mend_surrogates(value: object) -> tuple[Any, int]:

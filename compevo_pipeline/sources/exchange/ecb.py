@@ -75,6 +75,9 @@ def parse_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataF
     is_other = pl.col("CURRENCY_DENOM") != "EUR"
     refuse_rows(table, raw.name, is_other, "a rate per {CURRENCY_DENOM}, not per EUR", "ask again")
 
+    is_code = pl.col("CURRENCY").str.contains(r"^[A-Z]{3}$")
+    refuse_rows(table, raw.name, ~is_code, "CURRENCY is {CURRENCY!r}, no code", "ask again")
+
     table = to_stamp(table, raw.name, "TIME_PERIOD", (_DAY_FORMAT,))
     refuse_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])
     table = to_number(table, raw.name, ["OBS_VALUE"], missing=(*BLANK, "NaN"))

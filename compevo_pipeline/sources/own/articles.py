@@ -35,6 +35,15 @@ def parse(raws: Sequence[RawFile], declaration: Declaration) -> pl.DataFrame:
     table = read_columns(raw.content, raw.name, [news.time, news.title, *optional])
     blank = pl.col(news.title).fill_null("").str.strip_chars() == ""
     refuse_row(table, raw.name, news.title, blank, "is no headline", "write one, or remove the row")
+    if news.url:
+        refuse_row(
+            table,
+            raw.name,
+            news.url,
+            ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
+            "is no address of a page, nor a name",
+            "correct it, or leave the cell empty",
+        )
 
     stamps, found = read_stamps(
         table,
@@ -68,6 +77,18 @@ def claim(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:
     ids = [derive_article_id(f"{declaration.name}:{url}") for url in frame["url"]]
     named = frame.with_columns(pl.Series("article_id", ids, dtype=pl.String))
     return deduplicate_articles(named)
+
+
+def _find_addresses(cells: pl.Series) -> list[str]:
+    """Return the cells that have a canonical form."""
+    found = []
+    for cell in cells.fill_null("").unique():
+        try:
+            derive_article_id(cell)
+        except ValueError:
+            continue
+        found.append(cell)
+    return found
 
 
 def _make_record(

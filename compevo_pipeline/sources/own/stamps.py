@@ -53,6 +53,8 @@ FORMATS = (
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
+_FIRST_YEAR = 1700
+_LAST_YEAR = 2200
 _WALL = "_wall"
 
 RepeatedHour = Literal["refuse", "first", "second"]
@@ -192,9 +194,11 @@ def _has_time(text: pl.Expr) -> pl.Expr:
 
 
 def _to_wall(text: pl.Expr, formats: tuple[str, ...]) -> pl.Expr:
-    return pl.coalesce(
+    stamp = pl.coalesce(
         [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
     )
+    # polars knows the years 0 and 12000, which Python does not.
+    return pl.when(stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)).then(stamp)
 
 
 def _parse_walls(table: pl.DataFrame, name: str, column: str, time_format: str) -> pl.DataFrame:

@@ -94,7 +94,7 @@ def edit_document(path, value):
         (
             ["regions", "SA1", "demand", "actual", 7],
             True,
-            r"regions\.SA1\.demand\.actual\[7\]: is True",
+            r"regions\.SA1\.demand\.actual\[7\]: is 'True'",
         ),
         (
             ["regions", "SA1", "demand", "poe50"],
