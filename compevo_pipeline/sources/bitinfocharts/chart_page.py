@@ -1,7 +1,8 @@
 """The inline array of a BitInfoCharts page as a table ``TIME,ID,VALUE``.
 
 What belongs here: finding the chart in a page, its points and the metrics that the page's name
-states. What does not: units and series (``bitinfocharts.source``), fetching (``sources.live``).
+states. What does not: units and series (``bitinfocharts.source``), fetching
+(``bitinfocharts.live``).
 
 A page has ``[[new Date("2009/01/03"),null],...]`` with the full history; it is read by a regular
 expression, never evaluated. Its last point is a day that is not over, and is dropped.
@@ -90,6 +91,11 @@ def read_page(raw: RawFile) -> pl.DataFrame:
             "save the page with its full history"
         )
     return to_number(finished, raw.name, ["VALUE"], missing=("null",))
+
+
+def has_chart(content: bytes) -> bool:
+    """Return whether a page holds chart data at all."""
+    return _POINT_START.search(content.decode("utf-8", errors="replace")) is not None
 
 
 def _read_metrics(name: str) -> list[str]:

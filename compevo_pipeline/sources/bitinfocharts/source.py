@@ -2,7 +2,7 @@
 
 What belongs here: the 18 variables with their units, the long ``TIME,ID,VALUE`` table, and what
 each mode reads. What does not: chart pages (``bitinfocharts.chart_page``), fetching
-(``sources.live``), the rule that nothing before 2014 is used (``compevo_core.data.faults``).
+(``bitinfocharts.live``), the rule that nothing before 2014 is used (``compevo_core.data.faults``).
 
 Published at ``https://bitinfocharts.com/comparison/{metric}-btc.html``. The zone of a day is
 unstated; UTC is assumed.
@@ -35,6 +35,7 @@ from compevo_pipeline.sources.common.tables import (
 )
 
 SOURCE = "bitinfocharts"
+FOLDER = "bitcoin"
 VARIABLES: dict[str, tuple[str, str]] = {
     "active_addresses": ("active_addresses", "addresses per day"),
     "av_transaction_value": ("mean_transaction_value_usd", "USD"),
@@ -78,7 +79,7 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
         yield wrap_sample(SOURCE, "bitcoin_daily.csv", sample.make_long_csv())
         return
 
-    paths = find_archive_files(archive, "bitcoin", "*")
+    paths = find_archive_files(archive, FOLDER, "*")
     chosen = [
         path
         for path in paths

@@ -1,0 +1,87 @@
+"""Live traffic: files that a person fetched, then what the clearinghouse has that is not stored.
+
+What belongs here: which files are wanted. What does not: the site's protocol
+(``pems.clearinghouse``), formats (``pems.source``).
+
+A finished file never changes, so none is fetched twice, and the lists of files are asked for once a
+day: a second refresh of the same day asks nothing.
+"""
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.live import LiveContext, PemsAccess
+from compevo_pipeline.sources.common.saved import read_new_saved_files
+from compevo_pipeline.sources.pems.clearinghouse import (
+    LIST_SOURCE,
+    SOURCE,
+    Clearinghouse,
+    ListedFile,
+)
+from compevo_pipeline.sources.pems.source import FOLDER, parse_meta
+
+LOOKBACK = timedelta(days=62)
+"""How far back a refresh looks: a month's file appears when the month is over."""
+
+_META = "meta"
+_MONTH = timedelta(days=31)
+
+
+def fetch_live(live: LiveContext) -> Iterator[RawFile]:
+    """Yield new files of the folder ``traffic``, then those of the clearinghouse.
+
+    Raises:
+        SourceAbsent: there is neither an account nor a file fetched by hand.
+        SourceBlocked: the log-in failed.
+        SourceError: any other failure.
+    """
+    yield from read_new_saved_files(live, FOLDER, "*_text_station_*", source=SOURCE)
+    if live.pems is not None:
+        yield from _fetch_listed(live, live.pems)
+    elif not live.ledger.list_entries(f"{SOURCE}-saved"):
+        raise SourceAbsent(
+            "live traffic needs a PeMS account (free, at https://pems.dot.ca.gov): set "
+            "COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD, or put station_hour files that you "
+            f"downloaded there into the folder {FOLDER} of COMPEVO_ARCHIVE"
+        )
+
+
+def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
+    if live.since is None and _has_asked_today(live):
+        return
+
+    start, end = live.span(LOOKBACK)
+    site = Clearinghouse(client=live.client, access=access)
+    years = range(start.year, end.year + 1)
+    for kind in access.files:
+        for file in (file for year in years for file in site.list_files(kind, year)):
+            raw = site.download(file) if _overlaps(file, start, end) else None
+            if raw is not None:
+                yield raw
+    _keep_newest_meta(site, end)
+
+
+def _has_asked_today(live: LiveContext) -> bool:
+    asked = [entry.fetched_at for entry in live.ledger.list_entries(LIST_SOURCE)]
+    return any(moment is not None and moment.date() == live.now.date() for moment in asked)
+
+
+def _overlaps(file: ListedFile, start: datetime, end: datetime) -> bool:
+    first = date(*file.day)
+    # Days and months alike: nothing of either lasts longer than a month.
+    return first <= end.date() and first + _MONTH > start.date()
+
+
+def _keep_newest_meta(site: Clearinghouse, end: datetime) -> None:
+    """Keep the newest table of stations up to a day, among the raw files; it makes no series."""
+    listed = [
+        file
+        for year in (end.year - 1, end.year)
+        for file in site.list_files(_META, year)
+        if date(*file.day) <= end.date()
+    ]
+    raw = site.download(listed[-1]) if listed else None
+    if raw is not None:
+        parse_meta(raw)
