@@ -7,6 +7,7 @@ A feed's files may become several frames: a day of operational demand holds actu
 AEMO's day-ahead forecast (published).
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +19,18 @@ from compevo_pipeline.sources import weather, weather_live, weather_runs
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import operational
 from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.bitinfocharts import live as bitinfocharts_live
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.exchange import live as exchange_live
 from compevo_pipeline.sources.exchange import source as exchange
+from compevo_pipeline.sources.gdelt import doc_live
+from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import news, prompts
 from compevo_pipeline.sources.news2forecast import source as news2forecast
+from compevo_pipeline.sources.pems import live as pems_live
 from compevo_pipeline.sources.pems import source as pems
 
 Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
@@ -70,8 +76,16 @@ FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
 
-def default_feeds() -> dict[str, tuple[Feed, ...]]:
-    """Return every source of this project, by data set."""
+def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...]]:
+    """Return every source of this project, by data set.
+
+    Args:
+        news_queries: file that says which live news is kept, in place of the packaged one.
+    """
+    exchange_parsers = {FrameKind.SERIES: _concat(exchange.parse)}
+    news_parsers = {
+        FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
+    }
     return {
         "electricity": (
             _make_feed(
@@ -116,24 +130,29 @@ def default_feeds() -> dict[str, tuple[Feed, ...]]:
             ),
         ),
         "exchange": (
-            _make_feed(
-                "exchange", exchange.read_files, {FrameKind.SERIES: _concat(exchange.parse)}
-            ),
+            _make_feed("exchange", exchange.read_files, exchange_parsers, exchange_live.fetch_ecb),
+            # A second opinion on the same rates; its host refuses many addresses.
+            _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
         ),
         "bitcoin": (
             _make_feed(
                 "bitinfocharts",
                 bitinfocharts.read_files,
                 {FrameKind.SERIES: _concat(bitinfocharts.parse)},
+                bitinfocharts_live.fetch_live,
             ),
         ),
-        "traffic": (_make_feed("pems", pems.read_files, {FrameKind.SERIES: _concat(pems.parse)}),),
-        "news": (
+        "traffic": (
             _make_feed(
-                "gdelt",
-                gdelt.read_files,
-                {FrameKind.ARTICLES: _parse_gdelt_articles},
+                "pems",
+                pems.read_files,
+                {FrameKind.SERIES: _concat(pems.parse)},
+                pems_live.fetch_live,
             ),
+        ),
+        "news": (
+            _make_feed("gdelt", gdelt.read_files, news_parsers, gdelt_live.fetch_live),
+            _make_live_extra("gdelt-doc", doc_live.fetch_topics, news_parsers),
             _make_feed(
                 "news2forecast",
                 news2forecast.read_files,
@@ -158,6 +177,22 @@ def _make_feed(
     )
 
 
+def _make_live_extra(
+    name: str,
+    fetch_live: Callable[[LiveContext], Iterator[RawFile]],
+    parsers: Mapping[FrameKind, Parser],
+) -> Feed:
+    """Make a feed that has no files of its own in another mode than live."""
+    return Feed(
+        name=name,
+        read_files=lambda mode, archive, clock: iter(()),
+        parsers=parsers,
+        modes=frozenset(),
+        fetch_live=fetch_live,
+        is_optional=True,
+    )
+
+
 def _concat(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:
     return lambda raws: pl.concat([parse(raw) for raw in raws])
 
@@ -170,8 +205,8 @@ def _read_benchmark_files(mode: Mode, *, archive: Path | None, clock: Clock) -> 
             yield raw
 
 
-def _parse_gdelt_articles(raws: Sequence[RawFile]) -> Parsed:
-    articles, report = gdelt.parse_all(raws)
+def _parse_gdelt_articles(raws: Sequence[RawFile], *, news_queries: Path | None) -> Parsed:
+    articles, report = gdelt.parse_concerned(raws, news_queries)
     return articles, report.describe_losses()
 
 

@@ -15,8 +15,8 @@ from compevo_core.errors import SourceAbsent
 from compevo_pipeline.feeds import Feed, Parsed
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.gdelt import doc_live
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.live import fetch_gdelt_doc
 from compevo_pipeline.sources.own import articles, covariates, series
 from compevo_pipeline.sources.own.declaration import DAY, Declaration
 from compevo_pipeline.sources.own.spec import make_label, name_publisher
@@ -107,10 +107,8 @@ def _make_gdelt_feed(name: str, publisher: str, declaration: Declaration) -> Fee
         raise SourceAbsent(f"{name} exists in live mode alone: a query is answered by GDELT")
 
     def fetch_live(live: LiveContext) -> Iterator[RawFile]:
-        start, end = live.span(DAY * declaration.news.lookback_days)
-        yield from fetch_gdelt_doc(
-            live.client, declaration.news.gdelt, start, end, source=publisher
-        )
+        lookback = DAY * declaration.news.lookback_days
+        yield from doc_live.fetch_query(live, declaration.news.gdelt, lookback, source=publisher)
 
     def parse(raws: Sequence[RawFile]) -> Parsed:
         found, report = gdelt.parse_all(raws)

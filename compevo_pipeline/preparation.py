@@ -24,7 +24,7 @@ from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, SourceAbsent, SourceError
+from compevo_core.errors import ConfigError, SourceAbsent, SourceError, SourceTransient
 from compevo_pipeline.admission import drop_mistimed, refuse_future, refuse_series
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
@@ -90,9 +90,10 @@ def ingest_feeds(
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other.
+    """Read feeds one after the other; one that fails leaves what the others give.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
+    In live mode all feeds are read before the failure of another one is raised.
 
     Returns:
         Counts by feed.
@@ -102,6 +103,7 @@ def ingest_feeds(
     """
     counts: dict[str, dict[str, int]] = {}
     left_out: SourceError | None = None
+    failures: list[SourceError] = []
     for feed in feeds:
         try:
             counts[feed.name] = ingest_feed(
@@ -109,10 +111,19 @@ def ingest_feeds(
             )
         except SourceError as error:
             is_absent = isinstance(error, SourceAbsent) and workspace.data_mode is Mode.ARCHIVE
-            if feed.replaces or not (is_absent or feed.is_optional):
+            if not feed.replaces and (is_absent or feed.is_optional):
+                left_out = left_out or error
+                log.warning(f"{feed.name} is left out: {type(error).__name__}: {error}")
+            elif workspace.data_mode is Mode.LIVE and feed.fetch_live is not None:
+                failures.append(error)
+                log.warning(f"{feed.name} failed: {type(error).__name__}: {error}")
+            else:
                 raise
-            left_out = left_out or error
-            log.warning(f"{feed.name} is left out: {error}")
+
+    if failures:
+        # A retry may cure a transient failure: it is the one that the run ends with.
+        transient = [error for error in failures if isinstance(error, SourceTransient)]
+        raise [*transient, *failures][0]
 
     # Weather alone is no data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
@@ -133,7 +144,7 @@ def ingest_dataset(
         ConfigError: there is no such data set, or its declaration is broken.
     """
     declared = workspace.registry()[dataset]
-    feeds = declared.feeds or default_feeds()[dataset]
+    feeds = declared.feeds or default_feeds(workspace.settings.news_queries)[dataset]
     there = [feed for feed in feeds if feed.exists_in(workspace.data_mode)]
     return ingest_feeds(workspace, there, dataset, clock=clock, log=log)
 

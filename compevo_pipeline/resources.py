@@ -84,7 +84,16 @@ class Workspace(dg.ConfigurableResource[None]):
             raw=self.raw_store(),
             pacer=Pacer(folder=self.settings.host_turns),
         )
-        return LiveContext(client=client, ledger=ledger, now=clock(), since=since, until=until)
+        return LiveContext(
+            client=client,
+            ledger=ledger,
+            now=clock(),
+            since=since,
+            until=until,
+            saved=self.settings.archive,
+            pems=self.settings.pems,
+            news_queries=self.settings.news_queries,
+        )
 
     def raw_store(self) -> RawStore:
         """Open the bytes as the publishers sent them."""

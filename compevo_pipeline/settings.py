@@ -17,6 +17,7 @@ from typing import Self
 
 from compevo_core import __version__
 from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.common.access import PEMS_DISTRICT, PEMS_FILES, PemsAccess
 from compevo_pipeline.sources.common.base import Mode
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -26,6 +27,9 @@ DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "def
 
 DATASET_PRESETS = {"electricity-operational": "operational"}
 """Preset that takes the place of ``default`` for a data set whose views hold more."""
+
+_PEMS_DISTRICTS = ("3", "4", "5", "6", "7", "8", "10", "11", "12")
+_PEMS_KINDS = ("station_hour", "station_5min")
 
 JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
 """Variable of the endpoint's API key; its value is read by the resource that sends it alone."""
@@ -48,6 +52,20 @@ VARIABLES = {
     "COMPEVO_CONTACT": (
         "none: only the program's name is sent",
         "address or page where a publisher reaches you; sent with every request of live mode",
+    ),
+    "COMPEVO_NEWS_QUERIES": (
+        "the packaged `queries.toml`",
+        "TOML file that says which of GDELT's news is kept, and how much is fetched a refresh",
+    ),
+    "COMPEVO_PEMS_USER": ("none", "account name at PeMS, for traffic in live mode"),
+    "COMPEVO_PEMS_PASSWORD": (
+        "none",
+        "its password; sent to PeMS over TLS alone, and never logged or stored",
+    ),
+    "COMPEVO_PEMS_DISTRICT": (f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"),
+    "COMPEVO_PEMS_FILES": (
+        f"`{','.join(PEMS_FILES)}`",
+        "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
     ),
     "COMPEVO_REPORT_URL": (
         "none: Dagster shows the path",
@@ -165,6 +183,8 @@ class Settings:
     contact: str = ""
     judge: JudgeSettings | None = None
     declarations: Path | None = None
+    news_queries: Path | None = None
+    pems: PemsAccess | None = None
 
     @property
     def datasets_folder(self) -> Path:
@@ -197,8 +217,10 @@ class Settings:
         """Read the variables of this project.
 
         These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
-        ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``, and for the judge
-        ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``.
+        ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``,
+        ``COMPEVO_NEWS_QUERIES``; for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and
+        ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``, ``COMPEVO_PEMS_PASSWORD``,
+        ``COMPEVO_PEMS_DISTRICT`` and ``COMPEVO_PEMS_FILES``.
 
         Args:
             environment: variables to read in place of the process's own.
@@ -212,6 +234,7 @@ class Settings:
         # Beside the code, so that a first run needs no settings at all.
         home = Path(env.get("COMPEVO_HOME") or REPOSITORY / ".compevo").expanduser().resolve()
         declarations = env.get("COMPEVO_DATASETS")
+        queries = env.get("COMPEVO_NEWS_QUERIES")
 
         return cls(
             home=home,
@@ -222,6 +245,8 @@ class Settings:
             contact=_read_contact(env),
             judge=_read_judge(env),
             declarations=Path(declarations).expanduser().resolve() if declarations else None,
+            news_queries=Path(queries).expanduser().resolve() if queries else None,
+            pems=_read_pems(env),
         )
 
 
@@ -260,6 +285,25 @@ def _read_judge(env: Mapping[str, str]) -> JudgeSettings | None:
     if not url:
         return None
     return JudgeSettings(url=url, model=model, has_key=bool(env.get(JUDGE_KEY_VARIABLE)))
+
+
+def _read_pems(env: Mapping[str, str]) -> PemsAccess | None:
+    user = env.get("COMPEVO_PEMS_USER", "")
+    password = env.get("COMPEVO_PEMS_PASSWORD", "")
+    # No message of this function may hold either value.
+    if bool(user) != bool(password):
+        missing = "COMPEVO_PEMS_PASSWORD" if user else "COMPEVO_PEMS_USER"
+        raise ConfigError(f"PeMS needs an account name and its password: set {missing}, or neither")
+    if not user:
+        return None
+
+    district = env.get("COMPEVO_PEMS_DISTRICT") or str(PEMS_DISTRICT)
+    kinds = tuple((env.get("COMPEVO_PEMS_FILES") or ",".join(PEMS_FILES)).split(","))
+    if district not in _PEMS_DISTRICTS:
+        raise ConfigError(f"COMPEVO_PEMS_DISTRICT {district!r} is none of {_PEMS_DISTRICTS}")
+    if not set(kinds) <= set(_PEMS_KINDS):
+        raise ConfigError(f"COMPEVO_PEMS_FILES {kinds} are not all of {_PEMS_KINDS}")
+    return PemsAccess(user=user, password=password, district=int(district), files=kinds)
 
 
 def parse_mode(text: str) -> Mode:

@@ -62,7 +62,7 @@ LAYERS = (
         "compevo_pipeline.sources.weather",
         "compevo_pipeline.sources.weather_runs",
     ),
-    ("compevo_pipeline.sources.live", "compevo_pipeline.sources.weather_live"),
+    ("compevo_pipeline.sources.weather_live",),
     ("compevo_pipeline.feeds", "compevo_pipeline.series_rules"),
     ("compevo_pipeline.own_feeds",),
     ("compevo_pipeline.registry",),

@@ -68,13 +68,8 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     ``bitcoin/*.html``; ``sample`` one synthetic long CSV.
 
     Raises:
-        SourceAbsent: live mode, or the archive has no such file.
+        SourceAbsent: the archive has no such file.
     """
-    if mode is Mode.LIVE:
-        raise SourceAbsent(
-            "Bitcoin series cannot be fetched in live mode yet (sources.live.fetch_bitinfocharts "
-            "is not connected to a feed); use archive or sample mode"
-        )
     if mode is Mode.SAMPLE:
         yield wrap_sample(SOURCE, "bitcoin_daily.csv", sample.make_long_csv())
         return

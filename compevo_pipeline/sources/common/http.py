@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urljoin
 
 import requests
 
-from compevo_core.errors import SourceAbsent, SourceError, SourceRejected
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceRejected
 from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.body import (
@@ -62,6 +62,8 @@ class _Request:
     max_bytes: int = MAX_BODY_BYTES
     is_versioned: bool = True
     check_start: Callable[[bytes], None] | None = None
+    may_be_absent: bool = False
+    tail_bytes: int = 0
 
     @property
     def address(self) -> str:
@@ -104,6 +106,7 @@ class Client:
         params: Mapping[str, str] | None = None,
         html_expected: bool = False,
         is_final: bool = False,
+        may_be_absent: bool = False,
         max_bytes: int = MAX_BODY_BYTES,
         check_start: Callable[[bytes], None] | None = None,
     ) -> RawFile | None:
@@ -117,6 +120,8 @@ class Client:
             html_expected: whether a web page is the data.
             is_final: whether the publisher never changes this file, so that it is not asked for
                 again once its bytes are kept.
+            may_be_absent: whether a host answers 403 for files that do not exist, so that what a
+                refusal means is for the caller to say and is not noted here.
             max_bytes: largest body, after decompression by the connection.
             check_start: raises the error that the first kilobytes of a success amount to, at
                 publishers who say with status 200 that there is no such file.
@@ -137,6 +142,7 @@ class Client:
             name=name,
             params=params,
             html_expected=html_expected,
+            may_be_absent=may_be_absent,
             max_bytes=max_bytes,
             check_start=check_start,
         )
@@ -157,9 +163,22 @@ class Client:
         return fetched or kept
 
     def read_page(
-        self, url: str, *, source: str, name: str, params: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        source: str,
+        name: str,
+        params: Mapping[str, str] | None = None,
+        tail_bytes: int = 0,
     ) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
+
+        Args:
+            url: as for :meth:`fetch`, like ``source``, ``name`` and ``params``.
+            source: the publisher's product.
+            name: name of the page.
+            params: query parameters.
+            tail_bytes: ask for the last bytes alone; 0 for all.
 
         Raises:
             SourceError: as :meth:`fetch`.
@@ -172,6 +191,7 @@ class Client:
             html_expected=True,
             max_bytes=MAX_PAGE_BYTES,
             is_versioned=False,
+            tail_bytes=tail_bytes,
         )
         entry = self.ledger.get(source, name)
         kept = self._read_kept(entry)
@@ -208,11 +228,15 @@ class Client:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
         address = request.address
         headers = _make_conditions(known, address)
+        if request.tail_bytes:
+            headers["Range"] = f"bytes=-{request.tail_bytes}"
         try:
             return self._try(lambda: self._receive(request, headers))
         except SourceAbsent:
             raise  # whether a missing file is expected is known to the source alone
         except SourceError as error:
+            if request.may_be_absent and isinstance(error, SourceBlocked):
+                raise
             self.ledger.record_failure(
                 request.source,
                 request.name,

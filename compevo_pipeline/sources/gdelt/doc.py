@@ -2,7 +2,7 @@ r"""GDELT DOC 2.0 article lists: the API's own JSON, and polls of it as a schedu
 
 What belongs here: telling an article list from an empty answer, a throttle notice and a refused
 query; both record layouts. What does not: repairing JSON (``gdelt.json_repair``), asking the API
-(``sources.live``), bulk files (``gdelt.bulk``).
+(``gdelt.doc_live``), bulk files (``gdelt.bulk``).
 
 ``seendate`` is when GDELT first saw a page, on a 15-minute grid; publication is not known, so that
 is also when an article counts as available. The stored polls add fields of their own (category,

@@ -1,8 +1,8 @@
 """GDELT's lists of its 15-minute files (``masterfilelist.txt``, ``lastupdate.txt``).
 
 What belongs here: reading the lists, rewriting their addresses to a host whose certificate is
-right, checking a fetched file against its size and MD5. What does not: fetching (``sources.live``),
-the formats of the files (``gdelt.bulk``). This is library code: no feed reads the lists yet.
+right, checking a fetched file against its size and MD5. What does not: fetching (``gdelt.live``),
+the formats of the files (``gdelt.bulk``).
 
 Published at https://storage.googleapis.com/data.gdeltproject.org/gdeltv2/masterfilelist.txt.
 """

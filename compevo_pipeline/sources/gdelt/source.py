@@ -2,15 +2,18 @@
 
 What belongs here: dispatch by file name, the archive's polls, the parsing of all files into one
 frame. What does not: the formats (``gdelt.doc``, ``gdelt.bulk``), the synthetic files
-(``gdelt.sample``), fetching (``sources.live``).
+(``gdelt.sample``), fetching (``gdelt.live``, ``gdelt.doc_live``), which articles concern a data
+set (``gdelt.queries``).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_core.data.near_titles import drop_near_identical
+from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.articles import NewsReport, parse_files
 from compevo_pipeline.sources.common.base import (
     Clock,
@@ -25,6 +28,7 @@ from compevo_pipeline.sources.common.unpack import untar
 from compevo_pipeline.sources.gdelt import sample
 from compevo_pipeline.sources.gdelt.bulk import GAL_SUFFIXES, GKG_SUFFIXES, parse_gal, parse_gkg
 from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.gdelt.queries import read_queries
 
 DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
@@ -40,14 +44,8 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     one GKG file.
 
     Raises:
-        SourceAbsent: live mode, or the archive has no stored poll.
+        SourceAbsent: the archive has no stored poll.
     """
-    if mode is Mode.LIVE:
-        raise SourceAbsent(
-            "news cannot be fetched in live mode yet (sources.live.fetch_gdelt_doc is not "
-            "connected to a feed); use archive or sample mode"
-        )
-
     if mode is Mode.SAMPLE:
         for name, content in sample.make_files():
             yield wrap_sample(BULK_SOURCE if _is_bulk(name) else DOC_SOURCE, name, content)
@@ -98,6 +96,39 @@ def parse_all(raws: Iterable[RawFile]) -> tuple[pl.DataFrame, NewsReport]:
         EmptyNewsAnswer: every answer was empty.
     """
     return parse_files(raws, parse_counted)
+
+
+def parse_concerned(
+    raws: Iterable[RawFile], news_queries: Path | None
+) -> tuple[pl.DataFrame, NewsReport]:
+    """Parse files as :func:`parse_all`, and keep what counts of the world's news fetched live.
+
+    The 15-minute files hold the news of the whole world: only articles that concern a topic are
+    kept, and of near-identical headlines the first.
+
+    Args:
+        raws: files of any mode.
+        news_queries: file of topics in place of the packaged one.
+
+    Raises:
+        ConfigError: the file of topics cannot be used.
+        EmptyNewsAnswer: every answer was empty.
+    """
+    queries = read_queries(news_queries)
+
+    def parse_kept(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+        frame, report = parse_counted(raw)
+        if raw.mode is not Mode.LIVE:
+            return frame, report
+
+        kept = queries.keep_concerned(frame) if _is_bulk(raw.name) else frame
+        return kept, replace(report, articles=kept.height)
+
+    frame, report = parse_files(raws, parse_kept)
+    is_live = pl.col("source").str.starts_with(f"{Mode.LIVE}:")
+    if not frame.select(is_live.any()).item():
+        return frame, report
+    return drop_near_identical(frame), report
 
 
 def _is_bulk(name: str) -> bool:

@@ -12,15 +12,17 @@ shared accounts.
 
 import json
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from typing import TypeVar
 from urllib.parse import urljoin
 
 from compevo_core.errors import SchemaDrift, SourceBlocked
+from compevo_pipeline.sources.common.access import PemsAccess
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.common.live import PemsAccess
 
 SITE = "https://pems.dot.ca.gov/"
 SOURCE = "pems"
@@ -41,12 +43,14 @@ class ListedFile:
     Attributes:
         name: its file name.
         url: its address.
-        day: year, month and day that it is of; the day is 1 for a month's file.
+        first: first day that it is of.
+        last: last day; the same for a day's file.
     """
 
     name: str
     url: str
-    day: tuple[int, int, int]
+    first: date
+    last: date
 
 
 class _SessionLost(SourceBlocked):
@@ -161,7 +165,7 @@ def parse_list(content: bytes, name: str) -> list[ListedFile]:
             f"{name}: not months of files with file_name and url ({type(error).__name__}: {error});"
             " compare with the clearinghouse"
         ) from error
-    return sorted(files, key=lambda file: (file.day, file.name))
+    return sorted(files, key=lambda file: (file.first, file.name))
 
 
 def _read_entry(entry: dict[str, object]) -> ListedFile:
@@ -169,5 +173,7 @@ def _read_entry(entry: dict[str, object]) -> ListedFile:
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"file_name is {name!r}")
-    day = (int(match[1]), int(match[2]), int(match[3] or 1))
-    return ListedFile(name=name, url=urljoin(SITE, str(entry["url"])), day=day)
+    year, month = int(match[1]), int(match[2])
+    first = date(year, month, int(match[3] or 1))
+    last = first if match[3] else first.replace(day=monthrange(year, month)[1])
+    return ListedFile(name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last)

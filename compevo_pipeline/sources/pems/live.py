@@ -8,11 +8,12 @@ day: a second refresh of the same day asks nothing.
 """
 
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.common.access import PemsAccess
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.live import LiveContext, PemsAccess
+from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.saved import read_new_saved_files
 from compevo_pipeline.sources.pems.clearinghouse import (
     LIST_SOURCE,
@@ -26,7 +27,6 @@ LOOKBACK = timedelta(days=62)
 """How far back a refresh looks: a month's file appears when the month is over."""
 
 _META = "meta"
-_MONTH = timedelta(days=31)
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
@@ -69,9 +69,7 @@ def _has_asked_today(live: LiveContext) -> bool:
 
 
 def _overlaps(file: ListedFile, start: datetime, end: datetime) -> bool:
-    first = date(*file.day)
-    # Days and months alike: nothing of either lasts longer than a month.
-    return first <= end.date() and first + _MONTH > start.date()
+    return file.first <= end.date() and file.last >= start.date()
 
 
 def _keep_newest_meta(site: Clearinghouse, end: datetime) -> None:
@@ -80,7 +78,7 @@ def _keep_newest_meta(site: Clearinghouse, end: datetime) -> None:
         file
         for year in (end.year - 1, end.year)
         for file in site.list_files(_META, year)
-        if date(*file.day) <= end.date()
+        if file.first <= end.date()
     ]
     raw = site.download(listed[-1]) if listed else None
     if raw is not None:

