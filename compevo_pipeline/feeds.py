@@ -87,6 +87,42 @@ def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...
         FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
     }
     return {
+        **_electricity_feeds(),
+        "exchange": (
+            _make_feed("exchange", exchange.read_files, exchange_parsers, exchange_live.fetch_ecb),
+            # A second opinion on the same rates; its host refuses many addresses.
+            _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
+        ),
+        "bitcoin": (
+            _make_feed(
+                "bitinfocharts",
+                bitinfocharts.read_files,
+                {FrameKind.SERIES: _concat(bitinfocharts.parse)},
+                bitinfocharts_live.fetch_live,
+            ),
+        ),
+        "traffic": (
+            _make_feed(
+                "pems",
+                pems.read_files,
+                {FrameKind.SERIES: _concat(pems.parse)},
+                pems_live.fetch_live,
+            ),
+        ),
+        "news": (
+            _make_feed("gdelt", gdelt.read_files, news_parsers, gdelt_live.fetch_live),
+            _make_live_extra("gdelt-doc", doc_live.fetch_topics, news_parsers),
+            _make_feed(
+                "news2forecast",
+                news2forecast.read_files,
+                {FrameKind.ARTICLES: _parse_news2forecast_articles},
+            ),
+        ),
+    }
+
+
+def _electricity_feeds() -> dict[str, tuple[Feed, ...]]:
+    return {
         "electricity": (
             _make_feed(
                 "aemo",
@@ -127,36 +163,6 @@ def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...
                 ),
                 modes=frozenset({Mode.ARCHIVE}),  # the sample's world has no forecast weather
                 is_optional=True,
-            ),
-        ),
-        "exchange": (
-            _make_feed("exchange", exchange.read_files, exchange_parsers, exchange_live.fetch_ecb),
-            # A second opinion on the same rates; its host refuses many addresses.
-            _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
-        ),
-        "bitcoin": (
-            _make_feed(
-                "bitinfocharts",
-                bitinfocharts.read_files,
-                {FrameKind.SERIES: _concat(bitinfocharts.parse)},
-                bitinfocharts_live.fetch_live,
-            ),
-        ),
-        "traffic": (
-            _make_feed(
-                "pems",
-                pems.read_files,
-                {FrameKind.SERIES: _concat(pems.parse)},
-                pems_live.fetch_live,
-            ),
-        ),
-        "news": (
-            _make_feed("gdelt", gdelt.read_files, news_parsers, gdelt_live.fetch_live),
-            _make_live_extra("gdelt-doc", doc_live.fetch_topics, news_parsers),
-            _make_feed(
-                "news2forecast",
-                news2forecast.read_files,
-                {FrameKind.ARTICLES: _parse_news2forecast_articles},
             ),
         ),
     }

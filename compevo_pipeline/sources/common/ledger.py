@@ -256,16 +256,6 @@ class Ledger:
                     [(EntryState.FAILED.value, note, *key) for key in keys],
                 )
 
-    def reject(self, source: str, name: str, note: str) -> None:
-        """Note that one fetched file cannot be used, so that it is fetched anew."""
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
-                "WHERE source = ? AND name = ?",
-                (EntryState.FAILED.value, note, source, name),
-            )
-        self._fetched[:] = [key for key in self._fetched if key != (source, name)]
-
     def _select(self, where: str, values: Sequence[str]) -> Iterator[Entry]:
         # The condition is one of this module's own texts; values are always parameters.
         query = f"SELECT {_COLUMNS} FROM entries WHERE {where} ORDER BY source, name"  # noqa: S608

@@ -64,8 +64,10 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
 
 
 def _has_asked_today(live: LiveContext) -> bool:
-    asked = [entry.fetched_at for entry in live.ledger.list_entries(LIST_SOURCE)]
-    return any(moment is not None and moment.date() == live.now.date() for moment in asked)
+    return any(
+        entry.asked_at.date() == live.now.date() and not entry.note
+        for entry in live.ledger.list_entries(LIST_SOURCE)
+    )
 
 
 def _overlaps(file: ListedFile, start: datetime, end: datetime) -> bool:
