@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from compevo_pipeline.assets.news import NEWS, articles
+from compevo_pipeline.assets.news import NEWS, build_articles_asset
 from compevo_pipeline.assets.series import build_series_asset
 from compevo_pipeline.feeds import default_feeds
 from compevo_pipeline.preparation import WHAT_IS_NEW, ingest_feeds
@@ -65,14 +65,16 @@ class LiveHome:
 
     def materialize(self, dataset):
         """Materializes the asset of a data set's series, or of the news, through Dagster."""
-        asset = (
-            articles if dataset == NEWS else build_series_asset(self.workspace.registry()[dataset])
-        )
+        feeds = default_feeds(self._settings.news_queries)
+        if dataset == NEWS:
+            asset = build_articles_asset(feeds[NEWS])
+        else:
+            asset = build_series_asset(self.workspace.registry()[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
             resources={
                 "workspace": self.workspace,
-                "feeds": default_feeds(self._settings.news_queries),
+                "feeds": feeds,
                 "clock": self.clock,
             },
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},

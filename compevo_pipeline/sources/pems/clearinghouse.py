@@ -37,7 +37,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedFile:
+class ClearinghouseFile:
     """One file that the clearinghouse offers.
 
     Attributes:
@@ -70,7 +70,7 @@ class Clearinghouse:
     access: PemsAccess
     _is_signed_in: bool = False
 
-    def list_files(self, kind: str, year: int) -> list[ListedFile]:
+    def list_files(self, kind: str, year: int) -> list[ClearinghouseFile]:
         """Return the files of one kind (``station_hour``) and year; none where there are none.
 
         Raises:
@@ -87,13 +87,13 @@ class Clearinghouse:
             "returnformat": "text",
         }
 
-        def ask() -> list[ListedFile]:
+        def ask() -> list[ClearinghouseFile]:
             page = self.client.read_page(SITE, source=LIST_SOURCE, name=name, params=params)
             return parse_list(page, name)
 
         return self._in_session(ask)
 
-    def download(self, file: ListedFile) -> RawFile | None:
+    def download(self, file: ClearinghouseFile) -> RawFile | None:
         """Return a file, or None where its rows are stored.
 
         Raises:
@@ -139,7 +139,7 @@ class Clearinghouse:
         self._is_signed_in = True
 
 
-def parse_list(content: bytes, name: str) -> list[ListedFile]:
+def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
     """Read a list of files, in the order of their days.
 
     Raises:
@@ -168,7 +168,7 @@ def parse_list(content: bytes, name: str) -> list[ListedFile]:
     return sorted(files, key=lambda file: (file.first, file.name))
 
 
-def _read_entry(entry: dict[str, object]) -> ListedFile:
+def _read_entry(entry: dict[str, object]) -> ClearinghouseFile:
     name = str(entry["file_name"])
     match = _FILE_NAME.fullmatch(name)
     if match is None:
@@ -176,4 +176,6 @@ def _read_entry(entry: dict[str, object]) -> ListedFile:
     year, month = int(match[1]), int(match[2])
     first = date(year, month, int(match[3] or 1))
     last = first if match[3] else first.replace(day=monthrange(year, month)[1])
-    return ListedFile(name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last)
+    return ClearinghouseFile(
+        name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last
+    )

@@ -19,7 +19,7 @@ from compevo_pipeline.sources.pems.clearinghouse import (
     LIST_SOURCE,
     SOURCE,
     Clearinghouse,
-    ListedFile,
+    ClearinghouseFile,
 )
 from compevo_pipeline.sources.pems.source import FOLDER, parse_meta
 
@@ -70,7 +70,7 @@ def _has_asked_today(live: LiveContext) -> bool:
     )
 
 
-def _overlaps(file: ListedFile, start: datetime, end: datetime) -> bool:
+def _overlaps(file: ClearinghouseFile, start: datetime, end: datetime) -> bool:
     return file.first <= end.date() and file.last >= start.date()
 
 
