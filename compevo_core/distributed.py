@@ -1,6 +1,6 @@
 """Collectives between training processes, with a counter of the bytes each one receives.
 
-What belongs here: every collective operation of the core, which process owns which agents, the
+What belongs here: every collective operation between agents, which process owns which agents, the
 byte counter. What does not: what is sent (``training.round``, ``agents.logic_writer``), files
 (``training.checkpoint``, ``training.artifact``), reading the environment (the command line).
 
@@ -10,13 +10,17 @@ are exchanged. The backbone's other activations, the adapters and the gradients 
 not. Everything is gathered in rank order, so that all processes compute the same values from it,
 bit for bit.
 
+A backbone that one device cannot hold is split instead (``lm.sharded_weights``). Each process then
+holds all agents and computes what the others compute; of this module's exchanges only the first
+process's gradients are left, as a GPU's sums differ in their last bits from run to run.
+
 Shapes: A agents.
 """
 
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -31,16 +35,26 @@ class AgentShards:
 
     With one process nothing is sent: every method returns its argument.
 
+    Args:
+        agents: number of agents.
+        rank: number of this process.
+        processes: number of processes.
+        splits_agents: False where the processes split the backbone in place of the agents.
+
     Attributes:
         rank: number of this process.
         processes: number of processes.
+        splits_agents: whether each process has agents of its own.
         local_agents: the agents of this process.
+        written_agents: the agents whose files this process writes.
         received: bytes received from the other processes since the last
             :meth:`take_received`, by purpose.
     """
 
-    def __init__(self, agents: int, rank: int = 0, processes: int = 1) -> None:
-        if processes > agents:
+    def __init__(
+        self, agents: int, rank: int = 0, processes: int = 1, *, splits_agents: bool = True
+    ) -> None:
+        if splits_agents and processes > agents:
             raise ConfigError(
                 f"{processes} processes cannot share {agents} agent(s), as each needs at least "
                 "one; start fewer processes or raise population.agents"
@@ -48,22 +62,31 @@ class AgentShards:
 
         self.rank = rank
         self.processes = processes
-        self._agents_by_rank = [_slice_of(agents, one, processes) for one in range(processes)]
-        self.local_agents = self._agents_by_rank[rank]
+        self.splits_agents = splits_agents
+        shares = processes if splits_agents else 1
+        self._agents_by_rank = [_slice_of(agents, one, shares) for one in range(shares)]
+        self.local_agents = self._agents_by_rank[rank if splits_agents else 0]
+        self.written_agents = self.local_agents if splits_agents or rank == 0 else range(0)
         self.received: Counter[str] = Counter()
 
     @classmethod
-    def from_process_group(cls, agents: int) -> Self:
+    def from_process_group(cls, agents: int, *, splits_agents: bool = True) -> Self:
         """Split the agents over torch's process group; keep them in one process without a group."""
         if not dist.is_initialized():
             return cls(agents)
 
-        return cls(agents, dist.get_rank(), dist.get_world_size())
+        rank, processes = dist.get_rank(), dist.get_world_size()
+        return cls(agents, rank, processes, splits_agents=splits_agents)
 
     @property
     def is_first(self) -> bool:
         """Whether this process writes the records and the shared files."""
         return self.rank == 0
+
+    @property
+    def dropout_stream(self) -> int:
+        """Number of the dropout generator: processes with the same agents must draw the same."""
+        return self.rank if self.splits_agents else 0
 
     def local(self, everyone: Any) -> Any:  # noqa: ANN401 - a list or a tensor, returned as given
         """Return this process's part of a list or tensor over all agents."""
@@ -74,7 +97,7 @@ class AgentShards:
 
         Local rows keep their gradient path; the others have none.
         """
-        if self.processes == 1:
+        if len(self._agents_by_rank) == 1:
             return local
 
         # Shards differ by one agent at most, and all_gather needs equal shapes.
@@ -93,14 +116,14 @@ class AgentShards:
 
     def all_gather_json(self, local: Sequence[Any], purpose: str = "texts") -> list[Any]:
         """Gather the items of all agents; an item is any JSON value."""
-        if self.processes == 1:
+        if len(self._agents_by_rank) == 1:
             return list(local)
 
         return [item for part in self._all_gather_values(list(local), purpose) for item in part]
 
     def all_reduce_sum(self, numbers: Sequence[float], purpose: str = "counts") -> list[float]:
         """Sum numbers over the processes."""
-        if self.processes == 1:
+        if len(self._agents_by_rank) == 1:
             return list(numbers)
 
         local = torch.tensor(numbers, dtype=torch.float64)
@@ -126,6 +149,20 @@ class AgentShards:
                 f"{name} differ between the processes; all must run the same code on the same kind "
                 "of device and see one shared run folder. Resume with fewer processes"
             )
+
+    @torch.no_grad()
+    def unify_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """Give every process the first one's gradients, where all compute the same ones.
+
+        A GPU adds in no fixed order: without this the copies of one adapter would drift apart, and
+        processes that must take the same steps would sample different texts.
+        """
+        if self.splits_agents:
+            return
+
+        for gradient in gradients:
+            dist.broadcast(gradient, src=0)
+            self.received["gradients"] += 0 if self.is_first else gradient.nbytes
 
     def barrier(self) -> None:
         """Wait until every process has reached this call."""

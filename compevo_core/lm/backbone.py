@@ -28,6 +28,11 @@ from compevo_core.lm.packaged_models import (
     fill_folder_atomically,
     find_wheel_folder,
 )
+from compevo_core.lm.sharded_weights import (
+    build_sharding_plan,
+    require_processes,
+    split_loaded_layers,
+)
 
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -88,7 +93,11 @@ class Backbone:
 
 
 def load_backbone(
-    config: BackboneConfig, *, cache: Path = DEFAULT_CACHE, device: str = "auto"
+    config: BackboneConfig,
+    *,
+    cache: Path = DEFAULT_CACHE,
+    device: str = "auto",
+    shard: bool = False,
 ) -> Backbone:
     """Load and freeze the model that ``config.name_or_path`` names.
 
@@ -96,14 +105,21 @@ def load_backbone(
         config: the model and its types.
         cache: where a packaged model is converted to.
         device: a torch device, or ``auto`` for the GPU if there is one.
+        shard: whether the processes of the process group hold the layers together, each a slice of
+            them; all must call this. The device is then that of the process.
 
     Raises:
-        ConfigError: the packaged backbone is not installed, or an unknown packaged name.
+        ConfigError: the packaged backbone is not installed, an unknown packaged name, or layers to
+            share that are random or that there is one process for.
         DataError: the packaged file is not the one this project was tested with.
     """
     # "mixed" holds all in float32; only the products with frozen layers run in bfloat16.
     is_mixed = config.dtype == "mixed"
     dtype = torch.float32 if is_mixed else getattr(torch, config.dtype)
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    processes = require_processes(config) if shard else 1
 
     if config.name_or_path == TINY:
         model, tokenizer = _build_tiny()
@@ -111,7 +127,11 @@ def load_backbone(
         source = _resolve_source(config.name_or_path, cache)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            source,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            distributed_config=build_sharding_plan(processes) if shard else None,
         )
 
     if config.weights == "random":
@@ -119,9 +139,9 @@ def load_backbone(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so any token will do
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    if shard and config.name_or_path == TINY:
+        split_loaded_layers(model, processes, device)
 
     return Backbone(
         model,

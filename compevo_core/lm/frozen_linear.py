@@ -18,8 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from compevo_core.lm.attention import apply_softcap
+from compevo_core.lm.sharded_weights import multiply_sharded
 
 _CPU_FACTS = Path("/proc/cpuinfo")
 
@@ -48,6 +50,8 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
     # The operator is internal to torch: the test against torch's own product guards it.
     x = x.to(weight.dtype)
+    if isinstance(weight, DTensor):
+        return multiply_sharded(x, weight, None if bias is None else bias.to(weight.dtype))
     if _USES_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out

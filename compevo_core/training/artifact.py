@@ -58,7 +58,7 @@ def write_model(
 ) -> str:
     """Write the sealed model of a run atomically.
 
-    Every process writes the adapters of its local agents; the first writes the rest.
+    Every process writes the adapters of its own agents; the first writes the rest.
 
     Args:
         folder: the run.
@@ -160,7 +160,8 @@ def installed_versions() -> dict[str, str]:
 def _write_agents(model: PopulationModel, part: Path) -> None:
     # A folder an agent and kind, as PEFT saves them: each loads with plain PEFT, without this code.
     tensors = model.agent_tensors()
-    for row, agent in enumerate(model.shards.local_agents):
+    for agent in model.shards.written_agents:
+        row = model.shards.local_agents.index(agent)
         for kind in KINDS:
             save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
 

@@ -69,7 +69,7 @@ def save_checkpoint(
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
-    Every process calls this and writes its local agents; the first writes the rest. The processes
+    Every process calls this and writes its own agents; the first writes the rest. The processes
     must see one file system.
 
     Args:
@@ -87,13 +87,15 @@ def save_checkpoint(
     target = root / f"round_{round_number:06d}"
     facts = {"round": round_number, "start": start}
     with write_sealed_folder(root, target, facts, shards) as part:
-        for agent, tensors in agents.items():
-            _write_tensors(tensors, part / _agent_file(agent))
+        for agent in shards.written_agents:
+            _write_tensors(agents[agent], part / _agent_file(agent))
 
-        # Each process updates its own copy of gates and fusion. If they have drifted apart, then
+        # Each process updates its own copy of gates and fusion, and of the adapters of the agents
+        # that it has in common with others. If they have drifted apart, then
         # which copy is saved would depend on the process, so nothing is saved.
+        copies = {**shared, **({} if shards.splits_agents else _join(agents))}
         shards.assert_identical(
-            f"gates, fusion or fitness after round {round_number}", _hash_tensors(shared)
+            f"gates, fusion, fitness or adapters after round {round_number}", _hash_tensors(copies)
         )
         if shards.is_first:
             _write_tensors(shared, part / _SHARED_FILE)
@@ -183,6 +185,12 @@ def _agent_file(agent: int) -> str:
 
 def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
+
+
+def _join(agents: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {
+        f"{agent}.{name}": t for agent, tensors in agents.items() for name, t in tensors.items()
+    }
 
 
 def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:

@@ -4,7 +4,7 @@ What belongs here: sums over gradients that need every agent, for clipping and f
 appendix B.2. What does not: what is differentiated (``training.forecast_step``,
 ``training.update``), the condition itself (``diagnostics.theory``).
 
-Processes exchange one sum of squares an agent, never a gradient.
+Processes with agents of their own exchange one sum of squares an agent, never a gradient.
 
 Shapes: A agents, K sums of a parameter.
 """
@@ -50,6 +50,7 @@ class Gradients:
         norms = []
         for group in groups:
             gradients = [(p, p.grad) for p in group if p.grad is not None]
+            self.shards.unify_gradients(gradient for _, gradient in gradients)
             squares = ((parameter, [gradient.square()]) for parameter, gradient in gradients)
             square_A, shared_square = self._sum_by_agent(squares, 1)
             require_finite("the gradient", square_A[:, 0], round_number)

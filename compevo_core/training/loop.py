@@ -85,8 +85,8 @@ class TrainingLoop:
         self._validate_every = config.run.validate_every if data.val_examples else 0
 
         # Seeded before anything is built: loading a model may draw from torch's generator too.
-        seed_dropout(config.run.seed, shards.rank, 0)
-        backbone = backbone or load_backbone(config.backbone)
+        seed_dropout(config.run.seed, shards.dropout_stream, 0)
+        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
         self.model = PopulationModel(config, backbone, data.inputs, shards)
         encoder = load_encoder(config.news.encoder)
         self.executor = self.model.executor(NewsRetriever(news, encoder, config.news.top_k))

@@ -178,7 +178,7 @@ def _restore_generators(
 
     # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
     # generator to resume: on other processes the dropout masks are others (decision 29).
-    seed_dropout(trainer.config.run.seed, trainer.shards.rank, values["round"])
+    seed_dropout(trainer.config.run.seed, trainer.shards.dropout_stream, values["round"])
     if _DROPOUT_GENERATOR in agents[0]:
         cuda = agents[0].get(_CUDA_GENERATORS)
         DropoutState(

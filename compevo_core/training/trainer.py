@@ -5,7 +5,8 @@ not: the rounds (``training.loop``), how calibration is fitted (``training.calib
 model's files (``training.artifact``).
 
 Under torchrun every process calls :func:`train` inside ``distributed.process_group``: they share
-the agents, and the first one writes what belongs to all.
+the agents, or the layers of a backbone that one device cannot hold, and the first one writes what
+belongs to all.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.distributed import AgentShards
 from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.sharded_weights import require_processes
 from compevo_core.online.experience import Experience
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
@@ -55,6 +57,7 @@ def train(
     backbone: Backbone | None = None,
     fit: FitBaseline = fit_baseline,
     stages: SharedStages | None = None,
+    shard_backbone: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Train a population and write its run folder: records, summary, sealed model.
@@ -76,6 +79,8 @@ def train(
             unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs; None trains each.
+        shard_backbone: whether processes split the backbone in place of the agents, which decides
+            memory and no number.
         clock: seconds, for durations.
 
     Returns:
@@ -85,10 +90,10 @@ def train(
         LeakageError: a window of another split was given.
         DataError: a split that is needed is empty.
         CheckpointMismatch: ``out`` holds a run of other settings or data.
-        ConfigError: there are more processes than agents, or news of another encoder.
+        ConfigError: news of another encoder, more processes than agents, or one for a split backbone.
     """
     check_inputs(config, train_windows, val_windows, news)
-    shards = AgentShards.from_process_group(config.population.agents)
+    shards = _share(config, shard_backbone=shard_backbone)
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
@@ -122,6 +127,15 @@ def train(
         loop, state = _train_again(parts, folder, joined, outcome, kept, data, on_round)
 
     return _seal(folder, loop, state, outcome)
+
+
+def _share(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
+    """Return which agents this process has; all of them where processes split the backbone."""
+    if shard_backbone:
+        require_processes(config.backbone)
+    return AgentShards.from_process_group(
+        config.population.agents, splits_agents=not shard_backbone
+    )
 
 
 @dataclasses.dataclass(frozen=True)

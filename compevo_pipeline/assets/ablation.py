@@ -207,7 +207,7 @@ def _prepare_trials(
             changed = configure_experiment(base.with_overrides({"run.seed": seed}), name)
             # The name holds the hash of the configuration, which differs by seed.
             run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
-            job = prepare_job(workspace, folder, changed, run, resume=config.resume)
+            job = prepare_job(workspace, folder, changed, run, config)
             # A variant that differs after the supervised stage alone goes on from its end.
             job = replace(job, stages=str(_stages_folder(layout, dataset)))
             trials.append(Trial(name, job, prepared))

@@ -87,7 +87,7 @@ def _train(
         # Named by configuration and data: the same training finds its own checkpoints.
         name = make_run_name(f"compevo-{dataset}", resolved, windows.hash)
 
-        job = prepare_job(workspace, folder, resolved, name, resume=config.resume)
+        job = prepare_job(workspace, folder, resolved, name, config)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         reported = launcher.launch(context, [job])
 

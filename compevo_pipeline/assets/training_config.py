@@ -99,6 +99,9 @@ class TrainConfig(LaunchConfig):
     """a process on this machine, several under torchrun, or a pod"""
     processes: int | None = Field(default=None, ge=1)
     """processes under torchrun; left out: one"""
+    shard_backbone: bool = False
+    """split the layers of the backbone over the processes, in place of the agents: for a backbone
+    that one device cannot hold"""
     resume: bool = True
     """false starts over instead of going on from the newest checkpoint"""
 
@@ -110,6 +113,12 @@ class TrainConfig(LaunchConfig):
             raise ValueError(
                 f"processes = {self.processes} is for the launcher torchrun, and this one is "
                 f"{self.launcher}: leave processes out or choose torchrun"
+            )
+        several = self.launcher == "kubernetes" or (self.processes or 1) > 1
+        if self.shard_backbone and not several:
+            raise ValueError(
+                "shard_backbone needs several processes: choose the launcher torchrun with "
+                "processes = 2 or more, or kubernetes with a pod of several GPUs"
             )
 
         # Settings that do not fit each other, as far as the launch itself says what they are.
@@ -134,7 +143,7 @@ class TrainConfig(LaunchConfig):
 
 
 def prepare_job(
-    workspace: Workspace, windows: Path, config: RunConfig, name: str, *, resume: bool
+    workspace: Workspace, windows: Path, config: RunConfig, name: str, launch: TrainConfig
 ) -> TrainJob:
     """Return the job of one training; write the resolved configuration into its run folder.
 
@@ -143,7 +152,7 @@ def prepare_job(
         windows: folder of the windows to train on.
         config: the run's settings.
         name: name of the run.
-        resume: False starts over.
+        launch: whether to resume, and whether processes split the backbone.
     """
     run: Path = workspace.layout.run(name)
     write_json(RunFolder(run).config_file, config.to_dict())
@@ -153,6 +162,7 @@ def prepare_job(
         windows=str(windows),
         news=str(workspace.layout.news_pool),
         out=str(run),
-        resume=resume,
+        resume=launch.resume,
         fits=str(fits_folder(workspace.layout)),
+        shard_backbone=launch.shard_backbone,
     )

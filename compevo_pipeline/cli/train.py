@@ -44,6 +44,14 @@ def train(
         typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
     ] = Validation.SPLIT,
     restart: Restart = False,
+    shard_backbone: Annotated[
+        bool,
+        typer.Option(
+            "--shard-backbone",
+            help="Under torchrun, split the layers of the backbone over the processes in place of "
+            "the agents: for a backbone that one device cannot hold.",
+        ),
+    ] = False,
 ) -> None:
     """Train a population on the train split; validation chooses the round.
 
@@ -79,6 +87,7 @@ def train(
             out,
             resume=not restart,
             on_round=lambda record: typer.echo(describe_round(record)),
+            shard_backbone=shard_backbone,
         )
 
     # The processes of torchrun share one terminal.

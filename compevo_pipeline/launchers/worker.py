@@ -3,7 +3,8 @@
 What belongs here: reading jobs, calling :func:`compevo_core.training.trainer.train`, reporting
 each round to Dagster. What does not: any training logic. A process killed at any moment resumes
 from the newest good checkpoint of its run folder when it is started again with the same job.
-Under torchrun the processes share the agents; the first one alone reports to Dagster.
+Under torchrun the processes share the agents, or the layers of the backbone; the first one alone
+reports to Dagster.
 
 By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
 """
@@ -48,6 +49,7 @@ class TrainJob:
         fits: folder of fitted baselines to share with others; empty: fits are shared among the
             jobs of a process alone.
         stages: folder of supervised stages that several jobs share; empty: each trains its own.
+        shard_backbone: whether several processes split the backbone in place of the agents.
     """
 
     config: Mapping[str, Mapping[str, Any]]
@@ -57,6 +59,7 @@ class TrainJob:
     resume: bool = True
     fits: str = ""
     stages: str = ""
+    shard_backbone: bool = False
 
     @property
     def folder(self) -> RunFolder:
@@ -143,6 +146,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
             on_round=on_round,
             fit=inputs.fits(job.fits),
             stages=SharedStages(Path(job.stages)) if job.stages else None,
+            shard_backbone=job.shard_backbone,
         )
     return summary
 

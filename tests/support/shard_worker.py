@@ -3,7 +3,8 @@
     python shard_worker.py '[{"out": ..., "set": {...}, "layers": 2, "stop": 0, "poison": 2}, ...]'
 
 It needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. ``stop`` ends a training after that many
-rounds, as an interruption would; ``poison`` spoils an agent; ``layers`` builds another backbone.
+rounds, as an interruption would; ``poison`` spoils an agent; ``layers`` builds another backbone;
+``shard`` splits the backbone in place of the agents, ``split_alone`` asks one process to.
 """
 
 import dataclasses
@@ -29,9 +30,10 @@ class StoppedError(Exception):
     """An interruption between rounds."""
 
 
-def tiny_backbone(layers):
+def tiny_backbone(layers, shard=False):
     """Build the tiny backbone on the processor, as wide as ever with any number of ``layers``."""
-    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    config = BackboneConfig(name_or_path="tiny-random")
+    backbone = load_backbone(config, device="cpu", shard=shard)
     if layers is None:
         return backbone
     settings = backbone.model.config.to_dict() | {"num_hidden_layers": layers}
@@ -74,7 +76,8 @@ def run(job):
             news_pool(),
             Path(job["out"]),
             on_round=on_round,
-            backbone=tiny_backbone(job.get("layers")),
+            backbone=tiny_backbone(job.get("layers"), job.get("shard", False)),
+            shard_backbone=job.get("shard", False) or job.get("split_alone", False),
         )
     except CompEvoError as error:
         return f"{type(error).__name__}: {error}"

@@ -1,22 +1,22 @@
 """Agents shared by processes: the weights of one, few bytes, resume with any number of them."""
 
-import json
 import math
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from compevo_core.config import RunConfig
 from compevo_core.data.view import HORIZON
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
+from tests.support.trained_runs import (
+    assert_same_model,
+    read_rounds,
+    read_tensors,
+    train_in_processes,
+)
 
 REPO = Path(__file__).resolve().parents[3]
 HEAD = {"optim__max_grad_norm": 0.1}  # low enough to bind
@@ -32,32 +32,6 @@ TEXT = HEAD | {
 SHORT = {"run__rounds": 2, "run__validate_every": 0}
 PACKAGED_WIDTH = 576
 TIMED = {"seconds", "eta_seconds", "train_seconds", "exchanged_bytes"}
-
-
-def run_processes(count, jobs):
-    """Train the jobs in ``count`` processes; return their exit codes and standard error."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        "WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(REPO),
-    }
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.support.shard_worker", json.dumps(jobs)],
-            text=True,
-            env=os.environ | environment | {"RANK": str(rank)},
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(count)
-    ]
-    errors = [process.communicate(timeout=300)[1] for process in started]
-    return [process.returncode for process in started], errors
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +54,10 @@ def out(tmp_path_factory):
         {"out": str(root / "crowded"), "set": {"population__agents": 1}},
         {"out": str(root / "interrupted"), "set": HEAD, "stop": 2},
     ]
-    codes, errors = run_processes(2, jobs)
+    codes, errors = train_in_processes(2, jobs)
     assert (root / "crowded.rank0").exists() and (root / "crowded.rank1").exists(), errors
     assert all(codes), "the process that was not interrupted must end too"
     return root
-
-
-def read_rounds(run):
-    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-
-
-def read_tensors(run):
-    files = sorted((run / "model").rglob("*.safetensors"))
-    return {f"{file.relative_to(run)}/{k}": v for file in files for k, v in load_file(file).items()}
-
-
-def assert_same_model(one, other):
-    ours, theirs = read_tensors(one), read_tensors(other)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5, equal_nan=True), name
-    assert (one / "model" / "logics.json").read_text() == (
-        other / "model" / "logics.json"
-    ).read_text()
 
 
 @pytest.mark.parametrize("decoder", ["head", "text"])
@@ -212,7 +167,7 @@ def test_another_number_of_processes_goes_on_from_what_two_wrote(count, out, tmp
     if count == 1:
         assert run(job) == ""
     else:
-        codes, errors = run_processes(count, [job])
+        codes, errors = train_in_processes(count, [job])
         assert not any(codes), errors
     assert_same_model(tmp_path / "run", out / "head-1")
 

@@ -1,0 +1,69 @@
+"""One process of several that share the layers of a backbone: what a population makes of it.
+
+    python weight_worker.py '{"folder": ..., "out": ...}'
+
+It needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and writes ``out.rank<n>``.
+"""
+
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+
+from compevo_core.config_sections import BackboneConfig, PopulationConfig
+from compevo_core.distributed import process_group
+from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+
+PROMPTS = [[PromptGroup([5, 6, 7], [[9, 10], [11]])], [PromptGroup([12, 13], [[14], [15]])]]
+
+
+def measure(config, *, shard):
+    """Return states, gradients, samples and the frozen values that this process holds."""
+    backbone = load_backbone(config, device="cpu", shard=shard)
+    generator = torch.Generator().manual_seed(0)
+    population = Population(backbone, PopulationConfig(agents=2, rank=4), generator)
+    for parameter in population.adapter_parameters(FORECAST):
+        torch.nn.init.normal_(parameter, std=0.1, generator=generator)
+
+    packed = population.pack(PROMPTS)
+    with population.use_adapters(FORECAST):
+        states = population.hidden_states(packed)
+        states.square().sum().backward()
+        cache = population.prefill(packed)
+        generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
+        ids, _ = population.sample(
+            cache, max_new_tokens=3, temperature=1.0, stop_tokens=[2], generators=generators
+        )
+
+    adapters = population.adapter_parameters(FORECAST)
+    held = [
+        parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        for name, parameter in backbone.model.named_parameters()
+        if name.endswith(".base.weight")
+    ]
+    return {
+        "states": states.detach(),
+        "ids": ids,
+        "held": torch.tensor([value.numel() for value in held]),
+        **{f"gradient_{number:02d}": each.grad for number, each in enumerate(adapters)},
+    }
+
+
+def main():
+    job = json.loads(sys.argv[1])
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    config = BackboneConfig(
+        name_or_path=job["folder"], gradient_checkpointing=job.get("checkpointing", False)
+    )
+    with process_group(rank, processes, 0):
+        save_file(measure(config, shard=True), f"{job['out']}.rank{rank}")
+
+
+if __name__ == "__main__":
+    main()
