@@ -59,9 +59,13 @@ def build_defs(
         feeds: sources by data set, in place of the project's own.
         launchers: makes training launchers, in place of processes on this machine.
         clock: tells the time, in place of the system's clock.
-        pod: the training pod of the launcher ``kubernetes``.
+        pod: the training pod of the launcher ``kubernetes``, in place of the one that the settings
+            name.
         pod_client: starts that pod, in place of ``PipesK8sClient``.
     """
+    if pod is None and settings.pod is not None:
+        pod = PodSpec.read(settings.pod)
+
     # Schedules name jobs by object, so both come from one list.
     registry = load_registry(settings.datasets_folder)
     table: FeedTable = {

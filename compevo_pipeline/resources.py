@@ -174,8 +174,8 @@ class Launchers:
 
         if self._pod is None:
             raise ConfigError(
-                "launcher 'kubernetes' needs build_defs(settings, pod=PodSpec(...)) in "
-                "compevo_pipeline/definitions.py"
+                "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a PodSpec "
+                "(deploy/kubernetes/training-pod.toml is one)"
             )
         # The GPUs of the pod, not this argument, say how many processes it starts.
         return KubernetesLauncher(pod=self._pod, client=pod_client)

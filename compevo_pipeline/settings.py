@@ -71,6 +71,10 @@ VARIABLES = {
         "none: Dagster shows the path",
         "address of the report where something serves its folder, for the link in Dagster",
     ),
+    "COMPEVO_POD": (
+        "none: training runs where Dagster does",
+        "TOML file of the training pod, for the launcher `kubernetes`",
+    ),
     "COMPEVO_JUDGE_URL": (
         "none: the backbone alone judges",
         "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
@@ -185,6 +189,7 @@ class Settings:
     declarations: Path | None = None
     news_queries: Path | None = None
     pems: PemsAccess | None = None
+    pod: Path | None = None
 
     @property
     def datasets_folder(self) -> Path:
@@ -218,8 +223,8 @@ class Settings:
 
         These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
         ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``,
-        ``COMPEVO_NEWS_QUERIES``; for the judge ``COMPEVO_JUDGE_URL``, ``COMPEVO_JUDGE_MODEL`` and
-        ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``, ``COMPEVO_PEMS_PASSWORD``,
+        ``COMPEVO_NEWS_QUERIES``, ``COMPEVO_POD``; for the judge ``COMPEVO_JUDGE_URL``,
+        ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``, ``COMPEVO_PEMS_PASSWORD``,
         ``COMPEVO_PEMS_DISTRICT`` and ``COMPEVO_PEMS_FILES``.
 
         Args:
@@ -247,6 +252,7 @@ class Settings:
             declarations=Path(declarations).expanduser().resolve() if declarations else None,
             news_queries=Path(queries).expanduser().resolve() if queries else None,
             pems=_read_pems(env),
+            pod=Path(env["COMPEVO_POD"]) if env.get("COMPEVO_POD") else None,
         )
 
 

@@ -79,8 +79,7 @@ def train(
             unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs; None trains each.
-        shard_backbone: whether processes split the backbone in place of the agents, which decides
-            memory and no number.
+        shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         clock: seconds, for durations.
 
     Returns:
@@ -90,7 +89,7 @@ def train(
         LeakageError: a window of another split was given.
         DataError: a split that is needed is empty.
         CheckpointMismatch: ``out`` holds a run of other settings or data.
-        ConfigError: news of another encoder, more processes than agents, or one for a split backbone.
+        ConfigError: news of another encoder, or too many or too few processes.
     """
     check_inputs(config, train_windows, val_windows, news)
     shards = _share(config, shard_backbone=shard_backbone)

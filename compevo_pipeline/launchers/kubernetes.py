@@ -4,9 +4,11 @@ What belongs here: what a training pod looks like and how it is started. What do
 the cluster. The pod and Dagster must see ``COMPEVO_HOME`` under the same path, on one volume.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import dagster as dg
 from pydantic import Field
@@ -23,6 +25,9 @@ from compevo_pipeline.launchers.worker import TrainJob
 CONTAINER = "dagster-pipes-execution"
 """The container name that ``PipesK8sClient`` fills in."""
 
+IMAGE_GROUP = 1000
+"""Group of the image's user (deploy/Dockerfile), which must be able to write to the volume."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
@@ -36,7 +41,9 @@ class PodSpec:
         gpus: GPUs, one training process each; 0 trains on the CPU.
         cpu: CPU limit in Kubernetes units.
         memory: memory limit in Kubernetes units.
-        environment: variables of the container. Secrets belong in the image's own secret mounts.
+        environment: variables of the container, which everyone who may read the pod can read.
+        secret: name of a Kubernetes secret whose entries become variables as well, for example the
+            token of a model hub; empty: none.
     """
 
     image: str
@@ -47,6 +54,22 @@ class PodSpec:
     cpu: str = "4"
     memory: str = "24Gi"
     environment: Mapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a pod from a TOML file with the attributes of this class.
+
+        Raises:
+            ConfigError: there is no such file, or it is no table of these attributes.
+        """
+        try:
+            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(
+                f"{path} does not describe a training pod: {error}; see "
+                "deploy/kubernetes/training-pod.toml, and name your file in COMPEVO_POD"
+            ) from error
 
     def __post_init__(self) -> None:
         """Check the bounds before any work starts."""
@@ -79,17 +102,36 @@ class PodSpec:
             "env": [
                 {"name": name, "value": value} for name, value in sorted(self.environment.items())
             ],
-            "volumeMounts": [{"name": "home", "mountPath": self.mount_path}],
-            "securityContext": {"allowPrivilegeEscalation": False},
+            "volumeMounts": [
+                {"name": "home", "mountPath": self.mount_path},
+                # NCCL and torch exchange through it, and a container's own has 64 MB.
+                {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - of the container
+            ],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
         }
-        volume = {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}}
+        if self.secret:
+            container["envFrom"] = [{"secretRef": {"name": self.secret}}]
+        volumes = [
+            {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ]
 
         return {
             # Dagster decides about retries: a pod that the cluster restarts would train twice.
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": int(TERMINATION_SECONDS),
+            # A training speaks to Dagster through its log: it needs no access to the cluster.
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "fsGroup": IMAGE_GROUP,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
             "containers": [container],
-            "volumes": [volume],
+            "volumes": volumes,
         }
 
     def manifest(self, name: str, job_files: Sequence[str]) -> dict[str, Any]:
@@ -142,7 +184,7 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
             ConfigError: dagster-k8s is not installed.
         """
         try:
-            from dagster_k8s import PipesK8sClient  # type: ignore[import-not-found]  # an extra
+            from dagster_k8s import PipesK8sClient
         except ModuleNotFoundError as error:
             raise ConfigError(
                 "launcher 'kubernetes' needs the package dagster-k8s: pip install "

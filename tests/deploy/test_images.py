@@ -1,0 +1,98 @@
+"""The container file and the compose files: linted, valid, and of one mind with the project."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+DEPLOY = REPO / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
+COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text("utf-8"))
+SERVICES = COMPOSE["services"]
+VERSION = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+
+
+def run_tool(name, *arguments):
+    """Run a tool that lies beside the interpreter; return its exit code and what it says."""
+    tool = Path(sys.executable).with_name(name)
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_container_file_has_no_fault_that_its_linter_knows():
+    assert run_tool("hadolint", DEPLOY / "Dockerfile") == (0, "")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+def test_the_compose_files_keep_the_compose_specification(name):
+    code, said = run_tool(
+        "check-jsonschema",
+        *("--builtin-schema", "vendor.compose-spec", DEPLOY / "compose" / name),
+    )
+    assert code == 0, said
+
+
+def test_the_image_installs_the_lock_and_its_hashes_and_no_root_runs_it():
+    assert "pip install --require-hashes --no-deps --requirement requirements.lock" in DOCKERFILE
+    assert "torch==2.13.0" in DOCKERFILE and "torch==2.13.0" in (REPO / "Makefile").read_text()
+    users = re.findall(r"^USER (\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert users == ["1000:1000"] and "HEALTHCHECK" in DOCKERFILE
+
+
+def test_what_is_copied_into_the_image_is_what_its_context_holds():
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, flags=re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    allowed = {line[1:] for line in ignore if line.startswith("!")}
+    assert "*" in ignore and names == allowed
+    assert all((REPO / name).exists() for name in names)
+
+
+def test_images_carry_the_version_of_the_project():
+    texts = [path.read_text("utf-8") for path in DEPLOY.rglob("*") if path.is_file()]
+    versions = {match for text in texts for match in re.findall(r"\bcompevo:([\w.]+)", text)}
+    assert versions == {VERSION}
+
+
+def test_the_ui_is_reached_from_this_machine_alone_and_nothing_else_is():
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert ports == {"webserver": ["127.0.0.1:3000:3000"]}
+
+
+def test_credentials_of_sources_reach_the_code_location_alone():
+    assert [name for name, service in SERVICES.items() if "env_file" in service] == [
+        "code-location"
+    ]
+
+
+def test_no_secret_is_written_down():
+    example = (DEPLOY / "compose" / ".env.example").read_text("utf-8")
+    assert "DAGSTER_PG_PASSWORD=\n" in example
+    passwords = [
+        str(value)
+        for service in SERVICES.values()
+        for name, value in service.get("environment", {}).items()
+        if "PASSWORD" in name
+    ]
+    assert len(passwords) == 4
+    assert all(value.startswith("${DAGSTER_PG_PASSWORD:?") for value in passwords)
+
+
+def test_every_service_says_whether_it_is_well():
+    asked = [name for name, service in SERVICES.items() if "healthcheck" in service]
+    assert asked == ["postgres", "code-location", "daemon"], "the webserver's is the image's own"
+
+
+def test_the_commands_of_the_services_exist():
+    for name in ("code-location", "daemon"):
+        command = SERVICES[name]["command"]
+        options = [word for word in command if str(word).startswith("--")]
+        words = command[: command.index(options[0])]
+        code, said = run_tool(words[0], *words[1:], "--help")
+        assert code == 0 and all(option in said for option in options), json.dumps(command)

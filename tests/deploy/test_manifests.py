@@ -1,0 +1,150 @@
+"""The Kubernetes manifests: valid by Kubernetes' own schemas, and whole among themselves."""
+
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+from dagster_k8s.pipes import build_pod_body
+from kubernetes.client import ApiClient
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.launchers.kubernetes import IMAGE_GROUP, PodSpec
+from compevo_pipeline.launchers.worker import TrainJob
+
+REPO = Path(__file__).resolve().parents[2]
+FOLDER = REPO / "deploy" / "kubernetes"
+KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
+DAGSTER = yaml.safe_load((FOLDER / "dagster.yaml").read_text("utf-8"))
+LAUNCHER = DAGSTER["run_launcher"]["config"]
+OBJECTS = [
+    found
+    for name in KUSTOMIZATION["resources"]
+    for found in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
+]
+POD = PodSpec.read(FOLDER / "training-pod.toml")
+VERSIONS = ("1.29", "1.37")
+"""The oldest and the newest Kubernetes that the manifests are checked against."""
+
+
+def names(kind):
+    return {found["metadata"]["name"] for found in OBJECTS if found["kind"] == kind}
+
+
+def templates():
+    return {
+        found["metadata"]["name"]: found["spec"]["template"]
+        for found in OBJECTS
+        if found["kind"] in ("Deployment", "StatefulSet")
+    }
+
+
+def training_pod():
+    """Return the pod that the Pipes client sends to the cluster, as the cluster's API reads it."""
+    body = build_pod_body(
+        pod_name="training",
+        image=None,
+        command=POD.command(["/data/compevo/real/runs/one/job.json"]),
+        env_vars={"DAGSTER_PIPES_MESSAGES": "x"},
+        base_pod_meta=None,
+        base_pod_spec=POD.pod_spec(),
+    )
+    sent = ApiClient().sanitize_for_serialization(body)
+    return {"apiVersion": "v1", "kind": "Pod"} | sent
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_accepts_every_manifest_and_the_training_pod(version):
+    for found in [*OBJECTS, training_pod(), POD.manifest("training", ["/data/job.json"])]:
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+def test_every_pod_may_run_where_pods_are_restricted():
+    for template in [*templates().values(), training_pod()]:
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            rights = container["securityContext"]
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+    own = LAUNCHER["run_k8s_config"]
+    assert own["pod_spec_config"]["security_context"]["run_as_non_root"] is True
+    assert own["container_config"]["security_context"]["allow_privilege_escalation"] is False
+
+
+def test_volumes_secrets_and_settings_that_a_pod_names_exist():
+    made = {generator["name"] for generator in KUSTOMIZATION["configMapGenerator"]}
+    secrets = {"compevo-postgres", "compevo-sources"}  # made by hand, see the page on clusters
+    for template in templates().values():
+        spec = template["spec"]
+        for volume in spec.get("volumes", []):
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in made
+            else:
+                assert volume["persistentVolumeClaim"]["claimName"] in names(
+                    "PersistentVolumeClaim"
+                )
+        for container in spec["containers"]:
+            for source in container.get("envFrom", []):
+                name = source.get("configMapRef", source.get("secretRef"))["name"]
+                assert name in made | secrets
+    assert LAUNCHER["instance_config_map"] in made
+    assert set(LAUNCHER["env_config_maps"]) <= made and set(LAUNCHER["env_secrets"]) <= secrets
+    assert LAUNCHER["postgres_password_secret"] in secrets
+    assert POD.volume_claim in names("PersistentVolumeClaim")
+
+
+def test_every_service_finds_its_pods_and_the_webserver_its_code_location():
+    labels = [template["metadata"]["labels"] for template in templates().values()]
+    services = {
+        found["metadata"]["name"]: found["spec"] for found in OBJECTS if found["kind"] == "Service"
+    }
+    for spec in services.values():
+        assert sum(spec["selector"].items() <= one.items() for one in labels) == 1
+    (entry,) = yaml.safe_load((FOLDER / "workspace.yaml").read_text("utf-8"))["load_from"]
+    assert (
+        services[entry["grpc_server"]["host"]]["ports"][0]["port"] == entry["grpc_server"]["port"]
+    )
+
+
+def test_who_starts_runs_may_do_so_and_no_more_and_who_starts_none_has_no_token():
+    accounts = {name: one["spec"].get("serviceAccountName") for name, one in templates().items()}
+    assert {name for name, account in accounts.items() if account} == {"webserver", "daemon"}
+    assert LAUNCHER["service_account_name"] in names("ServiceAccount")
+    for name in ("code-location", "postgres"):
+        assert templates()[name]["spec"]["automountServiceAccountToken"] is False
+    assert training_pod()["spec"]["automountServiceAccountToken"] is False
+
+    (role,) = (found for found in OBJECTS if found["kind"] == "Role")
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
+        *("jobs", "jobs/status", "pods", "pods/log", "pods/status", "events")
+    }
+    assert names("ClusterRole") == set()
+
+
+def test_runs_and_trainings_see_the_volume_where_dagster_does():
+    mounts = {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
+    assert POD.mount_path in mounts
+    paths = [
+        entry["config"]["base_dir"]
+        for name, entry in DAGSTER.items()
+        if name in ("compute_logs", "local_artifact_storage")
+    ]
+    assert all(path.startswith(f"{POD.mount_path}/") for path in paths)
+    assert f"COMPEVO_HOME={POD.mount_path}/" in (REPO / "deploy" / "Dockerfile").read_text("utf-8")
+    assert f"--gid {IMAGE_GROUP}" in (REPO / "deploy" / "Dockerfile").read_text("utf-8")
+
+
+def test_a_file_that_describes_no_pod_is_refused_by_name(tmp_path):
+    path = tmp_path / "pod.toml"
+    path.write_text('image = "i"\nvolume_claim = "v"\nmount_path = "/data"\ngpu = 1\n')
+    with pytest.raises(
+        ConfigError, match=r"pod\.toml does not describe a training pod.*COMPEVO_POD"
+    ):
+        PodSpec.read(path)
+
+
+def test_a_training_that_splits_the_backbone_says_so_to_its_pod(tmp_path):
+    job = TrainJob(config={}, windows="w", news="n", out=str(tmp_path), shard_backbone=True)
+    assert TrainJob.read(job.write()).shard_backbone is True
