@@ -31,7 +31,7 @@ def names_of(lines: list[str]) -> list[str]:
 
 NEEDED = names_of(PROJECT["dependencies"])
 EXTRAS = {name: names_of(lines) for name, lines in PROJECT["optional-dependencies"].items()}
-DECLARED = NEEDED + EXTRAS["dev"] + EXTRAS["docs"]
+DECLARED = NEEDED + [name for names in EXTRAS.values() for name in names]
 NOT_IMPORTED = {
     "dagster-webserver": "dagster dev starts it",
     "gguf": "transformers reads the packaged backbone with it",

@@ -75,10 +75,9 @@ def train(
         resume: False starts over: what was trained in ``out`` before is removed.
         on_round: called with the record of each round, on the first process alone; with
             ``run.refit`` with those of the second training too, which count from the first again.
-        backbone: an already loaded frozen model without adapters; loaded from the configuration
-            unless given.
+        backbone: a frozen model without adapters; that of the configuration unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
-        stages: trains equal supervised stages once for several runs; None trains each.
+        stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         clock: seconds, for durations.
 
@@ -101,8 +100,7 @@ def train(
         folder.begin_again()
     start = shards.broadcast(folder.read_start() if shards.is_first else None)
 
-    # Before any model is loaded: asking for a finished run again costs nothing.
-    if folder.is_finished:
+    if folder.is_finished:  # before any model is loaded: asking again costs nothing
         folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
         return folder.read_metrics()
 
