@@ -23,7 +23,7 @@ COLUMNS = (
     ("change", 9),
     ("published", 11),
 )
-"""Title and width of each column but the first, which names the series."""
+"""Title and least width of each column but the first, which names the series."""
 
 
 def render_forecast(issued: "IssuedForecast") -> str:
@@ -40,9 +40,11 @@ def render_forecast(issued: "IssuedForecast") -> str:
 
     # A column is there only where any series has such a thing.
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    header = " " * width + "".join(f"{COLUMNS[i][0]:>{COLUMNS[i][1]}}" for i in shown)
+    # Two spaces between columns, also where small values need many decimals.
+    widths = {i: max(COLUMNS[i][1], *(len(row[i]) + 2 for row in cells)) for i in shown}
+    header = " " * width + "".join(f"{COLUMNS[i][0]:>{widths[i]}}" for i in shown)
     lines = [
-        f"{name:{width}}" + "".join(f"{row[i]:>{COLUMNS[i][1]}}" for i in shown)
+        f"{name:{width}}" + "".join(f"{row[i]:>{widths[i]}}" for i in shown)
         for name, row in zip(names, cells, strict=True)
     ]
     return "\n".join([*describe_record(issued), "", header, *lines, "", *_list_notes(issued, days)])
@@ -82,11 +84,14 @@ def _render_cells(day: "DaySummary", decimals: int, stamp: str) -> tuple[str, ..
 
 def _list_notes(issued: "IssuedForecast", days: Sequence["DaySummary"]) -> list[str]:
     """Return what the columns mean, for those that are shown."""
-    notes = ["mean: over the day; peak: the highest step and its start"]
+    starts = issued.starts
+    is_day = len(starts) * (starts[1] - starts[0]) == timedelta(days=1)
+    span, before = ("the day", "yesterday") if is_day else (f"the {len(starts)} steps", "")
+    notes = [f"mean: over {span}; peak: the highest step and its start"]
     if any(day.low is not None for day in days):
-        notes.append("80 % band: means over the day of its lower and upper bound")
+        notes.append(f"80 % band: means over {span} of its lower and upper bound")
     if any(day.change_pct is not None for day in days):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         part = f", over its steps up to {until:%H:%M}" if until < issued.origin else ""
-        notes.append(f"change: against yesterday{part}")
+        notes.append(f"change: against {before or f'{span} before'}{part}")
     return notes

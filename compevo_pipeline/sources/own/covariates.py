@@ -11,9 +11,10 @@ import polars as pl
 from compevo_core.data.schemas import COVARIATE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.own.clocks import find_standard_offset
 from compevo_pipeline.sources.own.declaration import DAY, CovariateKeys, Declaration
 from compevo_pipeline.sources.own.numbers import read_numbers
-from compevo_pipeline.sources.own.spec import find_standard_offset, make_label
+from compevo_pipeline.sources.own.spec import make_label
 from compevo_pipeline.sources.own.stamps import read_stamps, to_wall_clock
 from compevo_pipeline.sources.own.table import read_columns
 

@@ -8,22 +8,22 @@ into a ``DatasetSpec`` (``own.spec``), writing one (``own.draft``).
 import re
 import tomllib
 from collections.abc import Mapping
-from datetime import date, timedelta, timezone
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from compevo_core.config_errors import describe_error
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.own.clocks import read_zone
 
 DAY = timedelta(days=1)
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _STEP = re.compile(r"(\d+)\s*(min|h|d)")
-_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY}
 
 
@@ -296,18 +296,3 @@ def read_step(text: str) -> timedelta:
     if step > DAY or DAY % step:
         raise ValueError(f"a day is no whole number of steps of {text}; write 30min, 1h or 1d")
     return step
-
-
-def read_zone(name: str) -> ZoneInfo | timezone:
-    """Return a clock: a time zone, or a fixed offset such as +01:00.
-
-    Raises:
-        ValueError: there is no such clock.
-    """
-    if match := _OFFSET.fullmatch(name):
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        if offset < DAY:
-            return timezone(offset if match[1] == "+" else -offset)
-    if name in available_timezones():
-        return ZoneInfo(name)
-    raise ValueError(f"{name!r} is no time zone; write Europe/Paris, UTC or an offset as +01:00")

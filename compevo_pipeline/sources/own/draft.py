@@ -19,10 +19,10 @@ import polars as pl
 from compevo_core.data.splits import split_chronologically
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.declaration import DAY, check_declaration, read_zone
+from compevo_pipeline.sources.own.clocks import find_place_zone, find_standard_offset, read_zone
+from compevo_pipeline.sources.own.declaration import DAY, check_declaration
 from compevo_pipeline.sources.own.numbers import DecimalMark, guess_decimal, read_numbers
 from compevo_pipeline.sources.own.series import parse_counted
-from compevo_pipeline.sources.own.spec import find_standard_offset
 from compevo_pipeline.sources.own.stamps import guess_format, read_stamps
 from compevo_pipeline.sources.own.table import is_blank, read_columns, read_text_table
 from compevo_pipeline.sources.own.toml_text import write_declaration
@@ -109,6 +109,11 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
     )
     if not request.zone and not about.with_offset and not about.are_days:
         draft.guessed.append("the stamps have no offset and are read as UTC; say --zone if not")
+    place = find_place_zone(zone)
+    if place != zone:
+        draft.guessed.append(
+            f"weekdays and holidays are those of {place}; place.time_zone names the place's own"
+        )
     own_step = _find_step(stamps, raw.name)
     step = own_step
     if own_step < HALF_HOUR and not HALF_HOUR % own_step:
@@ -132,7 +137,7 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
         },
         "grid": {"step": _name_step(step), "horizon": 48},
         "splits": {"fractions": list(_FRACTIONS)},
-        "place": {"time_zone": zone if "/" in zone else "UTC", "country": request.country},
+        "place": {"time_zone": place, "country": request.country},
         "covariates": _draft_covariates(request, others.get("covariates"), decimal),
         "news": _draft_news(request, others.get("news")),
     }

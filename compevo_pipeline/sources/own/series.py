@@ -19,11 +19,11 @@ from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.series_frame import MISSING, OBSERVED, build_series_frame
 from compevo_pipeline.sources.common.tables import LINE
+from compevo_pipeline.sources.own.clocks import find_standard_offset
 from compevo_pipeline.sources.own.declaration import DAY, Declaration, read_step
 from compevo_pipeline.sources.own.numbers import read_numbers
 from compevo_pipeline.sources.own.spec import (
     SERIES_PREFIX,
-    find_standard_offset,
     make_label,
     name_variable,
 )

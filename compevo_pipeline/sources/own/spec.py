@@ -5,18 +5,18 @@ the keys of the file (``own.declaration``), reading tables.
 """
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
+from compevo_pipeline.sources.own.clocks import find_standard_offset
 from compevo_pipeline.sources.own.declaration import (
     DAY,
     Declaration,
     SplitKeys,
     read_step,
-    read_zone,
 )
 
 SERIES_PREFIX = "OWN"
@@ -24,8 +24,6 @@ _NO_LABEL = re.compile(r"[^A-Za-z0-9._+]+")
 _PATTERN = r"^OWN/(.+)$"
 _LAST_DAY = date(2199, 12, 31)
 _FIRST_DAY = date(1900, 1, 1)
-# A year without a change of any zone's standard time still has its daylight saving.
-_MONTHS = tuple(datetime(2024, month, 15) for month in range(1, 13))  # noqa: DTZ001 - wall clock
 
 
 def make_spec(declaration: Declaration) -> DatasetSpec:
@@ -81,13 +79,6 @@ def name_variable(declaration: Declaration) -> str:
 def make_label(text: str) -> str:
     """Return a column's or series' name as a label that file names and prompts may hold."""
     return _NO_LABEL.sub("-", text).strip("-.")
-
-
-def find_standard_offset(zone: str) -> timedelta:
-    """Return a clock's offset without daylight saving: the smaller one of the year."""
-    clock = read_zone(zone)
-    offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
-    return min(offset for offset in offsets if offset is not None)
 
 
 def _make_spans(splits: SplitKeys) -> tuple[Span, ...]:

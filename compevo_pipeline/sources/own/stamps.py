@@ -16,7 +16,7 @@ import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.tables import LINE
-from compevo_pipeline.sources.own.declaration import read_zone
+from compevo_pipeline.sources.own.clocks import name_standard_offset, read_zone
 from compevo_pipeline.sources.own.table import is_blank, refuse_row
 
 FORMATS = (
@@ -247,7 +247,8 @@ def _read_on_clock(
         column,
         pl.col("_early").is_null(),
         f"does not exist in {zone}, where clocks go forward",
-        "if the stamps keep standard time all year, set time_zone to its offset, such as +01:00",
+        "if the stamps keep standard time all year, set time_zone to its offset (compevo init "
+        f"--zone={name_standard_offset(zone)})",
     )
 
     # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
