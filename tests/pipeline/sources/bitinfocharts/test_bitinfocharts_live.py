@@ -1,0 +1,145 @@
+"""Live chart pages over the replay server, from request to stored rows."""
+
+import os
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
+from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS
+from tests.support.live import LiveHome
+from tests.support.replay import Answer
+
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+HOST = "bitinfocharts.com"
+POINTS = '[new Date("2026/11/18"),{0}],[new Date("2026/11/19"),{1}],[new Date("2026/11/20"),9]'
+CHALLENGE = Answer(
+    status=403, body=b"<html><title>Just a moment...</title></html>", kind="text/html"
+)
+
+
+def page(old=5, new=6):
+    return f"<!doctype html><script>d([{POINTS.format(old, new)}])</script>".encode()
+
+
+def path(slug):
+    return (HOST, f"/comparison/{slug}-btc.html")
+
+
+@pytest.fixture
+def home(tmp_path, replay):
+    answer = Answer(body=page(), kind="text/html")
+    replay.serve({path(slug): answer for slug in PAGE_IDS})
+    archive = tmp_path / "archive"
+    (archive / "bitcoin").mkdir(parents=True)
+    return LiveHome(tmp_path / "home", NOW, {"archive": archive})
+
+
+def save(home, name, content, at=NOW):
+    saved = home.settings["archive"] / "bitcoin" / name
+    saved.write_bytes(content)
+    os.utime(saved, (at.timestamp(), at.timestamp()))
+
+
+def test_the_asset_stores_18_metrics_without_the_unfinished_day(home):
+    assert home.materialize("bitcoin").success
+    frame = home.series("bitcoin")
+    assert frame["series_id"].n_unique() == 18
+    assert frame["start_utc"].max() == datetime(2026, 11, 19, tzinfo=UTC)
+    assert frame["source"].str.starts_with("live:bitinfocharts/").all()
+
+
+def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, replay):
+    home.ingest("bitcoin")
+    assert len(replay.seen) == 18
+    assert home.ingest("bitcoin")["bitinfocharts"]["files"] == 0
+    assert len(replay.seen) == 18
+
+    home.wait(days=1)
+    counts = home.ingest("bitcoin")["bitinfocharts"]
+    assert all(seen.is_conditional for seen in replay.seen[18:])
+    assert (counts["new"], counts["changed"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "wall",
+    [
+        CHALLENGE,
+        Answer(status=503, body=b"<html>Attention Required! captcha</html>", kind="text/html"),
+        Answer(body=b"<html><title>Login</title>", kind="text/html"),
+        Answer(body=b"<html><p>We will be back soon</html>", kind="text/html"),
+    ],
+)
+def test_at_a_wall_no_further_page_is_asked_for_and_what_came_is_stored(home, replay, wall):
+    slugs = list(PAGE_IDS)
+    replay.serve({path(slugs[2]): wall})
+    with pytest.raises(SourceBlocked, match=r"not circumvented.*folder bitcoin of COMPEVO_ARCHIVE"):
+        home.ingest("bitcoin")
+    assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
+    stored = set(home.series("bitcoin")["series_id"])
+    assert stored == {f"BITINFOCHARTS/{PAGE_IDS[slug]}" for slug in slugs[:2]}
+
+
+def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
+    slugs = list(PAGE_IDS)
+    replay.serve({path(slugs[2]): [CHALLENGE, Answer(body=page(), kind="text/html")]})
+    with pytest.raises(SourceBlocked):
+        home.ingest("bitcoin")
+    home.ingest("bitcoin")
+    assert replay.paths()[3:] == [path(slug)[1] for slug in slugs[2:]]
+    assert home.series("bitcoin")["series_id"].n_unique() == 18
+
+
+def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(home, replay):
+    replay.serve({path(slug): CHALLENGE for slug in PAGE_IDS})
+    save(home, "price-btc.html", page())
+    assert home.ingest("bitcoin")["bitinfocharts"]["new"] == 2
+    assert home.series("bitcoin")["source"].unique().to_list() == [
+        "archive:bitinfocharts/price-btc.html"
+    ]
+    with pytest.raises(SourceBlocked):
+        home.ingest("bitcoin")
+
+    save(home, "price-btc.html", page(new=7), at=NOW.replace(hour=9))
+    assert home.ingest("bitcoin")["bitinfocharts"]["changed"] == 1
+
+
+def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
+    save(home, "price-btc.html", page(old=1, new=2), at=NOW.replace(day=19))
+    home.ingest("bitcoin")
+    price = home.series("bitcoin").filter(pl.col("variable") == "price_usd")
+    assert price["value"].to_list() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(status=429, body=b"slow", kind="text/plain"), SourceTransient),
+        (Answer(status=429, headers={"Retry-After": "7200"}, kind="text/html"), SourceTransient),
+        (Answer(status=404, body=b"none", kind="text/html"), SourceAbsent),
+        (Answer(status=502, body=b"bad", kind="text/html"), SourceTransient),
+        (Answer(body=b"", kind="text/html"), SourceTransient),
+        (Answer(body=page(), kind="text/html", send_bytes=40), SourceTransient),
+        (Answer(is_reset=True), SourceTransient),
+    ],
+)
+def test_each_fault_ends_in_its_class_and_keeps_what_came_before(home, replay, answer, expected):
+    slugs = list(PAGE_IDS)
+    replay.serve({path(slugs[1]): answer})
+    with pytest.raises(SourceError) as caught:
+        home.ingest("bitcoin")
+    assert isinstance(caught.value, expected)
+    assert home.series("bitcoin")["series_id"].n_unique() == 1
+
+
+def test_a_page_whose_points_changed_form_is_left_out_and_asked_for_again(home, replay):
+    drifted = page().replace(b'new Date("2026/11/18")', b"new Date(2026,11,18)")
+    replay.serve({path("price"): [Answer(body=drifted, kind="text/html")] * 1})
+    assert home.ingest("bitcoin")["bitinfocharts"]["rejected"] == 1
+    assert "BITINFOCHARTS/price" not in set(home.series("bitcoin")["series_id"])
+
+    replay.serve({path("price"): Answer(body=page(), kind="text/html")})
+    home.wait(days=1)
+    home.ingest("bitcoin")
+    assert "BITINFOCHARTS/price" in set(home.series("bitcoin")["series_id"])

@@ -1,0 +1,301 @@
+"""Live news from GDELT's 15-minute files over the replay server, from request to stored rows."""
+
+import gzip
+import hashlib
+import io
+import json
+import zipfile
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
+from compevo_pipeline.sources.gdelt import live as gdelt_live
+from compevo_pipeline.sources.gdelt.queries import PACKAGED
+from tests.pipeline.sources.gdelt.test_bulk import row
+from tests.support.live import NEWS, LiveHome
+from tests.support.replay import Answer
+
+HOST = "storage.googleapis.com"
+ROOT = "/data.gdeltproject.org"
+NOW = datetime(2026, 3, 2, 3, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+HOUR = (MIDNIGHT, MIDNIGHT + timedelta(hours=1))
+STAMP = "%Y%m%d%H%M%S"
+TITLE = "Blackout number {} hits the city of Sydney overnight"
+
+
+def gal_path(slot, offset):
+    return (HOST, f"{ROOT}/gdeltv3/gal/{slot + timedelta(minutes=offset):{STAMP}}.gal.json.gz")
+
+
+def gal(slot, *titles, domain="example.com.au"):
+    lines = [
+        json.dumps(
+            {
+                "date": "2026-03-01T20:00:00Z",
+                "url": f"https://{domain}/{slot:%H%M}/{number}",
+                "domain": domain,
+                "title": title,
+                "lang": "en",
+            }
+        )
+        for number, title in enumerate(titles)
+    ]
+    return Answer(body=gzip.compress("\n".join(lines).encode(), mtime=0), kind="application/gzip")
+
+
+def slots(start=MIDNIGHT, count=4):
+    return [start + index * timedelta(minutes=15) for index in range(count)]
+
+
+def serve_gal(replay, offsets=(1, 2), only=None):
+    for number, slot in enumerate(only or slots()):
+        for offset in offsets:
+            moment = slot + timedelta(minutes=offset)
+            replay.serve({gal_path(slot, offset): gal(moment, TITLE.format(f"{number}{offset}"))})
+
+
+def gkg(slot, title):
+    packed = io.BytesIO()
+    page = f"<PAGE_TITLE>{title}</PAGE_TITLE>"
+    with zipfile.ZipFile(packed, "w") as bundle:
+        address = f"https://gkg.example.com.au/{slot:%H%M}"
+        bundle.writestr(f"{slot:{STAMP}}.gkg.csv", row(0, page, f"{slot:{STAMP}}", "", address))
+    return packed.getvalue()
+
+
+def serve_list(replay, files, *, wrong=()):
+    """Serves GDELT's list of files, and the files; of those in ``wrong`` it states another hash."""
+    lines = ["1234 cut"]
+    for slot, content in files.items():
+        name = f"{slot:{STAMP}}.gkg.csv.zip"
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        digest = "0" * 32 if slot in wrong else digest
+        lines.append(f"{len(content)} {digest} http://data.gdeltproject.org/gdeltv2/{name}")
+        replay.serve(
+            {(HOST, f"{ROOT}/gdeltv2/{name}"): Answer(body=content, kind="application/zip")}
+        )
+    listed = Answer(body="\n".join(lines).encode(), status=206, kind="text/plain", etag='"l"')
+    replay.serve({(HOST, f"{ROOT}/gdeltv2/masterfilelist.txt"): listed})
+
+
+def queries(folder, *changes):
+    text = PACKAGED.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    copy = folder / "news.toml"
+    copy.write_text(text)
+    return copy
+
+
+@pytest.fixture
+def home(tmp_path, replay):
+    return LiveHome(tmp_path / "home", NOW)
+
+
+def ingest(home, span=HOUR):
+    return home.ingest(NEWS, only=["gdelt"], span=span)["gdelt"]
+
+
+def test_two_files_of_each_quarter_hour_are_stored_with_the_files_time(home, replay):
+    serve_gal(replay)
+    counts = ingest(home)
+    assert (counts["files"], counts["new"]) == (8, 8)
+    stored = home.articles()
+    assert stored["available_at"].min() == MIDNIGHT + timedelta(minutes=1)
+    assert stored["source"].str.starts_with("live:gdelt_bulk/").all()
+
+
+def test_the_minutes_that_were_right_are_tried_first(home, replay):
+    serve_gal(replay, offsets=(3, 5))
+    ingest(home)
+    # Newest first: eight tries teach the minutes, then two a quarter hour are enough.
+    assert len(replay.seen) == 6 + 3 * 2
+
+
+def test_a_second_run_asks_for_no_finished_file_and_stores_nothing(home, replay):
+    serve_gal(replay)
+    ingest(home)
+    asked = len(replay.seen)
+    counts = ingest(home)
+    assert len(replay.seen) == asked
+    assert counts["files"] == 0
+
+
+def test_a_quarter_hour_without_files_is_asked_for_again_after_growing_pauses_then_never(
+    home, replay, monkeypatch
+):
+    monkeypatch.setattr(
+        "compevo_pipeline.sources.common.ledger.ABSENT_PAUSES", [timedelta(hours=1)]
+    )
+    serve_gal(replay, only=slots()[1:])
+    ingest(home)
+    home.wait(minutes=30)
+    before = len(replay.seen)
+    ingest(home)
+    assert len(replay.seen) == before
+
+    home.wait(hours=1)
+    ingest(home)
+    assert len(replay.seen) == before + 8  # every minute of the one quarter hour
+    home.wait(days=30)
+    ingest(home)
+    assert len(replay.seen) == before + 8
+    (entry,) = home.ledger.list_entries(gdelt_live.SLOT_SOURCE)
+    assert (entry.name, entry.state) == ("20260302000000", "frozen")
+
+
+def test_a_late_second_file_is_found_without_asking_for_the_first_again(home, replay):
+    serve_gal(replay, offsets=(1,))
+    ingest(home)
+    serve_gal(replay, offsets=(4,))
+    home.wait(hours=1)
+    before = len(replay.seen)
+    assert ingest(home)["new"] == 4
+    assert not any("0100.gal" in path[-18:] for path in replay.paths()[before:] if "0001" in path)
+    assert home.articles().height == 8
+
+
+def test_only_news_that_concerns_a_data_set_is_kept_and_near_identical_titles_once(home, replay):
+    first, second, *_ = slots()
+    story = "Heatwave in Sydney pushes the power grid to its very limit"
+    replay.serve(
+        {
+            gal_path(first, 1): gal(first, story, "Blackout hits a quiet suburb of Lagos today"),
+            gal_path(first, 2): gal(first, "Council opens a new library", domain="b.com.au"),
+            gal_path(second, 1): gal(second, f"{story} | The Herald", domain="c.com.au"),
+            gal_path(second, 2): gal(second, "Bitcoin slides again", domain="d.example.org"),
+        }
+    )
+    ingest(home, span=(first, second + timedelta(minutes=15)))
+    titles = sorted(home.articles()["title"])
+    assert titles == [
+        "Bitcoin slides again",
+        "Blackout hits a quiet suburb of Lagos today",  # of a .com.au site
+        story,
+    ]
+
+
+def test_a_refresh_goes_back_from_the_newest_and_stops_at_its_limits(tmp_path, replay):
+    serve_gal(replay, offsets=(0, 1))
+    limited = queries(tmp_path, ("most_requests = 1600", "most_requests = 4"))
+    home = LiveHome(tmp_path / "home", NOW, {"news_queries": limited})
+    ingest(home)
+    assert len(replay.seen) == 4
+    assert home.articles()["available_at"].min() == slots()[2]
+    ingest(home)
+    assert home.articles().height == 8
+
+
+def test_a_quarter_hour_is_left_alone_until_it_has_settled(home, replay):
+    home.clock.now = MIDNIGHT + timedelta(minutes=34)
+    serve_gal(replay)
+    ingest(home, span=(MIDNIGHT, None))
+    assert home.articles()["available_at"].max() == MIDNIGHT + timedelta(minutes=2)
+
+
+def test_a_gap_is_filled_from_gkg_checked_against_the_list(home, replay):
+    gap, *others = slots()
+    serve_gal(replay, only=others)
+    serve_list(replay, {gap: gkg(gap, "Storm cuts power in Brisbane")})
+    home.clock.now = NOW + timedelta(hours=6)
+    assert ingest(home)["new"] == 7
+    (listed,) = [seen for seen in replay.seen if seen.path.endswith("masterfilelist.txt")]
+    assert listed.headers["range"].startswith("bytes=-")
+    assert "Storm cuts power in Brisbane" in home.articles()["title"].to_list()
+
+
+def test_gkg_alone_is_fetched_for_every_quarter_hour_where_it_is_asked_for(tmp_path, replay):
+    serve_gal(replay)
+    serve_list(
+        replay, {slot: gkg(slot, f"Flood in Brisbane, stage {slot:%M}") for slot in slots()[:3]}
+    )
+    everything = queries(tmp_path, ('gkg = "gaps"', 'gkg = "all"'))
+    home = LiveHome(tmp_path / "home", NOW, {"news_queries": everything})
+    assert ingest(home)["files"] == 8 + 3
+    absent = home.ledger.get("gdelt_bulk", "20260302004500.gkg.csv.zip")
+    assert absent.state == "absent"
+    before = len(replay.seen)
+    ingest(home)
+    assert len(replay.seen) == before
+
+
+def test_a_file_with_another_hash_is_fetched_once_more_then_set_aside(tmp_path, replay):
+    serve_gal(replay)
+    files = {slot: gkg(slot, f"Flood in Brisbane, stage {slot:%M}") for slot in slots()}
+    serve_list(replay, files, wrong=[slots()[1]])
+    everything = queries(tmp_path, ('gkg = "gaps"', 'gkg = "all"'))
+    home = LiveHome(tmp_path / "home", NOW, {"news_queries": everything})
+    with pytest.raises(SourceTransient, match=r"set aside .* 20260302001500.gkg.csv.zip"):
+        ingest(home)
+    assert sum("20260302001500.gkg" in path for path in replay.paths()) == 2
+    assert home.articles().height == 8 + 3
+    assert ingest(home)["files"] == 0
+    assert sum("20260302001500.gkg" in path for path in replay.paths()) == 2
+
+
+def test_a_damaged_gal_file_is_fetched_once_more_then_set_aside(home, replay):
+    serve_gal(replay)
+    broken = bytearray(gal(MIDNIGHT, TITLE).body)
+    broken[-6] ^= 0xFF
+    replay.serve({gal_path(slots()[0], 1): Answer(body=bytes(broken), kind="application/gzip")})
+    with pytest.raises(SourceTransient, match="set aside"):
+        ingest(home)
+    assert home.articles().height == 7
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_where_nothing_is_found_for_hours_the_run_says_so(home, replay, status):
+    denied = Answer(status=status, body=b"<Error>AccessDenied</Error>", kind="application/xml")
+    span = (MIDNIGHT, MIDNIGHT + timedelta(hours=2))
+    names = {gal_path(slot, offset): denied for slot in slots(count=8) for offset in range(8)}
+    replay.serve(names)
+    expected = SourceBlocked if status == 403 else SourceAbsent
+    with pytest.raises(expected, match="none of 8 quarter hours"):
+        ingest(home, span=span)
+    assert home.ledger.list_entries("gdelt_bulk") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(status=429, body=b"slow", kind="text/plain"), SourceTransient),
+        (Answer(status=429, headers={"Retry-After": "600"}, kind="text/plain"), SourceTransient),
+        (Answer(status=500, body=b"oops", kind="text/plain"), SourceTransient),
+        (Answer(body=gal(MIDNIGHT, TITLE).body, send_bytes=20), SourceTransient),
+    ],
+)
+def test_a_fault_ends_the_run_and_keeps_the_newer_quarter_hours(home, replay, answer, expected):
+    serve_gal(replay)
+    replay.serve({gal_path(slots()[1], 1): answer})
+    with pytest.raises(expected):
+        ingest(home)
+    assert home.articles()["available_at"].min() >= slots()[1]
+    assert home.articles().height >= 4
+
+
+def test_a_file_of_another_format_is_left_out_and_shown(home, replay):
+    serve_gal(replay)
+    drift = Answer(body=gzip.compress(b'{"a": 1}\n{"b": 2}\n'), kind="application/gzip")
+    replay.serve({gal_path(slots()[0], 1): drift})
+    counts = ingest(home)
+    assert (counts["rejected"], counts["new"]) == (1, 7)
+
+
+def test_a_web_page_in_a_files_place_ends_the_run_with_what_came(home, replay):
+    serve_gal(replay)
+    page = Answer(body=b"<!doctype html><p>moved", kind="text/html")
+    replay.serve({gal_path(slots()[0], 1): page})
+    with pytest.raises(SchemaDrift, match="text/html"):
+        ingest(home)
+    assert home.articles().height >= 6
+
+
+def test_the_asset_stores_the_files_and_leaves_out_an_api_that_does_not_answer(tmp_path, replay):
+    few = queries(tmp_path, ("most_requests = 1600", "most_requests = 20"))
+    home = LiveHome(tmp_path / "home", NOW, {"news_queries": few})
+    serve_gal(replay, only=[MIDNIGHT + timedelta(hours=2, minutes=30)])
+    assert home.materialize(NEWS).success
+    assert home.articles().height == 2

@@ -1,0 +1,266 @@
+"""The PeMS clearinghouse over the replay server: log-in, lists, files, what is never written."""
+
+import gzip
+import json
+import logging
+import traceback
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+import pytest
+
+from compevo_core.errors import (
+    ConfigError,
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceTransient,
+)
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.access import PemsAccess
+from compevo_pipeline.sources.pems.clearinghouse import parse_list
+from compevo_pipeline.sources.pems.source import META_COLUMNS
+from tests.pipeline.sources.pems.test_pems import line
+from tests.support.live import LiveHome
+from tests.support.replay import Answer
+
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+USER, PASSWORD = "canary-user@example.org", "canary-Passw0rd/+&="
+HOUR_FILE = "d04_text_station_hour_2026_10.txt.gz"
+META_FILE = "d04_text_meta_2026_11_05.txt"
+LOGIN_PAGE = Answer(body=b"<html><form>Username: Password:</form></html>", kind="text/html")
+SIGNED_IN = Answer(body=b"<html><a href='/?dnode=Logout'>Logout</a></html>", kind="text/html")
+
+
+def hours(month, count=3):
+    lines = [line(f"{month}/01/2026 0{hour}:00:00") for hour in range(count)]
+    return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
+
+
+FILES = {
+    HOUR_FILE: ("October", hours(10)),
+    "d04_text_station_hour_2026_09.txt.gz": ("September", hours("09")),
+    "d04_text_station_hour_2026_01.txt.gz": ("January", hours("01")),
+}
+META = "\t".join(META_COLUMNS) + "\n" + "\t".join(["400001", "101", "S", "4", *[""] * 14]) + "\n"
+
+
+class Site:
+    """The clearinghouse: one address for everything, told apart by the query."""
+
+    def __init__(self, accepts=(USER, PASSWORD)):
+        self.accepts = accepts
+        self.is_open = False
+        self.faults = {}  # answers that come once, in place of the list or file of that name
+        self.log = []
+
+    def __call__(self, seen):
+        if seen.method == "POST":
+            form = {key: values[0] for key, values in parse_qs(seen.body.decode()).items()}
+            self.log.append("login")
+            self.is_open = (form["username"], form["password"]) == tuple(self.accepts)
+            return SIGNED_IN if self.is_open else LOGIN_PAGE
+        name = (seen.query.get("type") or seen.query["download"])[0]
+        self.log.append(name)
+        if name in self.faults:
+            fault = self.faults.pop(name)
+            self.is_open = fault is not LOGIN_PAGE
+            return fault
+        if not self.is_open:
+            return LOGIN_PAGE
+        return (
+            self.list_files(name, seen.query["yy"][0]) if "type" in seen.query else self.send(name)
+        )
+
+    def list_files(self, kind, year):
+        months = {}
+        for name, (month, content) in FILES.items():
+            if f"_{kind}_{year}" in name:
+                entry = {"file_name": name, "url": f"/?download={name}&dnode=Clearinghouse"}
+                months.setdefault(month, []).append(entry | {"bytes": len(content)})
+        if kind == "meta" and year == "2026":
+            entry = {"file_name": META_FILE, "url": f"/?download={META_FILE}"}
+            months["November"] = [entry]
+        return Answer(body=json.dumps({"data": months or []}).encode(), kind="text/plain")
+
+    def send(self, name):
+        if name == META_FILE:
+            return Answer(body=META.encode(), kind="text/plain")
+        return Answer(body=FILES[name][1], kind="application/octet-stream")
+
+
+@pytest.fixture
+def site(replay):
+    site = Site()
+    replay.serve({("pems.dot.ca.gov", "/"): site})
+    return site
+
+
+@pytest.fixture
+def home(tmp_path, site):
+    archive = tmp_path / "archive"
+    (archive / "traffic").mkdir(parents=True)
+    access = PemsAccess(user=USER, password=PASSWORD)
+    return LiveHome(tmp_path / "home", NOW, {"archive": archive, "pems": access})
+
+
+def downloads(site):
+    return [name for name in site.log if name.endswith((".gz", ".txt"))]
+
+
+def test_the_asset_logs_in_once_and_stores_the_new_months(home, site):
+    assert home.materialize("traffic").success
+    assert site.log[0] == "login"
+    assert site.log.count("login") == 1
+    assert downloads(site) == ["d04_text_station_hour_2026_09.txt.gz", HOUR_FILE, META_FILE]
+    frame = home.series("traffic")
+    assert set(frame["series_id"]) == {"PEMS/400001", "PEMS_OBSERVED/400001"}
+    assert frame.height == 2 * 2 * 3
+    assert (home.workspace.layout.raw / "pems" / META_FILE).exists()
+
+
+def test_no_file_is_fetched_twice_and_lists_are_asked_for_once_a_day(home, site):
+    home.ingest("traffic")
+    asked = len(site.log)
+    assert home.ingest("traffic")["pems"]["files"] == 0
+    assert len(site.log) == asked
+
+    home.wait(days=1)
+    home.ingest("traffic")
+    assert downloads(site)[3:] == []
+    assert site.log[asked] == "login"
+
+
+def test_a_backfill_fetches_the_months_of_its_span(home, site):
+    span = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC))
+    home.ingest("traffic", span=span)
+    assert downloads(site) == ["d04_text_station_hour_2026_01.txt.gz"]
+
+
+@pytest.mark.parametrize("name", ["station_hour", HOUR_FILE])
+def test_a_lost_session_is_opened_again_once(home, site, name):
+    site.faults[name] = LOGIN_PAGE
+    assert home.ingest("traffic")["pems"]["files"] == 2
+    assert site.log.count("login") == 2
+
+
+def test_a_session_that_is_lost_at_once_again_ends_the_run_and_keeps_the_other_files(home, site):
+    site.send = lambda name: LOGIN_PAGE if name == HOUR_FILE else Answer(body=FILES[name][1])
+    with pytest.raises(SourceBlocked, match=HOUR_FILE):
+        home.ingest("traffic")
+    assert site.log.count("login") == 2
+    assert home.series("traffic").height == 2 * 3
+
+
+def test_a_refused_log_in_names_the_variables_and_asks_for_nothing(home, site):
+    site.accepts = (USER, "another")
+    with pytest.raises(SourceBlocked, match="COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD"):
+        home.ingest("traffic")
+    assert site.log == ["login"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (Answer(status=429, headers={"Retry-After": "600"}, kind="text/plain"), SourceTransient),
+        (Answer(status=404, body=b"none", kind="text/plain"), SourceAbsent),
+        (Answer(body=hours(10), send_bytes=30), SourceTransient),
+        (Answer(body=hours(10)[:-12]), SourceTransient),
+    ],
+)
+def test_a_fault_of_a_file_ends_in_its_class_and_keeps_the_files_before(
+    home, site, fault, expected
+):
+    site.send = lambda name: fault if name == HOUR_FILE else Answer(body=FILES[name][1])
+    with pytest.raises(SourceError) as caught:
+        home.ingest("traffic", only=["pems"])
+    assert isinstance(caught.value, expected)
+
+
+def test_a_year_without_files_is_an_empty_list():
+    assert parse_list(b"[]", "x") == parse_list(b'{"data": []}', "x") == []
+    assert parse_list(b'{"data": {}}', "x") == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"data": ["a"]}', b'{"data": {"May": [{"url": "/"}]}}', b'{"data": {"May": [3]}}',
+     b'{"data": {"May": [{"file_name": "../../etc/passwd", "url": "/"}]}}', b"[" * 100_000],
+)  # fmt: skip
+def test_a_list_of_another_form_is_drift(content):
+    with pytest.raises(SchemaDrift):
+        parse_list(content, "d04.json")
+
+
+def test_a_list_may_send_to_no_other_host(home, site):
+    entry = {"file_name": HOUR_FILE, "url": "https://elsewhere.example/steal"}
+    body = json.dumps({"data": {"October": [entry]}}).encode()
+    site.list_files = lambda kind, year: Answer(body=body, kind="text/plain")
+    with pytest.raises(SourceError, match=r"elsewhere\.example"):
+        home.ingest("traffic")
+
+
+def test_without_an_account_the_error_names_the_variables_and_the_folder(tmp_path, site):
+    home = LiveHome(tmp_path / "home", NOW)
+    with pytest.raises(SourceAbsent, match=r"COMPEVO_PEMS_USER and .*folder traffic"):
+        home.ingest("traffic")
+    assert site.log == []
+
+
+def test_files_fetched_by_hand_need_no_account_and_are_read_once(tmp_path, site):
+    folder = tmp_path / "archive" / "traffic"
+    folder.mkdir(parents=True)
+    (folder / HOUR_FILE).write_bytes(FILES[HOUR_FILE][1])
+    home = LiveHome(tmp_path / "home", NOW, {"archive": folder.parent})
+    assert home.ingest("traffic")["pems"]["new"] == 6
+    assert home.ingest("traffic")["pems"]["files"] == 0
+    assert site.log == []
+
+
+def test_the_account_reaches_no_text_log_or_file(home, site, caplog):
+    caplog.set_level(logging.DEBUG)
+    texts = [repr(home.workspace.settings), str(home.workspace.settings.pems)]
+    result = home.materialize("traffic")
+    texts += [str(event) for event in result.all_events]
+    home.wait(days=1)
+    site.accepts = ("", "")
+    try:
+        home.ingest("traffic")
+    except SourceBlocked as error:
+        texts += ["".join(traceback.format_exception(error)), repr(error)]
+    texts.append(caplog.text)
+
+    secrets = [secret.encode() for secret in (USER, PASSWORD, "canary-Passw0rd")]
+    assert len(texts) > 5
+    assert not any(secret.decode() in text for text in texts for secret in secrets)
+    written = [path for path in home.home.rglob("*") if path.is_file()]
+    assert len(written) > 5
+    assert not any(secret in path.read_bytes() for path in written for secret in secrets)
+
+
+ACCOUNT = {"COMPEVO_PEMS_USER": USER, "COMPEVO_PEMS_PASSWORD": PASSWORD}
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"COMPEVO_PEMS_USER": USER}, "set COMPEVO_PEMS_PASSWORD"),
+        ({"COMPEVO_PEMS_PASSWORD": PASSWORD}, "set COMPEVO_PEMS_USER"),
+        (ACCOUNT | {"COMPEVO_PEMS_DISTRICT": "13"}, "COMPEVO_PEMS_DISTRICT"),
+        (ACCOUNT | {"COMPEVO_PEMS_FILES": "station_hour,station_raw"}, "COMPEVO_PEMS_FILES"),
+    ],
+)
+def test_half_an_account_or_a_wrong_choice_is_refused_without_its_values(environment, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        Settings.from_environment(environment)
+    assert "canary" not in str(caught.value)
+
+
+def test_the_account_comes_from_the_environment():
+    settings = Settings.from_environment(
+        ACCOUNT | {"COMPEVO_PEMS_FILES": "station_hour,station_5min"}
+    )
+    assert settings.pems == PemsAccess(
+        user=USER, password=PASSWORD, files=("station_hour", "station_5min")
+    )
