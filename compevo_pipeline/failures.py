@@ -1,19 +1,18 @@
 """What a source's failure means, and what it does to Dagster's retries: one table.
 
-What belongs here: HTTP answer -> error class, error class -> retry decision, decision -> Dagster
-exception. What does not: parsing, fetching, the wording of a source's own errors.
+What belongs here: error class -> retry decision, in a step and by Dagster, and the exception that
+tells Dagster. What does not: what an HTTP answer means (``sources.common.answers``), parsing,
+fetching, the wording of a source's own errors.
 
 Why a table: a permanent failure that is retried costs hours (another project saw one 405 retried
-5,363 times), and a status of 200 that carries a bot challenge, stored as data, costs more. So
-transient failures are retried a few times with growing waits; everything else stops at once and
-stays stopped until somebody acts on the message.
+5,363 times). So transient failures are retried a few times with growing waits; everything else
+stops at once and stays stopped until somebody acts on the message.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from http import HTTPStatus
 
 import dagster as dg
 
@@ -116,72 +115,10 @@ POLICIES: tuple[tuple[type[CompEvoError], FailurePolicy], ...] = (
 )
 """The first that fits is used; every error of the project's family has a policy."""
 
-STATUS_ERRORS: Mapping[int, type[SourceError]] = {
-    HTTPStatus.BAD_REQUEST: SourceRejected,
-    HTTPStatus.UNAUTHORIZED: SourceBlocked,
-    HTTPStatus.FORBIDDEN: SourceBlocked,
-    HTTPStatus.NOT_FOUND: SourceAbsent,
-    HTTPStatus.METHOD_NOT_ALLOWED: SourceRejected,
-    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: SourceBlocked,
-    HTTPStatus.REQUEST_TIMEOUT: SourceTransient,
-    HTTPStatus.GONE: SourceAbsent,
-    HTTPStatus.TOO_EARLY: SourceTransient,
-    HTTPStatus.TOO_MANY_REQUESTS: SourceTransient,
-    HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS: SourceBlocked,
-}
-"""Status -> error; other 4xx are rejected, 5xx transient, and unfollowed 3xx rejected."""
-
-CHALLENGE_SIGNS = (
-    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
-    *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
-)
-"""Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
-
-_HEAD_BYTES = 4096
-
 
 def get_policy(error: CompEvoError) -> FailurePolicy:
     """Return the policy of an error: the first entry of :data:`POLICIES` that fits."""
     return next(policy for kind, policy in POLICIES if isinstance(error, kind))
-
-
-def classify_status(status: int) -> type[SourceError] | None:
-    """Return the error class of an HTTP status, or None for success (2xx)."""
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return None
-    if status in STATUS_ERRORS:
-        return STATUS_ERRORS[status]
-    return SourceTransient if status >= HTTPStatus.INTERNAL_SERVER_ERROR else SourceRejected
-
-
-def classify_response(
-    status: int, content_type: str, content: bytes, *, html_expected: bool
-) -> type[SourceError] | None:
-    """Return the error class of a whole answer, or None where it may be data.
-
-    A bot-challenge page counts as blocked whatever its status (often 503).
-
-    Args:
-        status: HTTP status.
-        content_type: the header of that name.
-        content: the body.
-        html_expected: whether the data itself is a web page.
-    """
-    # The marks stand at the top of a page; data of megabytes is not searched.
-    head = content[:_HEAD_BYTES].lower()
-    starts_as_html = head.lstrip().startswith((b"<!doctype html", b"<html"))
-    is_html = "html" in content_type.lower() or starts_as_html
-    if is_html and any(sign in head for sign in CHALLENGE_SIGNS):
-        return SourceBlocked
-
-    by_status = classify_status(status)
-    if by_status is not None:
-        return by_status
-
-    # A success without bytes is a server's hiccup; a web page in place of data is a new format.
-    if not content.strip():
-        return SourceTransient
-    return SchemaDrift if is_html and not html_expected else None
 
 
 def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | None:

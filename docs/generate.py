@@ -18,6 +18,7 @@ import typer
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
+from compevo_core import errors  # noqa: E402
 from compevo_core.config import RENAMED_SETTINGS, RunConfig, iterate_settings  # noqa: E402
 
 DOCS = REPO / "docs"
@@ -153,6 +154,68 @@ def environment_page() -> str:
             table(("variable", "default", "meaning"), rows),
         ]
     )
+
+
+def live_sources_page() -> str:
+    """What live mode asks whom, what an answer means, and what a failure does."""
+    from compevo_pipeline.sources.common import answers, hosts
+
+    known = [
+        [f"`{name}`", host.publisher, f"{host.pause_s:g}"] for name, host in hosts.HOSTS.items()
+    ]
+    meanings = [(meaning.words, meaning.error) for meaning in answers.MEANINGS]
+    return page(
+        [
+            "# Live sources",
+            NOTE,
+            "What `COMPEVO_MODE=live` asks of whom, what an answer means, and what a failure does. "
+            "How to run it: [Fetch from the publishers](../how-to/live-mode.md).",
+            "## Hosts",
+            "No other host is ever asked, over https alone; a redirect to another host is refused. "
+            "The pause is kept by all processes of a home together.",
+            table(("host", "publisher", "seconds between requests"), known),
+            "## Answers",
+            "The first row that fits is used (`compevo_pipeline/sources/common/answers.py`).",
+            failure_table("answer", meanings),
+            "## Failures without an answer",
+            failure_table("what happened", FAILURES_WITHOUT_ANSWER),
+        ]
+    )
+
+
+FAILURES_WITHOUT_ANSWER = (
+    (
+        "no connection, a reset, a timeout, a body that is cut or takes too long",
+        errors.SourceTransient,
+    ),
+    ("a zip without its end, an archive that does not unpack", errors.SourceTransient),
+    ("a certificate that does not match", errors.SourceBlocked),
+    ("a redirect to an unknown host, or one too many; a body over its cap", errors.SourceRejected),
+    ("bytes that are not the format of the file's name; a parser's refusal", errors.SchemaDrift),
+)
+
+
+def failure_table(what: str, rows: Sequence[tuple[str, type[errors.SourceError] | None]]) -> str:
+    """Format what happened, its error, and what the error does to retries."""
+    from compevo_pipeline import failures
+
+    cells = []
+    for words, error in rows:
+        if error is None:
+            cells.append([words, "none", "kept, parsed, stored"])
+            continue
+
+        policy = failures.get_policy(error(""))
+        follows = "not tried again"
+        if issubclass(error, errors.SourceAbsent):
+            follows = "noted; a file that never changes is asked for again after growing pauses"
+        if policy.retries:
+            follows = (
+                f"tried again {failures.SHORT_RETRIES} times in the step, then {policy.retries} "
+                f"times by Dagster, from {policy.first_wait_s:.0f} s on"
+            )
+        cells.append([words, f"`{error.__name__}`", f"{follows}. Then: {policy.remedy}"])
+    return table((what, "error", "what follows"), cells)
 
 
 def run_folder_page() -> str:
@@ -373,6 +436,7 @@ PAGES = {
     "reference/configuration.md": settings_page,
     "reference/cli.md": cli_page,
     "reference/environment.md": environment_page,
+    "reference/live-sources.md": live_sources_page,
     "reference/run-folder.md": run_folder_page,
     "reference/round-record.md": round_record_page,
     "reference/result-rows.md": result_rows_page,

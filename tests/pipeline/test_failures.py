@@ -3,60 +3,16 @@ import pytest
 
 from compevo_core import errors
 from compevo_pipeline.failures import (
+    MAX_RETRY_AFTER_S,
     POLICIES,
     RetryDecision,
     Throttled,
-    classify_response,
-    classify_status,
     get_policy,
+    plan_short_wait,
     to_dagster,
     translate_errors,
 )
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        (200, None),
-        (206, None),
-        (304, errors.SourceRejected),
-        (400, errors.SourceRejected),
-        (401, errors.SourceBlocked),
-        (403, errors.SourceBlocked),
-        (404, errors.SourceAbsent),
-        (405, errors.SourceRejected),
-        (408, errors.SourceTransient),
-        (410, errors.SourceAbsent),
-        (418, errors.SourceRejected),
-        (429, errors.SourceTransient),
-        (500, errors.SourceTransient),
-        (503, errors.SourceTransient),
-        (599, errors.SourceTransient),
-    ],
-)
-def test_every_status_has_one_class(status, expected):
-    assert classify_status(status) is expected
-
-
-CHALLENGE = b"<!DOCTYPE html><title>Just a moment...</title>"
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "content", "html_expected", "expected"),
-    [
-        (200, "text/csv", b"a,b\n", False, None),
-        (200, "text/html; charset=utf-8", b"<html>hello</html>", True, None),
-        (200, "text/csv", b"<!doctype html><p>sorry</p>", False, errors.SchemaDrift),
-        (200, "text/csv", b" \n", False, errors.SourceTransient),
-        (200, "text/html", CHALLENGE, True, errors.SourceBlocked),
-        (503, "text/html", CHALLENGE, False, errors.SourceBlocked),
-        (503, "text/html", b"<html>down</html>", False, errors.SourceTransient),
-        (404, "text/html", b"<html>gone</html>", False, errors.SourceAbsent),
-    ],
-)
-def test_an_answer_is_judged_by_its_content_too(status, kind, content, html_expected, expected):
-    assert classify_response(status, kind, content, html_expected=html_expected) is expected
 
 
 def test_every_source_error_of_the_family_has_a_policy():
@@ -83,6 +39,28 @@ def test_waits_double_and_a_publishers_own_wish_is_honoured():
     assert waits == [60, 120, 240]
     assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
     assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
+    assert to_dagster(Throttled("next year", 10**7)).seconds_to_wait == MAX_RETRY_AFTER_S
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "wait_s"),
+    [
+        (errors.SourceTransient("x"), 0, 2.0),
+        (errors.SourceTransient("x"), 1, 8.0),
+        (errors.SourceTransient("x"), 2, None),  # then it is Dagster's
+        (Throttled("x", 20.0), 0, 20.0),
+        (Throttled("x", 31.0), 0, None),  # too long to hold a worker
+        (errors.SourceBlocked("x"), 0, None),
+        (errors.SourceAbsent("x"), 0, None),
+        (errors.SchemaDrift("x"), 0, None),
+    ],
+)
+def test_a_step_waits_shortly_and_few_times_and_leaves_the_rest_to_dagster(error, attempt, wait_s):
+    assert plan_short_wait(error, attempt, 0.0) == wait_s
+
+
+def test_waits_are_spread_over_half_their_length():
+    assert plan_short_wait(errors.SourceTransient("x"), 0, 1.0) == 3.0
 
 
 def test_a_transient_error_out_of_tries_is_final_and_says_so():

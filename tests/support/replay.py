@@ -43,6 +43,7 @@ class Answer:
         is_chunked: send the body in chunks, without a length.
         has_length: False ends the body by ending the connection.
         is_reset: reset the connection before anything is sent.
+        raw: sent in place of everything else.
     """
 
     body: bytes = b""
@@ -56,6 +57,7 @@ class Answer:
     is_chunked: bool = False
     has_length: bool = True
     is_reset: bool = False
+    raw: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,10 @@ class _Handler(BaseHTTPRequestHandler):
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.connection.close()
+            self.close_connection = True
+            return
+        if answer.raw:
+            self.wfile.write(answer.raw)
             self.close_connection = True
             return
 

@@ -174,7 +174,11 @@ def _fetch_files(
 
 
 def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip; those of a weekly zip count as fetched one by one."""
+    """Return the reports in a zip; those of a weekly zip count as fetched one by one.
+
+    Raises:
+        SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
+    """
     members = [
         RawFile(
             source=raw.source,
@@ -187,6 +191,8 @@ def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
         )
         for name, content in unzip_nested(raw.content, raw.name)
     ]
+    if not members:
+        raise SchemaDrift(f"{raw.name}: a zip without a file; look at what AEMO publishes there")
     if len(members) > 1:
         live.ledger.record_members(
             raw.source, [f"{PurePosixPath(member.name).stem}.zip" for member in members], raw

@@ -2,7 +2,7 @@
 
 What belongs here: deadlines and caps while bytes arrive, the checks before they are kept, and the
 translation of the library's errors. What does not: sending requests (``common.http``), the table of
-what an answer means (``compevo_pipeline.failures``).
+what an answer means (``common.answers``).
 """
 
 import zipfile
@@ -22,7 +22,8 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.failures import Throttled, classify_response
+from compevo_pipeline.failures import Throttled
+from compevo_pipeline.sources.common.answers import Answer, classify_answer
 
 MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 
@@ -100,22 +101,42 @@ def read_body(
 
 
 def refuse_failure(
-    response: requests.Response, head: bytes, url: str, *, html_expected: bool, now: datetime
+    response: requests.Response,
+    head: bytes,
+    url: str,
+    *,
+    html_expected: bool,
+    now: datetime,
+    shows_body: bool = True,
 ) -> None:
     """Refuse an answer that is not the file asked for.
 
+    Args:
+        response: the answer.
+        head: first bytes of its body.
+        url: its address, for messages.
+        html_expected: whether a web page is the data.
+        now: present time, which a ``Retry-After`` date is compared with.
+        shows_body: whether the message quotes the body; the answer to a login may repeat it.
+
     Raises:
-        SourceError: as :func:`compevo_pipeline.failures.classify_response` decides;
+        SourceError: as the table of :mod:`compevo_pipeline.sources.common.answers` says;
             :class:`Throttled` where the server says how long to wait.
     """
     content_type = response.headers.get("Content-Type", "")
-    error = classify_response(response.status_code, content_type, head, html_expected=html_expected)
+    error = classify_answer(
+        Answer(
+            status=response.status_code,
+            content_type=content_type,
+            head=head,
+            html_expected=html_expected,
+        )
+    )
     if error is None:
         return
 
-    message = (
-        f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, "
-        f"starting {head[:_SHOWN_BYTES]!r}"
+    message = f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, " + (
+        f"starting {head[:_SHOWN_BYTES]!r}" if shows_body else "body not shown"
     )
     # The wait that the server asks for travels with the error.
     wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now)
@@ -123,7 +144,7 @@ def refuse_failure(
     if issubclass(error, SourceTransient) and is_throttled:
         raise Throttled(f"{message}; request less often", wait_s)
 
-    raise error(f"{message}; see compevo_pipeline.failures for what this answer means")
+    raise error(f"{message}; see docs/reference/live-sources.md for what this answer means")
 
 
 def refuse_damaged(path: Path, head: bytes, name: str) -> None:

@@ -7,7 +7,7 @@ A redirect is an address like any other: it is followed to a host of this table 
 """
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from compevo_core.errors import SourceRejected
 
@@ -65,7 +65,10 @@ def find_host(url: str) -> tuple[str, Host]:
         raise SourceRejected(f"{url!r} is no address ({error}); correct it") from error
 
     if parts.scheme != "https":
-        raise SourceRejected(f"{url}: not an https address; use the publisher's https host")
+        # Without the rest of the address, which may hold a login.
+        raise SourceRejected(
+            f"{parts.scheme}:{name}: not an https address; use the publisher's https host"
+        )
     if parts.username is not None or port not in _HTTPS_PORTS:
         raise SourceRejected(f"{name}: an address with a login or a port is never asked")
     if name not in HOSTS:
@@ -74,3 +77,17 @@ def find_host(url: str) -> tuple[str, Host]:
             "compevo_pipeline/sources/common/hosts.py if the publisher moved"
         )
     return name, HOSTS[name]
+
+
+def resolve_redirect(url: str, target: str) -> str:
+    """Return the address that a redirect names, which may be relative to the one that was asked.
+
+    Raises:
+        SourceRejected: it is no address.
+    """
+    try:
+        return urljoin(url, target)
+    except ValueError as error:
+        raise SourceRejected(
+            f"{url}: redirects to {target[:100]!r}, which is no address ({error}); correct the URL"
+        ) from error

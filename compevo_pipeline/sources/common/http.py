@@ -2,8 +2,9 @@
 
 What belongs here: sessions, conditional requests, redirects, and bytes that reach the raw store
 only when they are what was asked for. What does not: which hosts may be asked (``common.hosts``),
-pace (``common.pacer``), reading one body (``common.body``), what a failure means and whether it is
-tried again (``compevo_pipeline.failures``), any publisher's addresses.
+pace (``common.pacer``), reading one body (``common.body``), what an answer means
+(``common.answers``), whether it is tried again (``compevo_pipeline.failures``), any publisher's
+addresses.
 
 Bot protection and log-ins are never circumvented, and every certificate is checked.
 """
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from typing import TypeVar
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urlencode
 
 import requests
 
@@ -31,7 +32,7 @@ from compevo_pipeline.sources.common.body import (
     refuse_failure,
     translate_failure,
 )
-from compevo_pipeline.sources.common.hosts import find_host
+from compevo_pipeline.sources.common.hosts import find_host, resolve_redirect
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.common.pacer import Pacer
 from compevo_pipeline.sources.common.raw_store import RawStore
@@ -71,6 +72,13 @@ class _Request:
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
+class _Session(requests.Session):
+    """A session that leaves redirects alone."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Find none: requests would read the whole body of a redirect, and parse its target."""
+
+
 @dataclass(kw_only=True)
 class Client:
     """A session that keeps a host's pace, asks conditionally and tries again a little.
@@ -95,7 +103,7 @@ class Client:
     sleep: Callable[[float], None] = time.sleep
     draw: Callable[[], float] = random.random
     monotonic: Callable[[], float] = time.monotonic
-    session: requests.Session = field(default_factory=requests.Session)
+    session: requests.Session = field(default_factory=_Session)
 
     def fetch(
         self,
@@ -214,7 +222,9 @@ class Client:
             with self._open(url, {}, form) as response:
                 body = io.BytesIO()
                 head = read_body(response, url, deadline, MAX_PAGE_BYTES, body)
-                refuse_failure(response, head, url, html_expected=True, now=self.clock())
+                refuse_failure(
+                    response, head, url, html_expected=True, now=self.clock(), shows_body=False
+                )
                 return body.getvalue()
 
         return self._try(send)
@@ -317,7 +327,7 @@ class Client:
                         yield response
                     return
 
-            url, form = urljoin(url, target), None
+            url, form = resolve_redirect(url, target), None
 
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
 

@@ -1,0 +1,284 @@
+"""Faults of the protocol: each ends in its class, and nothing of it is kept."""
+
+import gzip
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
+from compevo_pipeline.failures import SHORT_RETRIES, Throttled
+from compevo_pipeline.sources.common import http
+from compevo_pipeline.sources.common.ledger import EntryState
+from tests.support import nemweb
+from tests.support.replay import Answer, open_live
+
+HOST = "nemweb.com.au"
+CSV = b"a,b\n1,2\n"
+PAGE = b"<!DOCTYPE html><title>hello</title>"
+CAPTCHA = b"<html><head><title>Just a moment...</title></head></html>"
+LOGIN = b"<html><head><title>Login</title></head></html>"
+ZIP = nemweb.pack(("x.csv", CSV * 50))
+IN_AN_HOUR = datetime(2026, 7, 20, 8, tzinfo=UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+CAP = 4096
+
+
+def html(body, status=200):
+    return Answer(body=body, status=status, kind="text/html; charset=utf-8")
+
+
+def moved(target, status=302):
+    return Answer(status=status, headers={"Location": target}, kind="")
+
+
+def encoded(body, **kwargs):
+    return Answer(body=body, headers={"Content-Encoding": "gzip"}, **kwargs)
+
+
+FAULTS = {
+    "400": (Answer(status=400, body=b"no"), SourceRejected),
+    "401": (Answer(status=401), SourceBlocked),
+    "403": (Answer(status=403, body=b"no"), SourceBlocked),
+    "403-with-a-page": (html(PAGE, 403), SourceBlocked),
+    "404": (Answer(status=404), SourceAbsent),
+    "404-with-a-page": (html(PAGE, 404), SourceAbsent),
+    "405": (Answer(status=405), SourceRejected),
+    "407": (Answer(status=407), SourceBlocked),
+    "408": (Answer(status=408), SourceTransient),
+    "410": (Answer(status=410), SourceAbsent),
+    "414": (Answer(status=414), SourceRejected),
+    "425": (Answer(status=425), SourceTransient),
+    "451": (Answer(status=451), SourceBlocked),
+    "500": (Answer(status=500), SourceTransient),
+    "502-with-a-page": (html(PAGE, 502), SourceTransient),
+    "503": (Answer(status=503), SourceTransient),
+    "504": (Answer(status=504), SourceTransient),
+    "520": (Answer(status=520), SourceTransient),
+    "204": (Answer(status=204, kind=""), SourceTransient),
+    "206-a-part": (Answer(status=206, body=CSV), SourceRejected),
+    "300": (Answer(status=300, body=CSV), SourceRejected),
+    "304-to-a-request-without-conditions": (Answer(status=304, kind=""), SourceRejected),
+    "empty-body": (Answer(), SourceTransient),
+    "empty-body-without-length": (Answer(has_length=False), SourceTransient),
+    "white-space": (Answer(body=b" \r\n\t", kind="text/csv"), SourceTransient),
+    "page-as-csv": (Answer(body=PAGE, kind="text/csv"), SchemaDrift),
+    "page-as-html": (html(b"<p>maintenance"), SchemaDrift),
+    "page-in-capitals-after-a-byte-order-mark": (
+        Answer(body=b"\xef\xbb\xbf  <HTML><BODY>", kind="text/csv"),
+        SchemaDrift,
+    ),
+    "captcha-with-200": (html(CAPTCHA), SourceBlocked),
+    "captcha-with-503": (html(CAPTCHA, 503), SourceBlocked),
+    "captcha-with-429": (html(CAPTCHA, 429), SourceBlocked),
+    "login-page": (html(LOGIN), SourceBlocked),
+    "cut-body": (Answer(body=CSV, send_bytes=3), SourceTransient),
+    "cut-chunks": (Answer(body=CSV, send_bytes=3, is_chunked=True), SourceTransient),
+    "nothing-of-the-body": (Answer(body=CSV, send_bytes=0), SourceTransient),
+    "reset": (Answer(is_reset=True), SourceTransient),
+    "no-http": (Answer(raw=b"SSH-2.0-OpenSSH_9.9\r\n\r\n"), SourceTransient),
+    "endless-headers": (
+        Answer(raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 300 + b"\r\n"),
+        SourceTransient,
+    ),
+    "a-header-of-a-megabyte": (
+        Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n"),
+        SourceTransient,
+    ),
+    "two-lengths": (
+        Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc"),
+        SourceRejected,
+    ),
+    "slow-drip": (Answer(body=b"x" * 400, drip_s=0.02), SourceTransient),
+    "slow-drip-in-chunks": (
+        Answer(body=b"x" * 400, drip_s=0.02, is_chunked=True),
+        SourceTransient,
+    ),
+    "429": (Answer(status=429), Throttled),
+    "429-for-an-hour": (Answer(status=429, headers={"Retry-After": "3600"}), Throttled),
+    "429-until-a-date": (Answer(status=429, headers={"Retry-After": IN_AN_HOUR}), Throttled),
+    "429-for-nonsense": (Answer(status=429, headers={"Retry-After": "soon"}), Throttled),
+    "503-for-an-hour": (Answer(status=503, headers={"Retry-After": "3600"}), Throttled),
+    "redirect-off-the-list": (moved("https://files.example/x.csv"), SourceRejected),
+    "redirect-to-http": (moved("http://nemweb.com.au/x.csv"), SourceRejected),
+    "redirect-with-a-login": (moved("https://me:secret@nemweb.com.au/x"), SourceRejected),
+    "redirect-to-a-port": (moved("https://nemweb.com.au:8443/x"), SourceRejected),
+    "redirect-to-a-disk": (moved("file:///etc/passwd"), SourceRejected),
+    "redirect-to-nowhere": (moved("https://[nemweb/"), SourceRejected),
+    "redirect-in-a-circle": (moved("/file.csv"), SourceRejected),
+    "redirect-without-target": (Answer(status=302, kind=""), SourceRejected),
+    "damaged-encoding": (encoded(b"\x1f\x8bnot gzip at all"), SourceTransient),
+    "bomb-in-the-encoding": (encoded(gzip.compress(b"0" * 20 * CAP)), SourceRejected),
+    "too-large": (Answer(body=b"x" * (CAP + 1)), SourceRejected),
+    "too-large-in-chunks": (Answer(body=b"x" * (CAP + 1), is_chunked=True), SourceRejected),
+    "too-large-without-length": (Answer(body=b"x" * (CAP + 1), has_length=False), SourceRejected),
+}
+"""What the server does -> what it amounts to."""
+
+ARCHIVE_FAULTS = {
+    "page-as-zip": ("x.zip", html(PAGE), SchemaDrift),
+    "text-as-zip": ("x.zip", Answer(body=CSV), SchemaDrift),
+    "zip-without-its-end": ("x.zip", Answer(body=ZIP[:-30], has_length=False), SourceTransient),
+    "text-as-gzip": ("x.gal.json.gz", Answer(body=b'{"a":1}'), SchemaDrift),
+    "zip-as-gzip": ("x.gal.json.gz", Answer(body=ZIP), SchemaDrift),
+}
+
+
+def kept_files(home):
+    """Everything below the home that is neither bookkeeping nor a lock."""
+    return [
+        path.name
+        for path in home.rglob("*")
+        if path.is_file()
+        and not path.name.startswith(("ledger.", ".lock", "replay-ca"))
+        and "locks" not in path.parts
+    ]
+
+
+def check_fault(replay, home, monkeypatch, name, answer, error):
+    if answer.drip_s:
+        monkeypatch.setattr(http, "TOTAL_TIMEOUT_S", 0.2)
+    replay.serve({(HOST, f"/{name}"): answer})
+    live = open_live(home)
+    with pytest.raises(error) as caught:
+        live.client.fetch(f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
+
+    assert type(caught.value) is error
+    assert kept_files(home) == []
+    entry = live.ledger.get("test", name)
+    # Whether a missing file is expected is known to the source alone.
+    assert (entry is None) if error is SourceAbsent else (entry.state is EntryState.FAILED)
+    return caught.value
+
+
+@pytest.mark.parametrize(("answer", "error"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_of_the_protocol_ends_in_its_class(replay, tmp_path, monkeypatch, answer, error):
+    failure = check_fault(replay, tmp_path, monkeypatch, "file.csv", answer, error)
+    assert "nemweb.com.au" in str(failure) or "example" in str(failure) or "file:" in str(failure)
+    assert "secret" not in str(failure)
+
+    # A short wait is taken in the step; a long one, or a failure for good, ends it at once.
+    is_long = getattr(failure, "retry_after_s", 0.0) > 0
+    tries = 1 + SHORT_RETRIES if isinstance(failure, SourceTransient) and not is_long else 1
+    followed = 5 if answer is FAULTS["redirect-in-a-circle"][0] else 0
+    assert len(replay.seen) == tries + followed
+
+
+@pytest.mark.parametrize(("name", "answer", "error"), ARCHIVE_FAULTS.values(), ids=ARCHIVE_FAULTS)
+def test_what_is_no_archive_never_takes_an_archives_name(
+    replay, tmp_path, monkeypatch, name, answer, error
+):
+    check_fault(replay, tmp_path, monkeypatch, name, answer, error)
+
+
+def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refused(
+    replay, tmp_path
+):
+    replay.bad_certificates.add(HOST)
+    with pytest.raises(SourceBlocked, match="certificate"):
+        open_live(tmp_path).client.fetch(f"https://{HOST}/x", source="test", name="x")
+
+    trustme.CA().cert_pem.write_to_path(tmp_path / "replay-ca.pem")
+    with pytest.raises(SourceBlocked, match="certificate"):
+        open_live(tmp_path).client.fetch("https://aemo.com.au/x", source="test", name="x")
+    assert replay.seen == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://nemweb.com.au/x",
+        "https://example.org/x",
+        "https://nemweb.com.au.example.org/x",
+        "https://me:secret@nemweb.com.au/x",
+        "https://nemweb.com.au:8443/x",
+        "https://127.0.0.1/x",
+        "https://[::1/x",
+        "file:///etc/passwd",
+        "nemweb.com.au/x",
+        "",
+    ],
+)
+def test_an_address_that_is_not_on_the_list_is_never_asked(replay, tmp_path, url):
+    with pytest.raises(SourceRejected) as caught:
+        open_live(tmp_path).client.fetch(url, source="test", name="x")
+    assert "secret" not in str(caught.value)
+    assert replay.seen == []
+
+
+SUCCESSES = {
+    "without-length": Answer(body=CSV, has_length=False),
+    "in-chunks": Answer(body=CSV, is_chunked=True),
+    "encoded": encoded(gzip.compress(CSV)),
+    "encoded-in-chunks": encoded(gzip.compress(CSV), is_chunked=True),
+    "another-content-type": Answer(body=CSV, kind="application/x-zip-compressed"),
+    "without-content-type": Answer(body=CSV, kind=""),
+    "second-try": [Answer(status=503), Answer(body=CSV)],
+    "third-try": [Answer(is_reset=True), Answer(body=CSV, send_bytes=2), Answer(body=CSV)],
+    "asked-to-wait-no-time": [Answer(status=429, headers={"Retry-After": "0"}), Answer(body=CSV)],
+    "moved-on-the-host": moved("/Moved.csv", 301),
+    "moved-to-a-known-host": moved("https://www.nemweb.com.au/Moved.csv", 308),
+}
+
+
+@pytest.mark.parametrize("answer", SUCCESSES.values(), ids=SUCCESSES)
+def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
+    replay.serve({(HOST, "/file.csv"): answer, (HOST, "/Moved.csv"): Answer(body=CSV)})
+    replay.serve({("www.nemweb.com.au", "/Moved.csv"): Answer(body=CSV)})
+    raw = open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+    assert raw.content == CSV
+    assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
+
+
+def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): FAULTS["429-for-an-hour"][0]})
+    for _ in range(2):
+        with pytest.raises(Throttled) as caught:
+            open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+        assert caught.value.retry_after_s == pytest.approx(3600, abs=60)
+    assert len(replay.seen) == 1
+
+
+def test_a_failure_leaves_what_was_kept_and_its_conditions(replay, tmp_path):
+    good = Answer(body=CSV, etag='"1"')
+    replay.serve({(HOST, "/file.csv"): [good, html(PAGE), good]})
+    url = f"https://{HOST}/file.csv"
+    live = open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC))
+    live.client.fetch(url, source="t", name="f.csv")
+    live.ledger.confirm()
+    with pytest.raises(SchemaDrift):
+        live.client.fetch(url, source="t", name="f.csv")
+    assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
+    entry = live.ledger.get("t", "f.csv")
+    assert (entry.state, entry.tries) == (EntryState.STORED, 1)
+    assert "SchemaDrift" in entry.note
+
+    later = open_live(tmp_path, now=live.now + timedelta(days=1))
+    assert later.client.fetch(url, source="t", name="f.csv") is None
+    assert replay.seen[-1].headers["if-none-match"] == '"1"'
+
+
+def test_a_login_in_a_netrc_file_is_not_sent(replay, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
+    open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+    assert "authorization" not in replay.seen[0].headers
+
+
+def test_a_form_is_posted_and_its_values_are_in_no_message(replay, tmp_path):
+    replay.serve({(HOST, "/login"): [html(b"<p>Logout"), Answer(status=403, body=b"secret")]})
+    client = open_live(tmp_path).client
+    assert client.submit(f"https://{HOST}/login", {"password": "secret"}) == b"<p>Logout"
+    assert (replay.seen[0].method, replay.seen[0].body) == ("POST", b"password=secret")
+    assert kept_files(tmp_path) == []
+    with pytest.raises(SourceBlocked) as caught:
+        client.submit(f"https://{HOST}/login", {"password": "secret"})
+    assert "secret" not in str(caught.value)
