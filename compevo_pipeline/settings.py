@@ -224,8 +224,8 @@ class Settings:
         These are ``COMPEVO_HOME``, ``COMPEVO_MODE``, ``COMPEVO_ARCHIVE``, ``COMPEVO_PRESET``,
         ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``,
         ``COMPEVO_NEWS_QUERIES``, ``COMPEVO_POD``; for the judge ``COMPEVO_JUDGE_URL``,
-        ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``, ``COMPEVO_PEMS_PASSWORD``,
-        ``COMPEVO_PEMS_DISTRICT`` and ``COMPEVO_PEMS_FILES``.
+        ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``,
+        ``COMPEVO_PEMS_PASSWORD``, ``COMPEVO_PEMS_DISTRICT`` and ``COMPEVO_PEMS_FILES``.
 
         Args:
             environment: variables to read in place of the process's own.
