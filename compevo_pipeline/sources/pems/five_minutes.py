@@ -14,16 +14,9 @@ from datetime import timedelta
 import polars as pl
 
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    read_rows,
-    refuse_duplicates,
-    refuse_rows,
-    to_number,
-    to_stamp,
-)
-from compevo_pipeline.sources.pems.hours import STAMP_FORMAT, build_hours, is_repeated_hour
+from compevo_pipeline.sources.common.tables import LINE, refuse_duplicates, refuse_rows
+from compevo_pipeline.sources.pems.hours import build_hours, is_repeated_hour
+from compevo_pipeline.sources.pems.rows import read_station_rows
 
 FILE = "_text_station_5min_"
 COLUMNS = (
@@ -48,19 +41,13 @@ def parse(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.Data
         SchemaDrift: a line without 52 cells, a bad number, a timestamp that is off the grid of five
             minutes or given twice for a station, or in the hour that daylight saving skips.
     """
-    table = read_rows(text, raw.name, COLUMNS)
-    table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
-    if only is not None:
-        table = table.filter(pl.col("station").is_in(list(only)))
-
-    table = to_stamp(table, raw.name, "stamp", (STAMP_FORMAT,))
+    table = read_station_rows(text, raw.name, COLUMNS, only)
     off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
     refuse_rows(table, raw.name, off_grid, "{stamp} is no five-minute interval", "fetch it again")
     # The repeated hour has every interval twice, and is nulled as a whole.
     once = table.filter(~is_repeated_hour().fill_null(value=False))
     refuse_duplicates(once, raw.name, ["station", "stamp"])
 
-    table = to_number(table, raw.name, ["pct_observed", "occupancy"], missing=BLANK)
     hour = pl.col("stamp").dt.truncate("1h")
     is_complete = pl.col("occupancy").count() == _INTERVALS
     hours = table.group_by("station", hour, maintain_order=True).agg(

@@ -15,7 +15,6 @@ from compevo_pipeline.sources.common.series_frame import MISSING, OBSERVED, buil
 from compevo_pipeline.sources.common.tables import refuse_duplicates, refuse_rows
 
 LOCAL_ZONE = "America/Los_Angeles"
-STAMP_FORMAT = "%m/%d/%Y %H:%M:%S"
 
 _AMBIGUOUS = "nulled:ambiguous-dst-hour"
 

@@ -29,15 +29,14 @@ from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
-    read_rows,
     read_table,
     refuse_duplicates,
     to_number,
-    to_stamp,
 )
 from compevo_pipeline.sources.common.unpack import gunzip
 from compevo_pipeline.sources.pems import benchmark_862, five_minutes, sample
-from compevo_pipeline.sources.pems.hours import STAMP_FORMAT, build_hours
+from compevo_pipeline.sources.pems.hours import build_hours
+from compevo_pipeline.sources.pems.rows import read_station_rows
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -58,6 +57,9 @@ META_COLUMNS = (
     *("User_ID_1", "User_ID_2", "User_ID_3", "User_ID_4"),
 )
 """The columns of a station metadata file, in order."""
+
+MAX_TEXT_BYTES = 2**30
+"""Largest unpacked file; a month of the largest district is above half of it."""
 
 _META_NUMBERS = ("Abs_PM", "Latitude", "Longitude", "Length", "Lanes")
 HOUR_FILE = "_text_station_hour_"
@@ -134,15 +136,7 @@ def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = Non
         SchemaDrift: a line without 42 cells, a bad timestamp or number, an hour given twice for a
             station, or a timestamp in the hour that daylight saving skips.
     """
-    table = read_rows(text, raw.name, HOUR_COLUMNS)
-    # The other 38 columns are split for the cell count alone.
-    table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
-    if only is not None:
-        table = table.filter(pl.col("station").is_in(list(only)))
-
-    table = to_stamp(table, raw.name, "stamp", (STAMP_FORMAT,))
-    table = to_number(table, raw.name, ["pct_observed", "occupancy"], missing=BLANK)
-    return build_hours(table, raw)
+    return build_hours(read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
 
 
 def parse_meta(raw: RawFile) -> pl.DataFrame:
@@ -164,5 +158,7 @@ def read_meta_file(archive: Path | None, clock: Clock) -> RawFile:
 
 def _read_text(raw: RawFile) -> str:
     # The archive mode unpacks its files; a raw file made elsewhere may still be packed.
-    content = gunzip(raw.content, raw.name) if raw.name.endswith(".gz") else raw.content
+    content = (
+        gunzip(raw.content, raw.name, MAX_TEXT_BYTES) if raw.name.endswith(".gz") else raw.content
+    )
     return read_text(content, raw.name)
