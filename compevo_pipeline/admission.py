@@ -48,8 +48,7 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     step = int(rules.step.total_seconds())
     seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
     _refuse(held, seconds % step != 0, f"off the grid of {rules.step}", "correct the stamps")
-    # A file that was fetched later than now comes from a clock that is ahead of this one.
-    _refuse_later(held, "start_utc", now, MEASURED_REACH, pl.col("fetched_at"))
+    _refuse_unknowable(find_unknowable(held, now), "start_utc", now)
 
     for name in held["variable"].unique().sort():
         # A variable without a rule of its own counts or measures something, so it has a zero.
@@ -77,7 +76,16 @@ def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
     """
     for column, dtype in frame.schema.items():
         if dtype == UTC_US:
-            _refuse_later(frame, column, now, LONGEST_REACH)
+            unknowable = frame.filter(pl.col(column) > now + LONGEST_REACH)
+            _refuse_unknowable(unknowable, column, now)
+
+
+def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the rows of a series whose value nobody can know yet."""
+    # A file that was fetched later than now comes from a clock that is ahead of this one.
+    present = pl.max_horizontal(pl.lit(now), "fetched_at")
+    is_unknowable = pl.col("start_utc") > present + MEASURED_REACH
+    return frame.filter(pl.col("value").is_not_null() & is_unknowable)
 
 
 def drop_mistimed(frame: pl.DataFrame, now: datetime) -> tuple[pl.DataFrame, int]:
@@ -87,13 +95,10 @@ def drop_mistimed(frame: pl.DataFrame, now: datetime) -> tuple[pl.DataFrame, int
     return kept, frame.height - kept.height
 
 
-def _refuse_later(
-    frame: pl.DataFrame, column: str, now: datetime, reach: timedelta, *fetched_at: pl.Expr
-) -> None:
-    present = pl.max_horizontal(pl.lit(now), *fetched_at)
+def _refuse_unknowable(unknowable: pl.DataFrame, column: str, now: datetime) -> None:
     _refuse(
-        frame,
-        pl.col(column) > present + reach,
+        unknowable,
+        pl.lit(value=True),
         f"with a {column} that cannot be known on {now:%Y-%m-%d}",
         "correct the year in the file, or the clock of this machine",
     )

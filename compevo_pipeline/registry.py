@@ -157,6 +157,7 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
             max_gap_share=bounds.max_gap_share,
             hole=_HOLE_STEPS * spec.step,
             clock=spec.market_offset,
+            zones=(spec.default_place.timezone,),
         ),
         # A file is copied by hand: twice its horizon is late on any grid.
         max_age=max(DAY * 2, 2 * 48 * spec.step),

@@ -30,6 +30,8 @@ class Rules:
         weekdays_only: prefixes of series that publish on business days; weekends and holidays are
             no gaps there.
         clock: UTC offset of the clock whose midnight is a step of the grid.
+        zones: clocks by which the people live whose days the series shows; empty: no clock that
+            changes.
     """
 
     step: timedelta
@@ -38,6 +40,7 @@ class Rules:
     hole: timedelta
     weekdays_only: tuple[str, ...] = ()
     clock: timedelta = timedelta(0)
+    zones: tuple[str, ...] = ()
 
 
 # US dollars a unit of the currency; about a third beyond the range of the last thirty years.
@@ -69,12 +72,14 @@ RULES: dict[str, Rules] = {
         },
         max_gap_share=0.01,
         hole=timedelta(days=2),
+        zones=("Australia/Sydney",),
     ),
     "electricity-operational": Rules(
         step=timedelta(minutes=30),
         variables=_DEMAND_VARIABLES,
         max_gap_share=0.01,
         hole=timedelta(days=2),
+        zones=("Australia/Sydney",),
     ),
     "exchange": Rules(
         step=timedelta(days=1),
@@ -100,5 +105,6 @@ RULES: dict[str, Rules] = {
         },
         max_gap_share=0.05,
         hole=timedelta(days=14),
+        zones=("America/Los_Angeles",),
     ),
 }

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from compevo_core.training.round_record import RoundRecord
+from compevo_pipeline.markdown import escape_markdown
 
 _SHOWN_AT_ONCE = 1000  # characters of Markdown; the UI hides a longer text behind a click
 _SIZE = (240, 60)
@@ -30,7 +31,10 @@ def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataVal
         for name, values in lines.items()
     }
     values = [value for line in known.values() for value in line]
-    named = ", ".join(f"{name} ({colour})" for name, (colour, _) in zip(known, _INKS, strict=False))
+    named = ", ".join(
+        f"{escape_markdown(name)} ({colour})"
+        for name, (colour, _) in zip(known, _INKS, strict=False)
+    )
     scale = f"{min(values):.4g} to {max(values):.4g}" if values else "no values yet"
 
     text = f"{named}; {scale}"

@@ -43,10 +43,10 @@ LAYERS = (
     (
         "compevo_pipeline.failures",
         "compevo_pipeline.launch_config",
+        "compevo_pipeline.markdown",
         "compevo_pipeline.partitions",
-        "compevo_pipeline.sketch",
     ),
-    ("compevo_pipeline.asset_keys",),
+    ("compevo_pipeline.asset_keys", "compevo_pipeline.sketch"),
     ("compevo_pipeline.sources.common",),
     ("compevo_pipeline.settings",),
     ("compevo_pipeline.provenance",),

@@ -6,7 +6,6 @@ is shown, deciding what an asset shows (its own module does).
 
 import base64
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import polars as pl
 
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_pipeline.markdown import escape_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,6 @@ SCORE_COLUMNS = (
 """Columns of result rows that the UI shows; the CSV holds all of them."""
 
 _MAX_CELL_CHARACTERS = 60
-_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
 _PLOT_DPI = 90
 
 
@@ -146,12 +145,7 @@ def render_figure(figure: "Figure", title: str) -> dg.MetadataValue[Any]:
     figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
     # Embedded: the UI serves no files of a run.
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{encoded})")
-
-
-def escape_markdown(text: str) -> str:
-    """Return text that Markdown shows as it is: no image, link or markup of it takes effect."""
-    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    return dg.MetadataValue.md(f"![{escape_markdown(title)}](data:image/png;base64,{encoded})")
 
 
 def link_path(path: Path) -> dg.MetadataValue[Any]:

@@ -18,9 +18,9 @@ from compevo_pipeline.asset_keys import (
     scored_key,
     series_key,
 )
-from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS
 from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.registry import Registry
 from compevo_pipeline.sources.common.base import FrameKind
 
@@ -54,7 +54,7 @@ def _build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
         group_name=BROKEN_GROUP,
         description=(
             "This declaration of a data set is broken; correct it and reload the code location. "
-            + metadata.escape_markdown(message)
+            + escape_markdown(message)
         ),
         kinds={"toml"},
         owners=OWNERS,

@@ -17,6 +17,7 @@ from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNER
 from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable
+from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
@@ -63,7 +64,7 @@ def build_series_asset(
     @dg.asset(
         key=series_key(dataset),
         group_name="series",
-        description=metadata.escape_markdown(declared.description),
+        description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         owners=OWNERS,
         code_version=code_version(*CODE),

@@ -22,6 +22,7 @@ from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
+from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.resources import Launchers, Workspace
 from compevo_pipeline.sketch import sketch_validation
 from compevo_pipeline.storage.runs import make_run_name, set_current_run
@@ -105,7 +106,7 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
     rounds = RunFolder(run).read_rounds()
     # The loss of the last round; validation may have chosen an earlier one for the model.
     last = rounds[-1]
-    logics = "\n".join(f"{i}. {' '.join(text.split())}" for i, text in enumerate(last.logics))
+    logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
 
     return {
         # What one looks for comes first: the UI keeps the order.

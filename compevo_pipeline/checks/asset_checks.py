@@ -16,15 +16,24 @@ import polars as pl
 
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
+from compevo_pipeline.admission import drop_mistimed, find_unknowable
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
+from compevo_pipeline.checks.daily_profile import find_jumps
 from compevo_pipeline.checks.expectations import SUITES, Outcome, run_suites
+from compevo_pipeline.checks.news_days import find_days_without_news
+from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
+from compevo_pipeline.series_rules import Rules
 from compevo_pipeline.sources.common.base import Mode
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
+
+TIME = "time"
+PROFILE = "daily_profile"
+EVERY_DAY = "every_day"
 
 SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
@@ -33,12 +42,16 @@ SERIES_DESCRIPTIONS = {
     "gaps": "Few values are missing where the series was collected at all.",
     "duplicates": "One row a series, variable and time.",
     "ranges": "Values lie within what is physically or economically possible.",
+    TIME: "No value is of a time later than two days from now.",
+    PROFILE: "The days do not come an hour earlier or later than the weeks before.",
     DATA_AGE: "In live mode, the newest value is not older than the source's rhythm allows.",
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
     "one_row_an_article": "Each address is stored once.",
     "has_title": "Every article has a headline to read.",
+    TIME: "No article is from the future, or from before there was a web.",
+    EVERY_DAY: "No day between days of news is without any.",
     DATA_AGE: "In live mode, the newest article is not older than two days.",
 }
 WINDOW_DESCRIPTIONS = {
@@ -53,7 +66,7 @@ WINDOW_DESCRIPTIONS = {
     ),
 }
 
-WARNINGS = frozenset({"gaps", DATA_AGE})
+WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY})
 """Checks that warn and do not block: their cause may lie with the publisher."""
 
 MAX_NEWS_AGE = timedelta(days=2)
@@ -103,6 +116,11 @@ def build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition
             for outcome in run_suites(frame, declared.rules, suites):
                 yield _make_suite_result(key, outcome)
 
+        if TIME in selected:
+            unknowable = find_unknowable(frame, clock())
+            yield _make_row_result(key, TIME, unknowable, frame.height, "series_id", "start_utc")
+        if PROFILE in selected:
+            yield _check_profile(key, frame, declared.rules)
         if DATA_AGE in selected:
             newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
             yield check_data_age(key, newest, declared.max_age, workspace, clock)
@@ -123,23 +141,19 @@ def check_articles(
     stored = workspace.news_store().read_articles()
     known_at = pl.max_horizontal("published_at", "seen_at")
 
-    broken_rows = {
+    conditions = {
         "available_when_known": pl.col("available_at") < known_at,
         "one_row_an_article": pl.col("article_id").is_duplicated(),
         "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
     }
-    for name, condition in broken_rows.items():
+    broken = {name: stored.filter(condition) for name, condition in conditions.items()}
+    broken[TIME] = stored.join(drop_mistimed(stored, clock())[0], on="article_id", how="anti")
+    for name, rows in broken.items():
         if name in selected:
-            broken = stored.filter(condition)
-            example = broken["url"].head(1).to_list() or ""
-            yield dg.AssetCheckResult(
-                asset_key=NEWS_ARTICLES,
-                check_name=name,
-                passed=broken.is_empty(),
-                description=f"{broken.height} of {stored.height} articles {example}",
-                metadata={"articles": stored.height, "broken": broken.height},
-            )
+            yield _make_row_result(NEWS_ARTICLES, name, rows, stored.height, "url", "available_at")
 
+    if EVERY_DAY in selected:
+        yield _check_every_day(stored)
     if DATA_AGE in selected:
         newest = stored["available_at"].max()
         yield check_data_age(NEWS_ARTICLES, newest, MAX_NEWS_AGE, workspace, clock)
@@ -178,7 +192,7 @@ def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
                     asset_key=key,
                     check_name=name,
                     passed=not violations,
-                    description=format_violations(violations),
+                    description=escape_markdown(format_violations(violations)),
                     metadata={"windows": len(windows), "violations": len(violations)},
                 )
 
@@ -218,6 +232,44 @@ def check_data_age(
     )
 
 
+def _make_row_result(
+    key: dg.AssetKey, name: str, broken: pl.DataFrame, total: int, *shown: str
+) -> dg.AssetCheckResult:
+    first = ", ".join(str(broken[column][0]) for column in shown) if broken.height else ""
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=name,
+        passed=broken.is_empty(),
+        description=escape_markdown(f"{broken.height} of {total} rows {first}".strip()),
+        metadata={"rows": total, "broken": broken.height},
+    )
+
+
+def _check_profile(key: dg.AssetKey, frame: pl.DataFrame, rules: Rules) -> dg.AssetCheckResult:
+    jumps = find_jumps(frame, rules.step, rules.zones)
+    shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=PROFILE,
+        passed=not jumps,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=escape_markdown("; ".join(shown)[:_MAX_DESCRIPTION_CHARACTERS]) or "no jump",
+        metadata={"jumps": len(jumps)},
+    )
+
+
+def _check_every_day(stored: pl.DataFrame) -> dg.AssetCheckResult:
+    empty = find_days_without_news(stored)
+    return dg.AssetCheckResult(
+        asset_key=NEWS_ARTICLES,
+        check_name=EVERY_DAY,
+        passed=not empty,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=escape_markdown("; ".join(empty)[:_MAX_DESCRIPTION_CHARACTERS]) or "none",
+        metadata={"days": len(empty)},
+    )
+
+
 def _select_names(context: dg.AssetCheckExecutionContext) -> set[str]:
     """Return the names of the checks that this run asks for."""
     return {key.name for key in context.selected_asset_check_keys}
@@ -230,7 +282,7 @@ def _make_suite_result(key: dg.AssetKey, outcome: Outcome) -> dg.AssetCheckResul
         check_name=outcome.name,
         passed=outcome.passed,
         severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-        description=outcome.detail[:_MAX_DESCRIPTION_CHARACTERS],
+        description=escape_markdown(outcome.detail[:_MAX_DESCRIPTION_CHARACTERS]),
         metadata={"expectations": outcome.expectations, "broken_rows": outcome.broken_rows},
     )
 
