@@ -42,6 +42,10 @@ class DataError(CompEvoError):
     """A series, news or window frame breaks its data contract."""
 
 
+class StorageError(CompEvoError):
+    """Disk, file system or database did not do what was asked: full, read-only, torn, denied."""
+
+
 class LeakageError(CompEvoError):
     """Information from after the forecast origin reached a model or a choice."""
 

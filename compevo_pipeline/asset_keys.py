@@ -16,6 +16,7 @@ NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
 REPORT = dg.AssetKey(["report", "site"])
+CLEANED = dg.AssetKey(["report", "cleaned"])
 
 
 def series_key(dataset: str) -> dg.AssetKey:

@@ -9,6 +9,7 @@ import functools
 import dagster as dg
 
 from compevo_pipeline.assets.ablation import build_ablation_asset
+from compevo_pipeline.assets.cleaned import cleaned
 from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
 from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import build_lud_asset
@@ -28,11 +29,13 @@ from compevo_pipeline.checks.asset_checks import build_asset_checks
 from compevo_pipeline.checks.forecast_alarms import build_forecast_checks
 from compevo_pipeline.feeds import FeedTable, default_feeds
 from compevo_pipeline.jobs import build_jobs
+from compevo_pipeline.launchers.executor import watch_dead_runs
 from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
 from compevo_pipeline.loggers import progress_logger
 from compevo_pipeline.registry import load_registry
 from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
 from compevo_pipeline.schedules import build_schedules
+from compevo_pipeline.sensors import dead_runs
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 
@@ -91,6 +94,7 @@ def build_defs(
         *build_next_day_assets(registry),
         *build_scored_assets(registry),
         build_site_asset(find_scores(registry)),
+        cleaned,
         *build_broken_assets(registry),
     ]
     return dg.Definitions(
@@ -99,6 +103,8 @@ def build_defs(
         asset_checks=[*build_asset_checks(registry), *build_forecast_checks(registry)],
         jobs=jobs,
         schedules=build_schedules(jobs),
+        sensors=[dead_runs],
+        executor=watch_dead_runs(dg.multiprocess_executor),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),

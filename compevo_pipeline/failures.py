@@ -25,6 +25,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
+from compevo_core.storage_errors import translate_storage_errors
 
 
 class Throttled(SourceTransient):
@@ -180,6 +181,7 @@ def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
         dagster.Failure: any other, or a transient one out of tries.
     """
     try:
-        yield
+        with translate_storage_errors():
+            yield
     except CompEvoError as error:
         raise to_dagster(error, attempt=attempt, retry=retry) from error

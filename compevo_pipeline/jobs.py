@@ -26,6 +26,7 @@ from compevo_pipeline.asset_keys import (
     series_key,
     windows_key,
 )
+from compevo_pipeline.launchers.executor import watch_dead_runs
 from compevo_pipeline.partitions import DATASETS, OPERATIONAL
 from compevo_pipeline.registry import Registry
 from compevo_pipeline.sources.common.base import Mode
@@ -33,7 +34,7 @@ from compevo_pipeline.sources.common.base import Mode
 DEFAULT_DATASET = "electricity"
 REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "forecast", "report")
 
-_TWO_STEPS_AT_ONCE = dg.multiprocess_executor.configured({"max_concurrent": 2})
+_TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
 
 
 def set_mode(mode: Mode) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def build_jobs(registry: Registry) -> list[Any]:
             config=run_config("demo", dataset),
             tags={"compevo/job": "demo", "dataset": dataset},
             # One process: importing torch in a process for each step would cost a minute.
-            executor_def=dg.in_process_executor,
+            executor_def=watch_dead_runs(dg.in_process_executor),
         )
         for dataset in DATASETS
     ]

@@ -15,6 +15,7 @@ from pydantic import Field
 from compevo_core.errors import ConfigError
 from compevo_core.lud.judge import EndpointJudge
 from compevo_pipeline.judges.judges import build_endpoint_judge
+from compevo_pipeline.launchers.dead_runs import end_with_run
 from compevo_pipeline.launchers.kubernetes import KubernetesLauncher, PodClient, PodSpec
 from compevo_pipeline.launchers.process import Launcher, ProcessLauncher
 from compevo_pipeline.registry import Registry, load_registry
@@ -53,6 +54,10 @@ class Workspace(dg.ConfigurableResource[None]):
         description="where data comes from; left out: as the deployment says (COMPEVO_MODE)",
     )
     settings: dg.ResourceDependency[Settings]
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Let the process of a step die with its run; every asset has a workspace."""
+        end_with_run()
 
     @property
     def data_mode(self) -> Mode:

@@ -20,7 +20,7 @@ LAYERS = (
         "compevo_core.durations",
         "compevo_core.process_memory",
     ),
-    ("compevo_core.config", "compevo_core.distributed"),
+    ("compevo_core.config", "compevo_core.distributed", "compevo_core.storage_errors"),
     ("compevo_core.data",),
     ("compevo_core.quantiles",),
     ("compevo_core.lm",),
@@ -75,7 +75,7 @@ LAYERS = (
     ("compevo_pipeline.checks",),
     ("compevo_pipeline.assets",),
     ("compevo_pipeline.jobs", "compevo_pipeline.loggers"),
-    ("compevo_pipeline.schedules",),
+    ("compevo_pipeline.schedules", "compevo_pipeline.sensors"),
     ("compevo_pipeline.definitions",),
     ("compevo_pipeline.cli",),
 )

@@ -44,15 +44,29 @@ def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS
     Raises:
         StoreBusy: it was not free within ``wait_seconds``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-    # A handle of its own for every caller: flock belongs to the handle, so that threads of one
-    # process exclude each other too. It is never inherited by a child that would keep the lock.
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    handle = _open_locked(path, kind, wait_seconds)
     try:
-        _acquire(handle, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_seconds)
         yield
     finally:
+        os.close(handle)
+
+
+def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
+    """Open and lock a file; return the handle."""
+    while True:
+        # A handle of its own for every caller: flock belongs to the handle, so that threads of one
+        # process exclude each other too. It is never inherited by a child that would keep the lock.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            _acquire(handle, path, kind, wait_seconds)
+            # Whoever held the lock may have removed the file: then others lock a new one.
+            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)
 
 

@@ -67,9 +67,11 @@ def write_json(path: Path, value: object) -> Path:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line of UTF-8 text."""
+    """Append one line of UTF-8 text, and flush it to disk."""
     with path.open("a", encoding="utf-8") as stream:
         stream.write(line + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

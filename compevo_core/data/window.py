@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import FileSet, read_together, replace_together
+from compevo_core.data.files import FileSet, hash_text, read_together, replace_together
 from compevo_core.data.view import HORIZON, SPLITS, Window, WindowView
 from compevo_core.data.window_rows import FRAME_SCHEMA, from_row, serialize_for_hash, to_row
 from compevo_core.errors import DataError
@@ -87,6 +87,11 @@ class WindowSet(Sequence[Window]):
     def hash(self) -> str:
         """SHA-256 of every view and truth in canonical order."""
         return str(self.manifest["hash"])
+
+    @property
+    def training_hash(self) -> str:
+        """SHA-256 of what a training sees: train and validation windows, and no others."""
+        return hash_text(self.split("train").hash + self.split("val").hash)
 
     @property
     def entities(self) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
     """
     folder = RunFolder(run)
     manifest = verify_manifest(folder.model)
-    if not folder.is_finished:
+    if not folder.is_sealed:
         raise CheckpointMismatch(
             f"{folder.model} is of a training that was started over since; train to the end again"
         )

@@ -107,16 +107,20 @@ def save_checkpoint(
     return target
 
 
-def load_newest_checkpoint(root: Path, shards: AgentShards, start: int = 0) -> Checkpoint | None:
+def load_newest_checkpoint(
+    root: Path, shards: AgentShards, start: int = 0, *, most_rounds: int | None = None
+) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
 
     So are those of an earlier start than ``start``: the run was started over, and an interruption
-    has left them behind.
+    has left them behind. And those of more than ``most_rounds`` rounds, where given.
 
     The first process checks the files and all open the one that it chose: two processes that
     resumed from different rounds would train one population apart.
     """
-    name = shards.broadcast(_find_newest_intact(root, start) if shards.is_first else None)
+    name = shards.broadcast(
+        _find_newest_intact(root, start, most_rounds) if shards.is_first else None
+    )
     if name is None:
         return None
 
@@ -158,7 +162,7 @@ def write_sealed_folder(
     shards.barrier()  # nobody reads the target before it is there
 
 
-def _find_newest_intact(root: Path, start: int) -> str | None:
+def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str | None:
     for folder in _list_newest_first(root):
         try:
             manifest = verify_manifest(folder)
@@ -168,6 +172,10 @@ def _find_newest_intact(root: Path, start: int) -> str | None:
 
         if manifest.get("start", 0) < start:
             log.info("checkpoint %s is of a run that was started over since", folder.name)
+            continue
+
+        if most_rounds is not None and manifest["round"] > most_rounds:
+            log.warning("checkpoint %s has more rounds than are recorded", folder.name)
             continue
 
         log.info("resuming from checkpoint %s", folder.name)

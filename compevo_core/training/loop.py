@@ -188,7 +188,10 @@ class TrainingLoop:
 
     def _resume(self) -> RoundState | None:
         """Return the state of the newest intact checkpoint; None if there is none."""
-        saved = load_newest_checkpoint(self.folder.checkpoints, self.shards, self.start)
+        root, recorded = self.folder.checkpoints, self.folder.count_rounds()
+        # A power cut may have taken the last record: an older checkpoint plays its round again.
+        saved = load_newest_checkpoint(root, self.shards, self.start, most_rounds=recorded)
+        saved = saved or load_newest_checkpoint(root, self.shards, self.start)
         if saved is None:
             return None
 

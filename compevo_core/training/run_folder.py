@@ -8,13 +8,16 @@ than one part of the project uses. What does not: tensors (``training.checkpoint
     losses = [record.loss for record in folder.read_rounds()]
 """
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import append_line, write_json, write_text
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.training.round_record import RoundRecord
@@ -37,14 +40,35 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training has ended and the model is sealed, since the run last started."""
+        """Whether training has ended, with model and summary, since the run last started."""
+        return self.is_sealed and self.metrics_file.is_file()
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the model is of the training that was last started here."""
         try:
             manifest = json.loads(self.model_manifest_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return False
         return int(manifest.get("start", 0)) >= self.read_start()
 
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Be the only one that writes the run, for the length of the block.
+
+        Raises:
+            StoreBusy: another training writes it, for longer than a minute.
+        """
+        # Beside the folder, which may be removed while it is held.
+        with file_lock(self.lock_file, exclusive=True):
+            yield
+
     # ---- written by training ----
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by whoever writes the run; it lies beside the folder."""
+        return self.path.with_name(f"{self.name}.lock")
 
     @property
     def job_file(self) -> Path:
@@ -220,13 +244,17 @@ class RunFolder:
         self.require_rounds(count)
         write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
 
+    def count_rounds(self) -> int:
+        """Return the number of whole records."""
+        return len(self._read_round_lines())
+
     def require_rounds(self, count: int) -> None:
         """Check that there are at least ``count`` records.
 
         Raises:
             CheckpointMismatch: there are fewer.
         """
-        found = len(self._read_round_lines())
+        found = self.count_rounds()
         if found < count:
             raise CheckpointMismatch(
                 f"{self.rounds_file} has {found} rounds, the checkpoint {count}; restore the file "
@@ -253,7 +281,18 @@ class RunFolder:
         write_json(self.metrics_file, dict(metrics))
 
     def _read_round_lines(self) -> list[str]:
-        # Whole text lines: rewriting a record would drop what another version wrote into it.
+        # Whole text lines: rewriting a record would drop what another version wrote into it. A kill
+        # or a power cut tears the last one; the round is then played again.
         if not self.rounds_file.is_file():
             return []
-        return self.rounds_file.read_text(encoding="utf-8").splitlines(keepends=True)
+        with self.rounds_file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            return list(itertools.takewhile(_is_whole, lines))
+
+
+def _is_whole(line: str) -> bool:
+    if not line.endswith("\n"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False

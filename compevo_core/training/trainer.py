@@ -9,6 +9,7 @@ the agents, or the layers of a backbone that one device cannot hold, and the fir
 belongs to all.
 """
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -89,41 +90,54 @@ def train(
         DataError: a split that is needed is empty.
         CheckpointMismatch: ``out`` holds a run of other settings or data.
         ConfigError: news of another encoder, or too many or too few processes.
+        StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
     shards = _share(config, shard_backbone=shard_backbone)
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
+    with _hold_alone(folder, shards):
+        start = _begin(folder, shards, resume=resume)
+        # Before any model is loaded: asking for a finished run again costs nothing.
+        if folder.is_finished:
+            folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
+            return folder.read_metrics()
+
+        size = news.embeddings.shape[1]
+        data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
+        schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
+        parts = _RunParts(config, news, identity, shards, start, schedule, fit, clock)
+        loop = parts.build_loop(folder, data, backbone=backbone, stages=stages)
+        state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
+        outcome = RunOutcome(
+            chosen_round=state.round,
+            best_error=loop.progress.best_error,
+            calibration=_calibrate(loop, state),
+            is_refit=config.run.refit,
+        )
+
+        if config.run.refit:
+            kept = _copy_calibration(loop)
+            del loop  # its backbone has adapters: freed before the next is loaded
+            joined = join_for_refit(train_windows, val_windows)
+            loop, state = _train_again(parts, folder, joined, outcome, kept, data, on_round)
+
+        return _seal(folder, loop, state, outcome)
+
+
+def _hold_alone(folder: RunFolder, shards: AgentShards) -> contextlib.AbstractContextManager[None]:
+    """Hold the folder, as two trainings in one would spoil both; the first process does for all."""
+    return folder.hold() if shards.is_first else contextlib.nullcontext()
+
+
+def _begin(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
+    """Start over if asked to; return the number of the start."""
     # Broadcast, so that no process looks for old files while the first one removes them.
     if not resume and shards.is_first:
         folder.begin_again()
-    start = shards.broadcast(folder.read_start() if shards.is_first else None)
-
-    if folder.is_finished:  # before any model is loaded: asking again costs nothing
-        folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
-        return folder.read_metrics()
-
-    size = news.embeddings.shape[1]
-    data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
-    schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
-    parts = _RunParts(config, news, identity, shards, start, schedule, fit, clock)
-    loop = parts.build_loop(folder, data, backbone=backbone, stages=stages)
-    state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
-    outcome = RunOutcome(
-        chosen_round=state.round,
-        best_error=loop.progress.best_error,
-        calibration=_calibrate(loop, state),
-        is_refit=config.run.refit,
-    )
-
-    if config.run.refit:
-        kept = _copy_calibration(loop)
-        del loop  # its backbone has adapters and is of no more use: freed before the next is loaded
-        joined = join_for_refit(train_windows, val_windows)
-        loop, state = _train_again(parts, folder, joined, outcome, kept, data, on_round)
-
-    return _seal(folder, loop, state, outcome)
+    start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
+    return start
 
 
 def _share(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
@@ -266,6 +280,10 @@ def _seal(
     folder: RunFolder, loop: TrainingLoop, state: RoundState, outcome: RunOutcome
 ) -> dict[str, Any]:
     """Write the model and the summary."""
+    # A summary counts beside a model: an earlier one must not pass for that of this model, where a
+    # kill between the two lets the next start seal again.
+    if loop.shards.is_first:
+        folder.metrics_file.unlink(missing_ok=True)
     facts = _describe(loop, is_refit=outcome.is_refit)
     artifact_hash = write_model(folder, loop.model, state.logics, loop.data.priors, facts)
 

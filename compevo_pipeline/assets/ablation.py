@@ -206,7 +206,7 @@ def _prepare_trials(
         for seed in config.select_seeds(base):
             changed = configure_experiment(base.with_overrides({"run.seed": seed}), name)
             # The name holds the hash of the configuration, which differs by seed.
-            run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared.hash)
+            run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared)
             job = prepare_job(workspace, folder, changed, run, config)
             # A variant that differs after the supervised stage alone goes on from its end.
             job = replace(job, stages=str(_stages_folder(layout, dataset)))

@@ -86,7 +86,7 @@ def _train(
         folder = layout.windows(dataset)
         windows = WindowSet.read(folder)
         # Named by configuration and data: the same training finds its own checkpoints.
-        name = make_run_name(f"compevo-{dataset}", resolved, windows.hash)
+        name = make_run_name(f"compevo-{dataset}", resolved, windows)
 
         job = prepare_job(workspace, folder, resolved, name, config)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
@@ -97,7 +97,7 @@ def _train(
     return dg.MaterializeResult(
         # What the process reported of itself (hashes, seconds, memory) and what the folder shows.
         metadata=_describe(layout.run(name), resolved) | dict(reported),
-        data_version=dg.DataVersion(f"{resolved.hash}-{windows.hash[:_HASH_DIGITS]}"),
+        data_version=dg.DataVersion(f"{resolved.hash}-{windows.training_hash[:_HASH_DIGITS]}"),
     )
 
 

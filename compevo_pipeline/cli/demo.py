@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import typer
 
 from compevo_core.durations import format_duration
 from compevo_core.errors import CompEvoError
+from compevo_core.storage_errors import translate_storage_errors
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -106,6 +108,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> l
     import dagster as dg
 
     from compevo_pipeline.jobs import job_name, run_config
+    from compevo_pipeline.launchers.dead_runs import hold_run_lock, sweep_meanwhile
     from compevo_pipeline.partitions import target_days
 
     # The refresh is one job for all data sets.
@@ -115,14 +118,19 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> l
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
+    run_id = str(uuid.uuid4())
     with dg.DagsterInstance.get() as instance:
-        result = job.execute_in_process(
-            run_config=run_config(name, dataset) | loggers,
-            partition_key=None if has_own else day or target_days.get_last_partition_key(),
-            instance=instance,
-            # A failed step must not hide those that failed with it.
-            raise_on_error=False,
-        )
+        # Dagster runs a job in this process without asking the job's executor, which would do it.
+        hold_run_lock(instance, run_id)
+        with sweep_meanwhile(instance):
+            result = job.execute_in_process(
+                run_config=run_config(name, dataset) | loggers,
+                partition_key=None if has_own else day or target_days.get_last_partition_key(),
+                instance=instance,
+                run_id=run_id,
+                # A failed step must not hide those that failed with it.
+                raise_on_error=False,
+            )
 
         if result.success:
             return []
@@ -213,7 +221,8 @@ app.command()(demo)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the process's exit code."""
     try:
-        app(args=arguments)
+        with translate_storage_errors():
+            app(args=arguments)
     except SystemExit as stop:
         return int(stop.code or 0)
     except CompEvoError as error:

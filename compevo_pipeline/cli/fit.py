@@ -48,7 +48,7 @@ def fit(
     )
     typer.echo(f"{len(windows)} windows ({by_split}), {len(news)} articles")
 
-    name = make_run_name(f"compevo-{dataset}", config, windows.hash)
+    name = make_run_name(f"compevo-{dataset}", config, windows)
     summary = train(
         config,
         windows.split("train"),

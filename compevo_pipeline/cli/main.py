@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import typer
 
 from compevo_core.errors import CompEvoError
+from compevo_core.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.benchmark import benchmark
+from compevo_pipeline.cli.clean import clean
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
 from compevo_pipeline.cli.explain import explain
@@ -38,6 +40,7 @@ COMMANDS = (
     table,
     report,
     params,
+    clean,
     demo,
 )
 
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; an error of this project ends as one line and exit code 1."""
     try:
         # Errors of arguments are click's to show; those of this project are one line below.
-        app(args=arguments, standalone_mode=True)
+        with translate_storage_errors():
+            app(args=arguments, standalone_mode=True)
     except CompEvoError as error:
         typer.echo(f"compevo: {error}", err=True)
         raise SystemExit(1) from error

@@ -24,9 +24,9 @@ from typing import Annotated, Any, Self
 import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
-from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_json
 from compevo_core.errors import CompEvoError, ConfigError
+from compevo_core.storage_errors import translate_storage_errors
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.progress import describe_round
@@ -135,33 +135,19 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
     def on_round(record: RoundRecord) -> None:
         log.info(f"{name}: {describe_round(record)}")
 
-    with _only_trainer(job):
-        summary: dict[str, Any] = train(
-            config,
-            train_windows,
-            val_windows,
-            inputs.news(Path(job.news)),
-            Path(job.out),
-            resume=job.resume,
-            on_round=on_round,
-            fit=inputs.fits(job.fits),
-            stages=SharedStages(Path(job.stages)) if job.stages else None,
-            shard_backbone=job.shard_backbone,
-        )
+    summary: dict[str, Any] = train(
+        config,
+        train_windows,
+        val_windows,
+        inputs.news(Path(job.news)),
+        Path(job.out),
+        resume=job.resume,
+        on_round=on_round,
+        fit=inputs.fits(job.fits),
+        stages=SharedStages(Path(job.stages)) if job.stages else None,
+        shard_backbone=job.shard_backbone,
+    )
     return summary
-
-
-def _only_trainer(job: TrainJob) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of a run folder: two trainings in one would spoil both.
-
-    Under torchrun the first process holds it for all. The file is beside the folder, which a
-    training that starts over empties.
-    """
-    rank, _, _ = process_rank()
-    if rank != 0:
-        return contextlib.nullcontext()
-    folder = job.folder.path
-    return file_lock(folder.with_name(f"{folder.name}.lock"), exclusive=True)
 
 
 def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +173,8 @@ def train_jobs(
     # Dagster stops a run by SIGTERM; as an exception it closes files and reports the end.
     signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
-        _run(jobs)
+        with translate_storage_errors(f"training for {jobs[0].out}"):
+            _run(jobs)
     except KeyboardInterrupt as error:
         typer.echo(
             "interrupted; the run folder has its newest checkpoint: start the same job to resume",

@@ -17,8 +17,16 @@ import duckdb
 
 from compevo_core.data.filelock import WAIT_SECONDS, StoreBusy, file_lock
 from compevo_core.errors import DataError
+from compevo_core.storage_errors import describe_storage_error
 
 _RETRY_SECONDS = 0.05
+_OF_STORAGE = (
+    duckdb.IOException,
+    duckdb.TransactionException,
+    duckdb.FatalException,
+    duckdb.OutOfMemoryException,
+)
+"""What a full or failing disk makes of a statement or a commit; the transaction is rolled back."""
 
 # DuckDB would download an extension at the first statement that needs one.
 _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
@@ -41,6 +49,7 @@ class DuckDBFile:
 
         Raises:
             DataError: the file is no database.
+            StorageError: the disk is full or failed; nothing of the block is stored.
             StoreBusy: the file was not free in time.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +86,8 @@ class DuckDBFile:
         connection = self._connect(read_only=read_only)
         try:
             yield connection
+        except _OF_STORAGE as error:
+            raise describe_storage_error(error, str(self.path)) from error
         finally:
             connection.close()
 

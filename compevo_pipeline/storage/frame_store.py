@@ -10,7 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_atomically
+from compevo_core.storage_errors import translate_storage_errors
 from compevo_pipeline.sources.common.base import FrameKind
 
 KEYS: dict[FrameKind, tuple[str, ...]] = {
@@ -39,17 +41,26 @@ class FrameStore:
 
         Returns:
             The number of rows that the frame has now.
-        """
-        stored = None if replace else self.read(dataset, kind)
-        rows = frame if stored is None else pl.concat([stored, frame])
 
-        # Stored rows come first, so that keep="last" prefers the given ones.
-        keys = list(KEYS[kind])
-        merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
-        write_atomically(self.path(dataset, kind), merged.write_parquet)
+        Raises:
+            StoreBusy: another process writes the frame for longer than a minute.
+        """
+        path = self.path(dataset, kind)
+        # One writer from reading to writing: rows that another adds in between would be lost.
+        with file_lock(path.with_name(f".{path.stem}.lock"), exclusive=True):
+            stored = None if replace else self.read(dataset, kind)
+            rows = frame if stored is None else pl.concat([stored, frame])
+
+            # Stored rows come first, so that keep="last" prefers the given ones.
+            keys = list(KEYS[kind])
+            merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
+            write_atomically(path, merged.write_parquet)
         return merged.height
 
     def read(self, dataset: str, kind: FrameKind) -> pl.DataFrame | None:
         """Read the stored frame, or return None if there is none."""
         path = self.path(dataset, kind)
-        return pl.read_parquet(path) if path.exists() else None
+        if not path.exists():
+            return None
+        with translate_storage_errors(f"reading {path}"):
+            return pl.read_parquet(path, glob=False)

@@ -12,15 +12,21 @@ from pathlib import Path
 
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_text
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_pipeline.settings import Layout
 
 _HASH_DIGITS = 8
 
 
-def make_run_name(label: str, config: RunConfig, data_hash: str) -> str:
-    """Return ``<label>-<hash of the configuration>-<hash of the data>``."""
-    return f"{label}-{config.hash[:_HASH_DIGITS]}-{data_hash[:_HASH_DIGITS]}"
+def make_run_name(label: str, config: RunConfig, windows: WindowSet) -> str:
+    """Return ``<label>-<hash of the configuration>-<hash of the data>``.
+
+    The data is what a training sees, train and validation windows: another day of test or inference
+    windows is no reason to train again.
+    """
+    digits = _HASH_DIGITS
+    return f"{label}-{config.hash[:digits]}-{windows.training_hash[:digits]}"
 
 
 def set_current_run(layout: Layout, dataset: str, name: str) -> None:

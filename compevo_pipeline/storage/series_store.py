@@ -21,6 +21,7 @@ from compevo_core.data.files import write_atomically
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
+from compevo_core.storage_errors import translate_storage_errors
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
@@ -229,7 +230,8 @@ def _find_dropped(
 
 def _read_parquet(path: Path) -> pl.DataFrame:
     # Without glob=False a bracket in a path would be a pattern.
-    return pl.read_parquet(path, glob=False)
+    with translate_storage_errors(f"reading {path}"):
+        return pl.read_parquet(path, glob=False)
 
 
 def _file_name(series_id: str) -> str:

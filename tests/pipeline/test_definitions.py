@@ -57,6 +57,7 @@ GRAPH = {
         "leakage/inference_2026",
         *FORECASTS,
     },
+    "report/cleaned": {"report/site"},
     **{f"series/{d}": set() for d in DATASETS},
     **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from compevo_core.config import RunConfig
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.settings import REPOSITORY, Layout, Settings, child_environment, process_rank
 from compevo_pipeline.sources.common.base import Mode
@@ -14,6 +15,7 @@ from compevo_pipeline.storage.runs import (
     make_run_name,
     set_current_run,
 )
+from tests.support.window_samples import make_window, make_window_set
 
 
 def test_the_defaults_are_sample_mode_below_the_repository():
@@ -76,8 +78,20 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
 
 def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
     one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
-    names = {make_run_name("x", c, d) for c in (one, other) for d in ("a" * 64, "b" * 64)}
+    data = [make_window_set(count) for count in (2, 3)]
+    names = {make_run_name("x", c, d) for c in (one, other) for d in data}
     assert len(names) == 4 and all(name.startswith("x-") for name in names)
+
+
+def test_another_test_or_inference_window_leaves_the_name_of_a_run_as_it_is():
+    config, before = RunConfig.preset("tiny"), make_window_set(2)
+    for split in ("test", "inference"):
+        grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
+        assert grown.hash != before.hash
+        assert make_run_name("x", config, grown) == make_run_name("x", config, before)
+    for split in ("train", "val"):
+        grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
+        assert make_run_name("x", config, grown) != make_run_name("x", config, before)
 
 
 def test_the_current_run_is_the_last_finished_one(tmp_path):

@@ -1,6 +1,8 @@
 """The file lock: bounded waiting, many readers, one writer, across threads of one process too."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,3 +48,18 @@ def test_a_reader_that_ends_does_not_free_the_lock_of_another_reader(tmp_path):
         writer = file_lock(lock, exclusive=True, wait_seconds=0.1)
         with pytest.raises(StoreBusy), writer:
             pytest.fail("a writer came in while a reader held the lock")
+
+
+def test_a_lock_whose_file_its_holder_removed_excludes_those_that_lock_the_new_one(tmp_path):
+    lock = tmp_path / "lock"
+    with file_lock(lock, exclusive=True):
+        waiting = ThreadPoolExecutor().submit(hold_briefly, lock)
+        time.sleep(0.1)
+        lock.unlink()
+    entered = waiting.result()
+    assert entered == lock.stat().st_ino
+
+
+def hold_briefly(lock):
+    with file_lock(lock, exclusive=True) as _:
+        return lock.stat().st_ino if lock.exists() else None

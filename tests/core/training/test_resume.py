@@ -221,8 +221,24 @@ def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> Non
     _stop_after(tmp_path, 1)
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "rounds.jsonl").write_text("".join(lines[:1]))
+    shutil.rmtree(tmp_path / "checkpoints" / "round_000001")
     with pytest.raises(CheckpointMismatch, match=r"has 1 rounds, the checkpoint 2"):
         train_here(tmp_path)
+
+
+@pytest.mark.parametrize("lost", [1, 30, None])
+def test_a_history_whose_last_record_a_power_cut_tore_goes_on_from_the_checkpoint_before(
+    lost: int | None, undisturbed: Path, tmp_path: Path
+) -> None:
+    _stop_after(tmp_path, 3)
+    rounds = tmp_path / "rounds.jsonl"
+    whole = rounds.read_bytes()
+    last = len(whole.splitlines(keepends=True)[-1])
+    rounds.write_bytes(whole[: -(lost or last)])
+    played: list[RoundRecord] = []
+    train_here(tmp_path, on_round=played.append)
+    assert [record.round for record in played] == [3, 4, 5]
+    _assert_same_end(tmp_path, undisturbed)
 
 
 def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path) -> None:

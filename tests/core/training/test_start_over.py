@@ -3,15 +3,17 @@
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from compevo_core.config import RunConfig
+from compevo_core.data.filelock import StoreBusy, file_lock
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.forecaster import CompEvoForecaster
-from compevo_core.training import loop
+from compevo_core.training import loop, run_folder
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -168,6 +170,60 @@ def test_a_finished_restart_is_returned_as_it_is(out: Path) -> None:
     assert rounds == []
     assert read_hash(out) == before
     assert RunFolder(out).read_start() == 1
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_kill_between_model_and_summary_loses_neither(
+    resume: bool, tmp_path: Path, clean: Path, old_run: Path
+) -> None:
+    out = tmp_path / "run"
+    if not resume:
+        shutil.copytree(old_run, out)
+
+    def kill(folder: RunFolder, metrics: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "write_metrics", kill)
+        with pytest.raises(Killed):
+            run_here(out, resume=resume)
+    assert read_hash(out) == read_hash(clean)
+
+    rounds: list[RoundRecord] = []
+    summary = run_here(out, on_round=rounds.append)
+    assert rounds == []
+    assert read_hash(out) == summary["artifact_hash"] == read_hash(clean)
+    measured = ("seconds", "peak_memory_gb")
+    expected = RunFolder(clean).read_metrics()
+    assert {k: v for k, v in summary.items() if k not in measured} == {
+        k: v for k, v in expected.items() if k not in measured
+    }
+
+
+def test_a_summary_of_an_earlier_start_does_not_pass_for_that_of_a_new_model(
+    out: Path, clean: Path
+) -> None:
+    old = RunFolder(out).read_metrics()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "write_metrics", lambda *_: (_ for _ in ()).throw(Killed()))
+        # As if it had been killed before it came to the summary.
+        patch.setattr(RunFolder, "remove_training", lambda _: None)
+        shutil.rmtree(out / "checkpoints")
+        with pytest.raises(Killed):
+            run_here(out, resume=False)
+    summary = run_here(out)
+    assert summary["artifact_hash"] != old["artifact_hash"]
+    assert summary["artifact_hash"] == read_hash(out)
+
+
+def test_two_trainings_do_not_write_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setattr(run_folder, "file_lock", partial(file_lock, wait_seconds=0.0))
+    with folder.hold(), pytest.raises(StoreBusy, match=r"run\.lock"):
+        run_here(folder.path)
+    assert not folder.path.exists()
 
 
 @pytest.fixture(autouse=True)

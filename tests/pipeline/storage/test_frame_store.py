@@ -1,11 +1,13 @@
 """Frames that accompany the series: merged by key, written once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 
 import polars as pl
 import pytest
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.errors import StorageError
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.frame_store import FrameStore
 
@@ -43,7 +45,7 @@ def test_writing_twice_changes_no_byte(store):
     before = path.read_bytes()
     assert store.write("electricity", FrameKind.COVARIATES, make_covariates(300.0, 310.0)) == 2
     assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["covariates.parquet"]
+    assert [file.name for file in path.parent.glob("[!.]*")] == ["covariates.parquet"]
 
 
 def test_of_two_rows_of_one_key_the_one_written_last_stays(store):
@@ -53,3 +55,24 @@ def test_of_two_rows_of_one_key_the_one_written_last_stays(store):
     assert rows == 4
     stored = store.read("electricity", FrameKind.COVARIATES).filter(entity="NSW1")
     assert stored["value"].to_list() == [301.0, 299.0]
+
+
+def test_rows_of_several_writers_at_a_time_are_all_kept(store):
+    days = range(1, 25)
+    with ThreadPoolExecutor(8) as pool:
+        for day in days:
+            pool.submit(
+                store.write,
+                "electricity",
+                FrameKind.COVARIATES,
+                make_covariates(300.0, 310.0, day=day),
+            )
+    assert store.read("electricity", FrameKind.COVARIATES).height == 2 * len(days)
+
+
+def test_a_torn_frame_is_named_and_says_what_to_do(store):
+    store.write("electricity", FrameKind.COVARIATES, make_covariates(300.0, 310.0))
+    path = store.path("electricity", FrameKind.COVARIATES)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StorageError, match=r"covariates\.parquet.*torn: restore it"):
+        store.read("electricity", FrameKind.COVARIATES)

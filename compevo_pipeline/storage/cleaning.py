@@ -1,0 +1,142 @@
+"""What is removed from a deployment's folders, and when: one written rule.
+
+What belongs here: the rule and its application. What does not: when it runs (``assets.cleaned``,
+``compevo clean``), what a run folder holds (``compevo_core.training.run_folder``).
+
+The rule (decision 63). Nothing that is being written, and nothing that a result needs, is removed:
+
+- A finished run keeps its sealed model, records and scores, and no checkpoint: it does not resume.
+- Of the finished runs of one name (what stands before the hashes), the newest three stay, and every
+  current one. An unfinished run goes when nothing was written to it for 30 days.
+- A part file or part folder that a killed process left goes when it is a day old.
+"""
+
+import contextlib
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from compevo_core.data.filelock import StoreBusy, file_lock
+from compevo_core.data.files import PART_SUFFIX
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.settings import Layout
+
+KEPT_RUNS = 3
+"""Finished runs of one name that stay."""
+UNFINISHED_AGE = timedelta(days=30)
+"""How long an unfinished run may rest before it is removed."""
+PART_AGE = timedelta(days=1)
+"""How old a part file is when whoever wrote it is certainly gone."""
+
+_POINTERS = "current-*.json"
+_PARTS = (f".*{PART_SUFFIX}", ".part-*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Something that was removed, or would be.
+
+    Attributes:
+        path: the file or folder.
+        size: bytes.
+        reason: why.
+    """
+
+    path: Path
+    size: int
+    reason: str
+
+
+def clean(
+    layout: Layout, now: datetime, *, keep: int = KEPT_RUNS, dry: bool = False
+) -> list[Removed]:
+    """Remove what the rule names; return it.
+
+    Args:
+        layout: folders of synthetic or of real data.
+        now: the present time.
+        keep: how many finished runs of one name stay.
+        dry: only say what would be removed.
+    """
+    removed = []
+    for path, reason in (*_find_old_parts(layout, now), *_find_in_runs(layout, now, keep)):
+        with _held(layout, path) as is_free:
+            # Gone where it lay in a folder that was removed just before.
+            if not is_free or not path.exists():
+                continue
+            removed.append(Removed(path=path, size=_measure(path), reason=reason))
+            if not dry:
+                _remove(path)
+    return removed
+
+
+def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
+    for pattern in _PARTS:
+        for path in sorted(layout.root.rglob(pattern)):
+            if now.timestamp() - path.stat().st_mtime > PART_AGE.total_seconds():
+                yield path, "left by a process that was killed"
+
+
+def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:
+    """Yield old runs, and what the others need no longer."""
+    runs = layout.run("any").parent
+    current = {json.loads(file.read_text(encoding="utf-8"))["run"] for file in runs.glob(_POINTERS)}
+    finished: dict[str, list[RunFolder]] = defaultdict(list)
+
+    for path in sorted(path for path in runs.glob("[!.]*") if path.is_dir()):
+        run = RunFolder(path)
+        if run.is_finished:
+            finished[path.name.rsplit("-", 2)[0]].append(run)
+        elif now.timestamp() - _last_written(path) > UNFINISHED_AGE.total_seconds():
+            yield path, f"unfinished, and untouched for {UNFINISHED_AGE.days} days"
+
+    for of_one_name in finished.values():
+        newest_first = sorted(of_one_name, key=lambda run: -run.metrics_file.stat().st_mtime)
+        for number, run in enumerate(newest_first):
+            if number >= keep and run.name not in current:
+                yield run.path, f"{keep} finished runs of its name are newer"
+                continue
+            for folder in (run.checkpoints, run.best, run.refit):
+                if folder.is_dir():
+                    yield folder, "a finished run does not resume"
+
+
+@contextlib.contextmanager
+def _held(layout: Layout, path: Path) -> Iterator[bool]:
+    """Hold the run that a path belongs to, if any; yield False where a training holds it."""
+    runs = layout.run("any").parent
+    if runs not in path.parents:
+        yield True
+        return
+
+    run = RunFolder(runs / path.relative_to(runs).parts[0])
+    try:
+        with file_lock(run.lock_file, exclusive=True, wait_seconds=0.0):
+            yield True
+            if not run.path.exists():
+                run.lock_file.unlink()
+    except StoreBusy:
+        yield False
+
+
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink()
+        return
+    # Out of sight in one step: half a run folder would pass for an unfinished run.
+    gone = path.with_name(f".{path.name}{PART_SUFFIX}")
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _last_written(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+
+
+def _measure(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

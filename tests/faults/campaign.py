@@ -1,0 +1,319 @@
+"""The campaign: work disturbed by faults, done again, and compared with work left alone.
+
+What belongs here: the faults, and counting how each trial ended. What does not: the work
+(``tests.faults.works``), processes (``tests.faults.children``).
+
+    python -m tests.faults.campaign --moments 20        # writes tests/faults/results.csv
+
+A trial ends identical to the undisturbed work, in one clear error of this project, or badly: rows
+lost, rows doubled, or a raw exception. Small file systems are mounted, which needs root; without
+it those cases are left out, and said so.
+"""
+
+import csv
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from tests.faults import children
+from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
+from tests.faults.works import WORKS
+
+RESULTS = Path(__file__).with_name("results.csv")
+STORES = [name for name in WORKS if name != "training"]
+
+
+@dataclass
+class Row:
+    """How the trials of one fault on one work ended.
+
+    Attributes:
+        fault: what was done to it.
+        work: to which work.
+        trials: how often.
+        disturbed: of these, how often the fault fell while it worked.
+        identical: ended as the undisturbed work.
+        clear_error: ended in one error of this project.
+        lost: rows of the undisturbed work that were missing, over all trials.
+        doubled: rows that were there more often.
+        crashed: ended in a raw exception.
+    """
+
+    fault: str
+    work: str
+    trials: int = 0
+    disturbed: int = 0
+    identical: int = 0
+    clear_error: int = 0
+    lost: int = 0
+    doubled: int = 0
+    crashed: int = 0
+    message: str = ""
+
+    def count(self, end: End, expected: tuple[str, ...], *, disturbed: bool) -> None:
+        """Add one trial."""
+        self.trials += 1
+        self.disturbed += disturbed
+        if end.kind == CLEAR:
+            self.clear_error += 1
+            self.message = self.message or end.message
+        elif end.kind == DONE:
+            wanted, found = Counter(expected), Counter(end.lines)
+            self.lost += (wanted - found).total()
+            self.doubled += (found - wanted).total()
+            self.identical += wanted == found
+        else:
+            self.crashed += 1
+            self.message = end.message
+
+
+class Campaign:
+    """All faults, in a folder of their own.
+
+    Args:
+        root: an empty folder.
+        moments: how many random moments each kill is tried at.
+        seed: of the moments.
+    """
+
+    def __init__(self, root: Path, moments: int, seed: int = 63) -> None:
+        self._root = root
+        self._moments = moments
+        self._random = random.Random(seed)  # noqa: S311 - no secret
+        self._expected: dict[str, End] = {}
+        self._homes = 0
+
+    def new_home(self) -> Path:
+        """Return an empty folder."""
+        self._homes += 1
+        home = self._root / f"home-{self._homes}"
+        home.mkdir(parents=True)
+        return home
+
+    def expect(self, name: str) -> End:
+        """Return how the work ends when it is left alone, and how long it takes."""
+        if name not in self._expected:
+            home = self.new_home()
+            done = children.do(name, home)
+            found = children.read(name, home)
+            assert done.kind == found.kind == DONE, (name, done, found)
+            self._expected[name] = End(DONE, "", found.lines, done.seconds)
+        return self._expected[name]
+
+    def finish(self, row: Row, name: str, home: Path, *, disturbed: bool) -> None:
+        """Do the work again, and count how it ended."""
+        again = children.do(name, home)
+        end = children.read(name, home) if again.kind == DONE else again
+        row.count(end, self.expect(name).lines, disturbed=disturbed)
+        shutil.rmtree(home, ignore_errors=True)
+
+    def kill(self, name: str) -> Row:
+        """Kill -9 at random moments."""
+        row, seconds = Row("kill -9", name), self.expect(name).seconds
+        for _ in range(self._moments):
+            home = self.new_home()
+            end = children.do(name, home, kill_after=self._random.uniform(0, seconds))
+            self.finish(row, name, home, disturbed=end.kind == KILLED)
+        return row
+
+    def cut_power(self, name: str) -> Row:
+        """Kill, then cut the file that was written last in half: what a power cut leaves."""
+        row, seconds = Row("power cut: newest file cut in half", name), self.expect(name).seconds
+        for _ in range(max(3, self._moments // 4)):
+            home = self.new_home()
+            children.do(name, home, kill_after=self._random.uniform(0.3, 1.0) * seconds)
+            files = [path for path in home.rglob("*") if path.is_file() and path.stat().st_size]
+            if files:
+                newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+                os.truncate(newest, newest.stat().st_size // 2)
+            self.finish(row, name, home, disturbed=bool(files))
+        return row
+
+    def fill_disk(self, name: str) -> Row:
+        """Work on a disk that fills up, then on a larger one."""
+        row, home = Row("disk full, then larger", name), self.new_home()
+        for share in (0.2, 0.5, 0.8):
+            size = int(share * self._measure(name))
+            with mount(home, size):
+                end = children.do(name, home)
+                disturbed = end.kind != DONE
+                if end.kind == CRASH:
+                    row.count(end, (), disturbed=True)
+                    continue
+                row.message = row.message or end.message
+                resize(home, 2**30)
+                again = children.do(name, home)
+                end = children.read(name, home) if again.kind == DONE else again
+                row.count(end, self.expect(name).lines, disturbed=disturbed)
+        return row
+
+    def limit_files(self, name: str) -> Row:
+        """Work where no file may grow beyond a limit, then without it."""
+        row = Row("file size limit, then none", name)
+        for limit in (1000, 20_000):
+            home = self.new_home()
+            end = children.do(name, home, file_limit=limit)
+            if end.kind == CRASH:
+                row.count(end, (), disturbed=True)
+                continue
+            row.message = row.message or end.message
+            self.finish(row, name, home, disturbed=end.kind != DONE)
+        return row
+
+    def read_only(self, name: str) -> Row:
+        """Work in a home that is read-only, then read what was there."""
+        row, home = Row("read-only home", name), self.new_home()
+        with mount(home, 2**30):
+            children.do(name, home)
+            subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+            ends = children.read(name, home), children.do(name, home)
+            subprocess.run(["mount", "-o", "remount,rw", str(home)], check=True)
+            # A finished training is returned, and windows are read, without writing anything.
+            for end in ends:
+                lines = end.lines or self.expect(name).lines
+                row.count(
+                    End(end.kind, end.message, lines), self.expect(name).lines, disturbed=True
+                )
+        return row
+
+    def at_once(self, name: str, count: int) -> Row:
+        """Do the same work in several processes at once."""
+        row, home = Row(f"{count} at once, the same", name), self.new_home()
+        started = [children.start(lambda: WORKS[name].do(home)) for _ in range(count)]
+        for end in [children.wait(child, pipe) for child, pipe in started]:
+            if end.kind != DONE:
+                row.count(end, (), disturbed=True)
+        self.finish(row, name, home, disturbed=True)
+        return row
+
+    def all_at_once(self, count: int) -> Row:
+        """Do different works in one home at once."""
+        names = (STORES * 2)[:count]
+        row, home = Row(f"{count} at once, of all kinds", "all stores"), self.new_home()
+        started = [children.start(lambda name=name: WORKS[name].do(home)) for name in names]
+        for end in [children.wait(child, pipe) for child, pipe in started]:
+            if end.kind != DONE:
+                row.count(end, (), disturbed=True)
+        # Articles of the embedding work are in the store of the article work, and the same ones.
+        for name in set(names) - {"article upsert", "embedding"}:
+            row.count(children.read(name, home), self.expect(name).lines, disturbed=True)
+        shutil.rmtree(home)
+        return row
+
+    def tear_wal(self, name: str) -> Row:
+        """Kill an upsert, and cut DuckDB's write-ahead log at random."""
+        row, seconds = Row("torn DuckDB WAL", name), self.expect(name).seconds
+        for _ in range(self._moments):
+            home = self.new_home()
+            children.do(name, home, kill_after=self._random.uniform(0.2, 1.0) * seconds)
+            log = home / "news.duckdb.wal"
+            torn = log.exists() and log.stat().st_size > 0
+            if torn:
+                os.truncate(log, self._random.randrange(log.stat().st_size))
+            self.finish(row, name, home, disturbed=torn)
+        return row
+
+    def leave_locks(self, name: str) -> Row:
+        """Leave the lock files of dead processes, and do the work again."""
+        row, home = Row("stale lock files", name), self.new_home()
+        children.do(name, home, kill_after=self.expect(name).seconds / 2)
+        for path in home.rglob("*.lock"):
+            path.write_text("12345")
+        self.finish(row, name, home, disturbed=True)
+        return row
+
+    def jump_clock(self, name: str) -> Row:
+        """Date everything that a killed work left a year ahead, or ten years back."""
+        row = Row("clock jumps", name)
+        for days in (365, -3650):
+            home = self.new_home()
+            children.do(name, home, kill_after=self.expect(name).seconds * 0.7)
+            then = time.time() + days * 86_400
+            for path in home.rglob("*"):
+                os.utime(path, (then, then))
+            self.finish(row, name, home, disturbed=True)
+        return row
+
+    def _measure(self, name: str) -> int:
+        home = self.new_home()
+        children.do(name, home)
+        return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+
+
+@contextmanager
+def mount(folder: Path, size: int) -> Iterator[None]:
+    """Mount a file system of so many bytes in memory."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def resize(folder: Path, size: int) -> None:
+    """Give a mounted file system more room."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+
+
+def list_cases(campaign: Campaign, names: list[str]) -> Iterator[Callable[[], Row]]:
+    """Yield every case, the quick ones first."""
+    is_root = os.geteuid() == 0
+    for name in sorted(names, key=lambda name: name == "training"):
+        yield lambda name=name: campaign.kill(name)
+        yield lambda name=name: campaign.cut_power(name)
+        yield lambda name=name: campaign.leave_locks(name)
+        yield lambda name=name: campaign.jump_clock(name)
+        yield lambda name=name: campaign.limit_files(name)
+        yield lambda name=name: campaign.at_once(name, 2)
+        if name != "training":
+            yield lambda name=name: campaign.at_once(name, 8)
+        if is_root:
+            yield lambda name=name: campaign.fill_disk(name)
+            yield lambda name=name: campaign.read_only(name)
+        if name in ("article upsert", "embedding"):
+            yield lambda name=name: campaign.tear_wal(name)
+    yield lambda: campaign.all_at_once(2)
+    yield lambda: campaign.all_at_once(8)
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """Write the table of results."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def main(moments: int, names: list[str], out: Path) -> None:
+    """Run the campaign; write its table after every case."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        campaign = Campaign(Path(folder), moments)
+        for case in list_cases(campaign, names):
+            row = case()
+            # A path of this machine is nobody's business.
+            row.message = row.message.replace(folder, "...")[:200]
+            rows.append(row)
+            sys.stdout.write(f"{time.strftime('%T')} {row}\n")
+            sys.stdout.flush()
+            write_rows(out, rows)
+
+
+if __name__ == "__main__":
+    import argparse
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moments", type=int, default=20)
+    parser.add_argument("--work", action="append", choices=list(WORKS))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    main(chosen.moments, chosen.work or list(WORKS), chosen.out)

@@ -1,0 +1,157 @@
+"""What the campaign disturbs: small pieces of real work, and what each leaves when it is done.
+
+What belongs here: the work and a reading of its end as lines, so that what was lost or doubled can
+be counted. What does not: the faults (``tests.faults.campaign``).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.data.window import WindowSet
+from compevo_core.issued import read_issued, write_issued
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.frame_store import FrameStore
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support.issued_samples import ORIGIN, make_issued
+from tests.support.population import news_pool, tiny, windows
+from tests.support.store_workers import articles, series
+
+MODEL = "campaign"
+_MEASURED = {"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work that can be done again, and its end as sorted lines."""
+
+    do: Callable[[Path], None]
+    read: Callable[[Path], Iterator[str]]
+
+
+def write_series(home: Path) -> None:
+    """Write eight months of twelve series, month by month."""
+    for month in range(8):
+        frames = [
+            series(f"AEMO/TOTALDEMAND/R{n:02d}", month * 480, np.arange(480.0) + n)
+            for n in range(12)
+        ]
+        SeriesStore(home).write("electricity", pl.concat(frames))
+
+
+def read_series(home: Path) -> Iterator[str]:
+    """Yield each stored row."""
+    rows = SeriesStore(home).read("electricity").select("series_id", "start_utc", "value")
+    yield from map(repr, rows.iter_rows())
+
+
+def upsert_articles(home: Path) -> None:
+    """Store 4,000 articles in batches."""
+    for first in range(0, 4000, 500):
+        NewsStore(home / "news.duckdb").upsert_articles(articles(*range(first, first + 500)))
+
+
+def read_articles(home: Path) -> Iterator[str]:
+    """Yield each stored article."""
+    yield from NewsStore(home / "news.duckdb").read_articles()["article_id"].to_list()
+
+
+def embed(home: Path) -> None:
+    """Store articles, and the embeddings of those that have none, in batches."""
+    store = NewsStore(home / "news.duckdb")
+    store.upsert_articles(articles(*range(1000)))
+    missing = store.read_missing_embeddings(MODEL)["article_id"].sort().to_list()
+    for first in range(0, len(missing), 100):
+        ids = missing[first : first + 100]
+        numbers = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) for name in ids]
+        vectors = np.stack([np.random.default_rng(n).normal(size=32) for n in numbers])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        store.upsert_embeddings(MODEL, ids, vectors.astype(np.float32))
+
+
+def read_embeddings(home: Path) -> Iterator[str]:
+    """Yield each article with the hash of its embedding."""
+    names, matrix = NewsStore(home / "news.duckdb").read_embeddings(MODEL)
+    for name, row in zip(names, matrix, strict=True):
+        yield f"{name} {hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:16]}"
+
+
+def write_windows(home: Path) -> None:
+    """Write windows that grow by days, as a refresh does."""
+    for days in (20, 40, 60, 80):
+        windows("train", days).write(home / "windows")
+
+
+def read_windows(home: Path) -> Iterator[str]:
+    """Yield the hash, and how many files the folder shows."""
+    yield WindowSet.read(home / "windows").hash
+    yield f"{len(list((home / 'windows').glob('[!.]*')))} files"
+
+
+def write_frames(home: Path) -> None:
+    """Merge covariates of forty days, five at a time."""
+    for first in range(0, 40, 5):
+        days = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
+        rows = [(f"R{n}", "t", d.date(), 1.0 * n, d, "x") for d in days for n in range(200)]
+        frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
+        FrameStore(home).write("electricity", FrameKind.COVARIATES, frame)
+
+
+def read_frames(home: Path) -> Iterator[str]:
+    """Yield each stored row."""
+    frame = FrameStore(home).read("electricity", FrameKind.COVARIATES)
+    if frame is not None:
+        yield from map(repr, frame.iter_rows())
+
+
+def issue(home: Path) -> None:
+    """Issue thirty days."""
+    for day in range(30):
+        write_issued(home / "issued", make_issued(origin=ORIGIN + timedelta(days=day)))
+
+
+def read_issues(home: Path) -> Iterator[str]:
+    """Yield each issued forecast's folder and hash."""
+    for facts in sorted((home / "issued").rglob("*.json")):
+        yield f"{facts.parent.relative_to(home)} {read_issued(facts.parent).hash}"
+
+
+def train_tiny(home: Path) -> None:
+    """Train two supervised rounds and four that rewrite."""
+    config = tiny(run__supervised_epochs=1, run__rounds=4, run__validate_every=2)
+    validation = windows("val", 2, first_day=20)
+    train(config, windows("train", 2), validation, news_pool(), home / "run")
+
+
+def read_training(home: Path) -> Iterator[str]:
+    """Yield the model's hash, each round's record and the summary, without what is measured."""
+    folder = RunFolder(home / "run")
+    yield str(json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))["hash"])
+    for line in folder.rounds_file.read_text(encoding="utf-8").splitlines():
+        yield _drop_measured(json.loads(line))
+    yield _drop_measured(folder.read_metrics())
+
+
+def _drop_measured(values: dict[str, object]) -> str:
+    return json.dumps({k: v for k, v in values.items() if k not in _MEASURED}, sort_keys=True)
+
+
+WORKS = {
+    "training": Work(train_tiny, read_training),
+    "series write": Work(write_series, read_series),
+    "article upsert": Work(upsert_articles, read_articles),
+    "embedding": Work(embed, read_embeddings),
+    "window write": Work(write_windows, read_windows),
+    "frame write": Work(write_frames, read_frames),
+    "forecast issue": Work(issue, read_issues),
+}
