@@ -1,0 +1,192 @@
+"""Measure what splitting a backbone saves and costs: ``python -m benchmarks.sharded_backbone``.
+
+What belongs here: one random backbone, held whole by one process and split over several on this
+machine (Gloo); the memory of each and the seconds of a pass. What does not: GPUs, training runs.
+
+Every process loads the same folder, reads the same prompts with the adapters of two agents and runs
+backward. ``held_gb`` counts the frozen weights that a process holds; ``resident_gb`` is its own
+memory after the pass, without what it maps from files and shares; ``baseline_gb`` the same before
+anything was loaded. All are those of the process that has most.
+"""
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch.distributed.tensor import DTensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.engine_rows import describe_surroundings
+from compevo_core.config_sections import BackboneConfig, PopulationConfig
+from compevo_core.data.files import write_atomically
+from compevo_core.distributed import process_group
+from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+
+RESULTS = Path(__file__).parent / "results" / "sharded_backbone.csv"
+PROCESSES = (1, 2, 4)
+LAYERS = 20  # 1.2 GB of float32
+_GB = 1e9
+_PROMPT = 96  # tokens
+_STATUS = Path("/proc/self/status")
+
+
+def build_folder(folder: Path, layers: int, width: int) -> None:
+    """Save a random Llama of so many layers with the tiny backbone's tokenizer."""
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    settings = tiny.model.config.to_dict() | {
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": width // 8,
+    }
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**settings)).save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+
+
+def measure(folder: str, *, shard: bool) -> dict[str, Any]:
+    """Load, read and run backward; return what this process held and how long it took."""
+    baseline = _resident_gigabytes()
+    began = time.perf_counter()
+    backbone = load_backbone(BackboneConfig(name_or_path=folder), device="cpu", shard=shard)
+    loaded = time.perf_counter()
+
+    generator = torch.Generator().manual_seed(0)
+    population = Population(backbone, PopulationConfig(agents=2, rank=8), generator)
+    for parameter in population.adapter_parameters(FORECAST):
+        torch.nn.init.normal_(parameter, std=0.02, generator=generator)
+    prompt = [3 + number % 250 for number in range(_PROMPT)]
+    packed = population.pack([[PromptGroup(prompt)], [PromptGroup(prompt[::-1])]])
+
+    # Not the mean square: after the last norm it is the same for all states.
+    direction = torch.randn(backbone.hidden_size, generator=generator)
+    seconds = []
+    for _ in range(3):
+        population.zero_grad()
+        started = time.perf_counter()
+        with population.use_adapters(FORECAST):
+            states = population.hidden_states(packed)
+            (states * direction).sum().backward()  # type: ignore[no-untyped-call]
+        seconds.append(time.perf_counter() - started)
+
+    first = population.adapter_parameters(FORECAST)[0].grad
+    assert first is not None  # noqa: S101 - backward has just run
+    held = [
+        each.to_local() if isinstance(each, DTensor) else each
+        for each in backbone.model.parameters()
+        if not each.requires_grad
+    ]
+    return {
+        "held_gb": sum(each.numel() * each.element_size() for each in held) / _GB,
+        "baseline_gb": baseline,
+        "resident_gb": _resident_gigabytes(),
+        "load_seconds": loaded - began,
+        "pass_seconds": min(seconds),
+        "state_norm": float(states.detach().norm()),
+        "gradient_norm": float(first.norm()),
+    }
+
+
+def measure_processes(folder: str, count: int) -> dict[str, Any]:
+    """Measure in so many processes; return the row of the one that holds most."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = [sys.executable, "-m", "benchmarks.sharded_backbone", "--process-of", folder]
+    started = [
+        subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            env=os.environ | environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
+    return {"processes": count} | {name: max(one[name] for one in found) for name in found[0]}
+
+
+def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to each row what it is against one process."""
+    alone = rows[0]
+    own_alone = alone["resident_gb"] - alone["baseline_gb"]
+    return [
+        row
+        | {
+            "held_ratio": row["held_gb"] / alone["held_gb"],
+            "resident_ratio": (row["resident_gb"] - row["baseline_gb"]) / own_alone,
+            "state_difference": abs(row["state_norm"] / alone["state_norm"] - 1),
+            "gradient_difference": abs(row["gradient_norm"] / alone["gradient_norm"] - 1),
+        }
+        for row in rows
+    ]
+
+
+def _resident_gigabytes() -> float:
+    """Return the memory of this process that no file backs."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024 / _GB
+
+
+def _write_rows(rows: list[dict[str, Any]], out: Path) -> None:
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(
+                {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+                for row in rows
+            )
+
+    write_atomically(out, write)
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS,
+    layers: Annotated[int, typer.Option(help="Layers of the backbone.")] = LAYERS,
+    width: Annotated[int, typer.Option(help="Width of its states.")] = 1024,
+    process_of: Annotated[str, typer.Option(hidden=True)] = "",
+) -> None:
+    """Measure one, two and four processes that hold one random backbone."""
+    if process_of:
+        rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        torch.set_num_threads(1)
+        with process_group(rank, count, 0):
+            typer.echo(json.dumps(measure(process_of, shard=count > 1)))
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        build_folder(Path(folder), layers, width)
+        rows = compare([measure_processes(folder, count) for count in PROCESSES])
+    _write_rows(
+        [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows], out
+    )
+
+
+if __name__ == "__main__":
+    app()
