@@ -4,9 +4,9 @@ What belongs here: one random backbone, held whole by one process and split over
 machine (Gloo); the memory of each and the seconds of a pass. What does not: GPUs, training runs.
 
 Every process loads the same folder, reads the same prompts with the adapters of two agents and runs
-backward. ``held_gb`` counts the frozen weights that a process holds; ``resident_gb`` is its own
-memory after the pass, without what it maps from files and shares; ``baseline_gb`` the same before
-anything was loaded. All are those of the process that has most.
+backward. ``held_gb`` counts the frozen weights that a process holds; ``resident_gb`` is what of it
+is in memory after the passes, ``baseline_gb`` the same before anything was loaded. All are those of
+the process that has most.
 """
 
 import csv
@@ -25,16 +25,24 @@ import typer
 from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.engine_rows import describe_surroundings
+from benchmarks.engine_rows import REPO, describe_surroundings
 from compevo_core.config_sections import BackboneConfig, PopulationConfig
-from compevo_core.data.files import write_atomically
+from compevo_core.data.files import write_atomically, write_text
 from compevo_core.distributed import process_group
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
+from compevo_core.report.markdown import replace_between
+from compevo_core.report.tables import markdown_table
 
 RESULTS = Path(__file__).parent / "results" / "sharded_backbone.csv"
+DOCUMENT = REPO / "docs" / "how-to" / "cluster.md"
+MARKERS = (
+    "<!-- split: made by `python -m benchmarks.sharded_backbone --table` -->",
+    "<!-- end of split -->",
+)
+HEADER = ("processes", "weights held", "memory without Python and libraries", "loading", "a pass", "difference")
 PROCESSES = (1, 2, 4)
 LAYERS = 20  # 1.2 GB of float32
 _GB = 1e9
@@ -143,9 +151,44 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def read_rows(path: Path = RESULTS) -> list[dict[str, str]]:
+    """Return the measured rows as text."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def format_table(rows: list[dict[str, str]]) -> str:
+    """Return the table of the documentation and, under it, what it was measured on."""
+    cells = [
+        (
+            row["processes"],
+            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})",
+            f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
+            f"({float(row['resident_ratio']):.2f})",
+            f"{float(row['load_seconds']):.1f} s",
+            f"{float(row['pass_seconds']):.1f} s",
+            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}",
+        )
+        for row in rows
+    ]
+    first = rows[0]
+    return (
+        f"{markdown_table(HEADER, cells, align='rrrrrr')}\n\n"
+        f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
+        f"process; torch {first['torch']}, transformers {first['transformers']}."
+    )
+
+
+def write_table(document: Path = DOCUMENT) -> None:
+    """Write the table of the documentation again from the committed rows."""
+    text = document.read_text(encoding="utf-8")
+    table = format_table(read_rows())
+    write_text(document, replace_between(text, table, *MARKERS, document=str(document)))
+
+
 def _resident_gigabytes() -> float:
-    """Return the memory of this process that no file backs."""
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon"))
+    """Return what of this process is in memory, the weights that it maps from a file included."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024 / _GB
 
 
@@ -170,9 +213,15 @@ def main(
     out: Annotated[Path, typer.Option(help="The table.")] = RESULTS,
     layers: Annotated[int, typer.Option(help="Layers of the backbone.")] = LAYERS,
     width: Annotated[int, typer.Option(help="Width of its states.")] = 1024,
+    table: Annotated[
+        bool, typer.Option("--table", help="Write the documentation's table; measure nothing.")
+    ] = False,
     process_of: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure one, two and four processes that hold one random backbone."""
+    if table:
+        write_table()
+        return
     if process_of:
         rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.set_num_threads(1)

@@ -1,26 +1,27 @@
 """The measured memory of a split backbone: what the committed table says and how it is made."""
 
-import csv
-
 import pytest
 
-from benchmarks.sharded_backbone import PROCESSES, RESULTS, compare
-
-
-def rows():
-    with RESULTS.open(encoding="utf-8", newline="") as stream:
-        return [{k: row[k] for k in row} for row in csv.DictReader(stream)]
+from benchmarks.sharded_backbone import (
+    DOCUMENT,
+    MARKERS,
+    PROCESSES,
+    compare,
+    format_table,
+    read_rows,
+)
+from compevo_core.report.markdown import replace_between
 
 
 def test_the_committed_table_has_a_gigabyte_and_every_number_of_processes():
-    table = rows()
+    table = read_rows()
     assert tuple(int(row["processes"]) for row in table) == PROCESSES
     assert float(table[0]["held_gb"]) >= 1.0
     assert not any(row["commit"].endswith("-dirty") for row in table)
 
 
 def test_weights_and_memory_shrink_with_the_processes_and_numbers_stay():
-    for row in rows():
+    for row in read_rows():
         share = 1 / int(row["processes"])
         # Embeddings and norms are whole on each process.
         assert float(row["held_ratio"]) == pytest.approx(share, abs=0.02)
@@ -35,3 +36,11 @@ def test_memory_is_compared_without_what_python_had_before():
     _, compared = compare([row | {"gradient_norm": 2.0} for row in (one, two)])
     assert compared["held_ratio"] == compared["resident_ratio"] == 0.5
     assert compared["state_difference"] == 0.25 and compared["gradient_difference"] == 0.0
+
+
+def test_the_page_has_the_table_of_the_committed_rows():
+    page = DOCUMENT.read_text(encoding="utf-8")
+    table = format_table(read_rows())
+    assert replace_between(page, table, *MARKERS, document="cluster.md") == page, (
+        "run python -m benchmarks.sharded_backbone --table"
+    )
