@@ -45,10 +45,11 @@ class Deployment:
     home: Path
     defs: dg.Definitions
     instance: dg.DagsterInstance
+    folder: str = "sample"
 
     @property
     def layout(self) -> Layout:
-        return Layout(root=self.home / "sample")
+        return Layout(root=self.home / self.folder)
 
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
         """Materializes assets by key (``windows/electricity``) with their checks.
@@ -72,9 +73,15 @@ class Deployment:
         )
 
 
-def deploy(home, *, judge=None, report_url="", **overrides):
+def deploy(home, *, judge=None, report_url="", archive=None, **overrides):
+    """Wires a deployment: in sample mode, or on the files of an archive folder."""
     settings = Settings(
-        home=home, mode=Mode.SAMPLE, preset="tiny", judge=judge, report_url=report_url
+        home=home,
+        mode=Mode.ARCHIVE if archive else Mode.SAMPLE,
+        archive=archive,
+        preset="tiny",
+        judge=judge,
+        report_url=report_url,
     )
     wired = {
         "feeds": few_feeds(),
@@ -82,5 +89,8 @@ def deploy(home, *, judge=None, report_url="", **overrides):
         "clock": FixedClock(),
     } | overrides
     return Deployment(
-        home=home, defs=build_defs(settings, **wired), instance=dg.DagsterInstance.ephemeral()
+        home=home,
+        defs=build_defs(settings, **wired),
+        instance=dg.DagsterInstance.ephemeral(),
+        folder="real" if archive else "sample",
     )
