@@ -16,8 +16,9 @@ from datetime import date, datetime, timedelta
 from pathlib import PurePosixPath
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceError
-from compevo_pipeline.sources.aemo import operational, price
+from compevo_pipeline.sources.aemo import price
 from compevo_pipeline.sources.aemo.listing import ListedFile, read_listing
+from compevo_pipeline.sources.aemo.operational import SOURCE
 from compevo_pipeline.sources.aemo.operational_report import (
     ACTUAL_REPORT,
     FORECAST_REPORT,
@@ -36,6 +37,8 @@ MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
 LOOKBACK = timedelta(days=14)
+MANY_FILES = 100
+"""Missing half-hours above which the weekly archives are asked first: one holds 336."""
 
 log = logging.getLogger(__name__)
 
@@ -117,14 +120,16 @@ def _fetch_report(live: LiveContext, report: Report) -> Iterator[RawFile]:
     start, end = live.span(LOOKBACK)
     tolerance = Tolerance(report.prefix)
 
-    current = read_listing(live.client, _spell("Current", report), [report.prefix])
-    # The archive is asked only for what has left the current folder.
-    oldest = min(file.first for file in current)
-    if start < oldest:
-        yield from _fetch_older(live, report, start, min(end, oldest), tolerance)
+    listed = read_listing(live.client, _spell("Current", report), [report.prefix])
+    current = [file for file in listed if file.overlaps(start, end)]
+    missing = [file for file in current if live.ledger.is_due(SOURCE, file.name, live.now)]
 
-    wanted = [file for file in current if file.overlaps(start, end)]
-    yield from _fetch_files(live, wanted, tolerance)
+    # The archive has what has left the current folder, and spares hundreds of requests at first.
+    oldest = min(file.first for file in listed)
+    if start < oldest or len(missing) > MANY_FILES:
+        older_end = end if len(missing) > MANY_FILES else min(end, oldest)
+        yield from _fetch_older(live, report, start, older_end, tolerance)
+    yield from _fetch_files(live, missing, tolerance)
     tolerance.refuse_nothing()
 
 
@@ -153,8 +158,8 @@ def _fetch_months(
         )
         # A month appears in MMSDM weeks after its end: one that is not there is no failure.
         name = f"MMSDM_{month:%Y%m}"
-        if live.ledger.is_due(operational.SOURCE, name, live.now):
-            with tolerance.attempt(live, operational.SOURCE, name, folder, is_final=True):
+        if live.ledger.is_due(SOURCE, name, live.now):
+            with tolerance.attempt(live, SOURCE, name, folder, is_final=True):
                 tables = read_listing(live.client, [folder], MMSDM_FILES)
                 yield from _fetch_files(live, tables, tolerance)
 
@@ -162,13 +167,12 @@ def _fetch_months(
 def _fetch_files(
     live: LiveContext, files: Sequence[ListedFile], tolerance: Tolerance
 ) -> Iterator[RawFile]:
-    source = operational.SOURCE
     for file in files:
-        if not live.ledger.is_due(source, file.name, live.now):
+        if not live.ledger.is_due(SOURCE, file.name, live.now):
             continue
 
-        with tolerance.attempt(live, source, file.name, file.url, is_final=True):
-            raw = live.client.fetch(file.url, source=source, name=file.name, is_final=True)
+        with tolerance.attempt(live, SOURCE, file.name, file.url, is_final=True):
+            raw = live.client.fetch(file.url, source=SOURCE, name=file.name, is_final=True)
             if raw is not None:
                 yield from _unpack(live, raw)
 

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from compevo_core.errors import DataError, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
 
 ABSENT_PAUSES = tuple(
@@ -93,6 +94,7 @@ class Ledger:
     path: Path
     # One list a fetched file: itself, then the files packed in it.
     _fetched: list[list[tuple[str, str]]] = field(default_factory=list, init=False, repr=False)
+    _of_this_run: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False)
 
     def get(self, source: str, name: str) -> Entry | None:
         """Return the entry of a file, or None where it was never asked for."""
@@ -104,7 +106,13 @@ class Ledger:
         return entry is not None and entry.state is EntryState.STORED
 
     def is_due(self, source: str, name: str, now: datetime) -> bool:
-        """Whether a file that never changes should be asked for: not stored, frozen or waiting."""
+        """Whether a file that never changes should be asked for.
+
+        It should not where its rows are stored, where this object has fetched it, on its own or
+        packed in another file, or where it is absent and its pause is not over.
+        """
+        if (source, name) in self._of_this_run:
+            return False
         entry = self.get(source, name)
         if entry is None:
             return True
@@ -136,6 +144,7 @@ class Ledger:
     ) -> None:
         """Note that a file's bytes are kept."""
         self._fetched.append([(source, name)])
+        self._of_this_run.add((source, name))
         self._upsert(
             Entry(
                 source=source,
@@ -153,6 +162,7 @@ class Ledger:
     def record_reread(self, source: str, name: str) -> None:
         """Note that the kept bytes of a file are read again, to be confirmed with the others."""
         self._fetched.append([(source, name)])
+        self._of_this_run.add((source, name))
 
     def record_unchanged(self, source: str, name: str, now: datetime) -> None:
         """Note that the publisher still has the bytes that are kept."""
@@ -244,11 +254,13 @@ class Ledger:
                 )
                 self._write(connection, member)
         self._fetched[-1].extend((source, name) for name in names)
+        self._of_this_run.update((source, name) for name in names)
 
     def reject(self, source: str, name: str, note: str) -> None:
         """Note that a file this object fetched cannot be used: the next run fetches it anew."""
         for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
             self._fetched.remove(keys)
+            self._of_this_run.difference_update(keys)
             with self._transaction() as connection:
                 connection.executemany(
                     "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
@@ -259,7 +271,7 @@ class Ledger:
     def _select(self, where: str, values: Sequence[str]) -> Iterator[Entry]:
         # The condition is one of this module's own texts; values are always parameters.
         query = f"SELECT {_COLUMNS} FROM entries WHERE {where} ORDER BY source, name"  # noqa: S608
-        with closing(self._connect()) as connection:
+        with self._transaction() as connection:
             rows = connection.execute(query, values).fetchall()
         return map(_read_entry, rows)
 
@@ -289,14 +301,22 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with closing(self._connect()) as connection, connection:
-            yield connection
-
-    def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=_WAIT_FOR_OTHERS_S)
-        connection.execute(_SCHEMA)
-        return connection
+        try:
+            opened = sqlite3.connect(self.path, timeout=_WAIT_FOR_OTHERS_S)
+            with closing(opened) as connection, connection:
+                connection.execute(_SCHEMA)
+                yield connection
+        except sqlite3.OperationalError as error:
+            raise SourceTransient(
+                f"{self.path}: {error}; wait for other runs to end, check disk space and rights of "
+                "the folder, then try again"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{self.path} cannot be read ({error}); move it away: a new one is started, and "
+                "files are asked for again"
+            ) from error
 
 
 def count_states(entries: Iterable[Entry]) -> dict[str, int]:

@@ -213,3 +213,16 @@ def test_a_backfill_asks_for_old_months_once_and_remembers_those_that_never_were
 def test_no_month_at_all_is_absent(replay, tmp_path):
     with pytest.raises(SourceAbsent, match="404"):
         fetch_prices(tmp_path)
+
+
+def test_a_first_run_takes_whole_weeks_in_place_of_hundreds_of_files(replay, tmp_path, monkeypatch):
+    monkeypatch.setattr(aemo_live, "MANY_FILES", 3)
+    halves = [nemweb.actual(DAY - timedelta(minutes=30 * step)) for step in range(6)]
+    week = f"{aemo_live.ACTUAL_REPORT}_20260712.zip"
+    nemweb.serve_folder(replay, ACTUAL, halves)
+    replay.serve({(HOST, f"/Reports/Archive/{ACTUAL}/"): nemweb.listing(ACTUAL, [week])})
+    packed = Answer(body=nemweb.pack(*halves[1:]))
+    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week}"): packed})
+    assert aemo.parse_all(fetch_all(tmp_path)).height == 6 * 5
+    asked = [path.rsplit("/", 1)[-1] for path in replay.paths() if path.endswith(".zip")]
+    assert asked == [week, halves[0][0]]
