@@ -42,7 +42,14 @@ MARKERS = (
     "<!-- split: made by `python -m benchmarks.sharded_backbone --table` -->",
     "<!-- end of split -->",
 )
-HEADER = ("processes", "weights held", "memory without Python and libraries", "loading", "a pass", "difference")
+HEADER = (
+    "processes",
+    "weights held",
+    "memory without Python and libraries",
+    "loading",
+    "a pass",
+    "difference",
+)
 PROCESSES = (1, 2, 4)
 LAYERS = 20  # 1.2 GB of float32
 _GB = 1e9

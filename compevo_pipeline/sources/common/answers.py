@@ -40,17 +40,20 @@ class Answer:
         content_type: the header of that name.
         head: the first bytes of the body.
         html_expected: whether the data itself is a web page.
+        part_expected: whether a part of the file was asked for.
     """
 
     status: int
     content_type: str
     head: bytes
     html_expected: bool
+    part_expected: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether the status says that the body is all of what was asked for."""
-        return self.status in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
+        is_part = self.part_expected and self.status == HTTPStatus.PARTIAL_CONTENT
+        return is_part or self.status in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
 
     @property
     def is_html(self) -> bool:
@@ -107,7 +110,11 @@ MEANINGS = (
         lambda answer: answer.status in (408, 425, 429) or answer.status >= 500,
         SourceTransient,
     ),
-    Meaning("any other status, a part (206) among them", lambda answer: True, SourceRejected),
+    Meaning(
+        "any other status, a part (206) that was not asked for among them",
+        lambda answer: True,
+        SourceRejected,
+    ),
 )
 """The first that fits is used."""
 

@@ -130,6 +130,7 @@ def refuse_failure(
             content_type=content_type,
             head=head,
             html_expected=html_expected,
+            part_expected="Range" in response.request.headers,
         )
     )
     if error is None:
