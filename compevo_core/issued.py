@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import hash_file, hash_text, write_atomically, write_json
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import UTC_US
@@ -217,6 +218,7 @@ def write_issued(root: Path, forecast: IssuedForecast) -> Path:
 
     Raises:
         DataError: another forecast was issued for this origin from what was known then.
+        StoreBusy: another process issues for longer than a minute.
     """
     facts = forecast.facts
     folder = find_issued(
@@ -224,6 +226,12 @@ def write_issued(root: Path, forecast: IssuedForecast) -> Path:
         datetime.fromisoformat(facts["origin_utc"]),
         datetime.fromisoformat(facts["information_until"]),
     )
+    # One issuer at a time: values of one and facts of another would be neither's forecast.
+    with file_lock(root / ".lock", exclusive=True):
+        return _write_once(folder, forecast)
+
+
+def _write_once(folder: Path, forecast: IssuedForecast) -> Path:
     if is_issued(folder):
         before = read_issued(folder)
         if before.hash != forecast.hash:
@@ -236,7 +244,11 @@ def write_issued(root: Path, forecast: IssuedForecast) -> Path:
 
     write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
     # The facts come last: a folder that has them is complete.
-    sealed = {**facts, "hash": forecast.hash, "values_sha256": hash_file(folder / VALUES_FILE)}
+    sealed = {
+        **forecast.facts,
+        "hash": forecast.hash,
+        "values_sha256": hash_file(folder / VALUES_FILE),
+    }
     write_json(folder / FACTS_FILE, sealed)
     return folder
 

@@ -67,6 +67,11 @@ def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
     return StorageError(f"{prefix}{where}{error}; {remedy}, {_AGAIN}")
 
 
+def is_known_of_disk(error: Exception) -> bool:
+    """Whether an error is of a disk that is full, read-only or failing, and not of a file."""
+    return _find_number(error) in _REMEDIES
+
+
 def _is_of_a_torn_file(error: Exception) -> bool:
     # Imported here: the command line answers --help without either library.
     from polars.exceptions import ComputeError

@@ -16,8 +16,13 @@ from pathlib import Path
 import duckdb
 
 from compevo_core.data.filelock import WAIT_SECONDS, StoreBusy, file_lock
+from compevo_core.data.files import write_atomically
 from compevo_core.errors import DataError
-from compevo_core.storage_errors import describe_storage_error
+from compevo_core.storage_errors import (
+    describe_storage_error,
+    is_known_of_disk,
+    translate_storage_errors,
+)
 
 _RETRY_SECONDS = 0.05
 _OF_STORAGE = (
@@ -55,7 +60,7 @@ class DuckDBFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
         # Our lock before DuckDB's: parallel runs wait here instead of failing there.
-        with self._locked(exclusive=True), self._open(read_only=False) as connection:
+        with self._locked(exclusive=True), self._open_to_write() as connection:
             connection.begin()
             try:
                 yield connection
@@ -82,6 +87,15 @@ class DuckDBFile:
             yield
 
     @contextmanager
+    def _open_to_write(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        # A new file gets its name when it is whole: half a header could not be opened again.
+        if not self.path.exists():
+            with translate_storage_errors():
+                write_atomically(self.path, _create)
+        with self._open(read_only=False) as connection:
+            yield connection
+
+    @contextmanager
     def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         connection = self._connect(read_only=read_only)
         try:
@@ -98,7 +112,9 @@ class DuckDBFile:
             try:
                 return duckdb.connect(self.path, read_only=read_only, config=_OFFLINE)
             except duckdb.IOException as error:
-                # DuckDB has one class for a held lock and for a damaged file.
+                # DuckDB has one class for a held lock, a damaged file and a full disk.
+                if is_known_of_disk(error):
+                    raise describe_storage_error(error, str(self.path)) from error
                 if "lock" not in str(error).lower():
                     raise DataError(
                         f"{self.path} cannot be opened ({error}); "
@@ -110,3 +126,9 @@ class DuckDBFile:
                     ) from error
 
                 time.sleep(_RETRY_SECONDS)
+
+
+def _create(path: Path) -> None:
+    """Make an empty database in the place of an empty file."""
+    path.unlink()
+    duckdb.connect(path, config=_OFFLINE).close()

@@ -14,6 +14,7 @@ import csv
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 
+from compevo_pipeline.storage.duckdb_file import DuckDBFile
 from tests.faults import children
 from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
 from tests.faults.works import WORKS
@@ -210,11 +213,13 @@ class Campaign:
         return row
 
     def tear_wal(self, name: str) -> Row:
-        """Kill an upsert, and cut DuckDB's write-ahead log at random."""
-        row, seconds = Row("torn DuckDB WAL", name), self.expect(name).seconds
+        """Kill an upsert before DuckDB empties its write-ahead log, and cut the log at random."""
+        row = Row("torn DuckDB WAL", name)
         for _ in range(self._moments):
             home = self.new_home()
-            children.do(name, home, kill_after=self._random.uniform(0.2, 1.0) * seconds)
+            number = self._random.randrange(1, 5)
+            child, pipe = children.start(lambda n=number, home=home: _die_in_close(name, home, n))
+            children.wait(child, pipe)
             log = home / "news.duckdb.wal"
             torn = log.exists() and log.stat().st_size > 0
             if torn:
@@ -249,6 +254,21 @@ class Campaign:
         return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
+def _die_in_close(name: str, home: Path, number: int) -> None:
+    """Do a work, and die by kill -9 when the n-th writer of DuckDB has committed."""
+    open_file, left = DuckDBFile._open, iter(range(number, 0, -1))
+
+    @contextmanager
+    def open_or_die(file: DuckDBFile, *, read_only: bool) -> Iterator[object]:
+        with open_file(file, read_only=read_only) as connection:
+            yield connection
+            if not read_only and next(left) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    DuckDBFile._open = open_or_die
+    WORKS[name].do(home)
+
+
 @contextmanager
 def mount(folder: Path, size: int) -> Iterator[None]:
     """Mount a file system of so many bytes in memory."""
@@ -265,24 +285,24 @@ def resize(folder: Path, size: int) -> None:
 
 
 def list_cases(campaign: Campaign, names: list[str]) -> Iterator[Callable[[], Row]]:
-    """Yield every case, the quick ones first."""
-    is_root = os.geteuid() == 0
-    for name in sorted(names, key=lambda name: name == "training"):
-        yield lambda name=name: campaign.kill(name)
-        yield lambda name=name: campaign.cut_power(name)
-        yield lambda name=name: campaign.leave_locks(name)
-        yield lambda name=name: campaign.jump_clock(name)
-        yield lambda name=name: campaign.limit_files(name)
-        yield lambda name=name: campaign.at_once(name, 2)
-        if name != "training":
-            yield lambda name=name: campaign.at_once(name, 8)
-        if is_root:
-            yield lambda name=name: campaign.fill_disk(name)
-            yield lambda name=name: campaign.read_only(name)
+    """Yield every case: kills of all works first."""
+    yield from (partial(campaign.kill, name) for name in names)
+    for name in names:
+        yield partial(campaign.cut_power, name)
+        yield partial(campaign.leave_locks, name)
+        yield partial(campaign.jump_clock, name)
+        yield partial(campaign.limit_files, name)
+        yield partial(campaign.at_once, name, 2)
+        if name in STORES:
+            yield partial(campaign.at_once, name, 8)
         if name in ("article upsert", "embedding"):
-            yield lambda name=name: campaign.tear_wal(name)
-    yield lambda: campaign.all_at_once(2)
-    yield lambda: campaign.all_at_once(8)
+            yield partial(campaign.tear_wal, name)
+        if os.geteuid() == 0:
+            yield partial(campaign.fill_disk, name)
+            yield partial(campaign.read_only, name)
+    if set(STORES) <= set(names):
+        yield partial(campaign.all_at_once, 2)
+        yield partial(campaign.all_at_once, 8)
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:

@@ -40,11 +40,11 @@ class Work:
 
 
 def write_series(home: Path) -> None:
-    """Write eight months of twelve series, month by month."""
-    for month in range(8):
+    """Write four months of six series, month by month."""
+    for month in range(4):
         frames = [
             series(f"AEMO/TOTALDEMAND/R{n:02d}", month * 480, np.arange(480.0) + n)
-            for n in range(12)
+            for n in range(6)
         ]
         SeriesStore(home).write("electricity", pl.concat(frames))
 
@@ -56,8 +56,8 @@ def read_series(home: Path) -> Iterator[str]:
 
 
 def upsert_articles(home: Path) -> None:
-    """Store 4,000 articles in batches."""
-    for first in range(0, 4000, 500):
+    """Store 2,000 articles in batches."""
+    for first in range(0, 2000, 400):
         NewsStore(home / "news.duckdb").upsert_articles(articles(*range(first, first + 500)))
 
 
@@ -69,7 +69,7 @@ def read_articles(home: Path) -> Iterator[str]:
 def embed(home: Path) -> None:
     """Store articles, and the embeddings of those that have none, in batches."""
     store = NewsStore(home / "news.duckdb")
-    store.upsert_articles(articles(*range(1000)))
+    store.upsert_articles(articles(*range(500)))
     missing = store.read_missing_embeddings(MODEL)["article_id"].sort().to_list()
     for first in range(0, len(missing), 100):
         ids = missing[first : first + 100]
@@ -88,7 +88,7 @@ def read_embeddings(home: Path) -> Iterator[str]:
 
 def write_windows(home: Path) -> None:
     """Write windows that grow by days, as a refresh does."""
-    for days in (20, 40, 60, 80):
+    for days in (10, 20, 30, 40):
         windows("train", days).write(home / "windows")
 
 
@@ -99,8 +99,8 @@ def read_windows(home: Path) -> Iterator[str]:
 
 
 def write_frames(home: Path) -> None:
-    """Merge covariates of forty days, five at a time."""
-    for first in range(0, 40, 5):
+    """Merge covariates of twenty days, five at a time."""
+    for first in range(0, 20, 5):
         days = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
         rows = [(f"R{n}", "t", d.date(), 1.0 * n, d, "x") for d in days for n in range(200)]
         frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
@@ -115,8 +115,8 @@ def read_frames(home: Path) -> Iterator[str]:
 
 
 def issue(home: Path) -> None:
-    """Issue thirty days."""
-    for day in range(30):
+    """Issue fifteen days."""
+    for day in range(15):
         write_issued(home / "issued", make_issued(origin=ORIGIN + timedelta(days=day)))
 
 

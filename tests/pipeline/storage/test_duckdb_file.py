@@ -1,7 +1,13 @@
 """One transaction: all of it or nothing."""
 
+import errno
+import os
+
+import duckdb
 import pytest
 
+from compevo_core.errors import StorageError
+from compevo_pipeline.storage import duckdb_file
 from compevo_pipeline.storage.duckdb_file import DuckDBFile
 
 
@@ -17,3 +23,25 @@ def test_what_a_failed_block_wrote_is_gone_and_what_was_there_stays(tmp_path):
 
     with database.reader() as connection:
         assert connection.execute("SELECT n FROM numbers").fetchall() == [(1,)]
+
+
+def test_a_database_whose_making_was_cut_short_is_made_by_the_next_writer(tmp_path, monkeypatch):
+    path = tmp_path / "x.duckdb"
+
+    def make_half(part):
+        part.write_bytes(b"half a header")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(duckdb_file, "_create", make_half)
+        with pytest.raises(StorageError, match="free space"), DuckDBFile(path).writer():
+            pass
+    assert not path.exists()
+    with DuckDBFile(path).writer() as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER)")
+
+
+def test_what_a_full_disk_does_to_a_commit_is_an_error_of_storage(tmp_path):
+    database = DuckDBFile(tmp_path / "x.duckdb")
+    with pytest.raises(StorageError, match="free space"), database.writer():
+        raise duckdb.TransactionException("Failed to commit: No space left on device")
