@@ -40,6 +40,8 @@ def write_site(workspace: Workspace, now: datetime) -> tuple[Path, ReportInputs]
         runs,
         mode=workspace.data_mode.value,
         generated_at=now,
-        days=read_days(layout.forecasts / "issued", layout.root / "windows"),
+        days=read_days(
+            layout.forecasts / "issued", layout.root / "windows", layout.forecasts / "scored"
+        ),
     )
     return write_report(inputs, layout.report), inputs

@@ -124,7 +124,7 @@ def score_issued(
             if truth is None:
                 waiting += 1
                 continue
-            key = (_name_day(facts), entity, _name_known_to(facts))
+            key = (_name_day(facts), entity, name_known_to(facts))
             if known_hashes.get(key) == (truth.hash, facts["hash"]):
                 continue
             forecast = forecast or read_issued(folder)
@@ -147,7 +147,8 @@ def _name_day(facts: Mapping[str, Any]) -> date:
     return (origin + timedelta(minutes=int(facts["clock_minutes"]))).date()
 
 
-def _name_known_to(facts: Mapping[str, Any]) -> str:
+def name_known_to(facts: Mapping[str, Any]) -> str:
+    """Return until when an issued forecast knew: midnight, or the publisher's time of issue."""
     return MIDNIGHT if facts["information_until"] == facts["origin_utc"] else ISSUE_TIME
 
 
@@ -198,7 +199,7 @@ def _score_day(
     shared = {
         "day": _name_day(facts),
         "entity": entity,
-        "known_to": _name_known_to(facts),
+        "known_to": name_known_to(facts),
         "unit": forecast.unit,
         "revision": 0,
         "truth_hash": truth.hash,

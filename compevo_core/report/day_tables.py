@@ -4,10 +4,10 @@ What belongs here: which numbers stand in them and their wording. What does not:
 themselves (``compevo_core.day_summary``, ``compevo_core.explain``), markup (``templates``).
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 
 import numpy as np
+import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.day_summary import (
@@ -17,14 +17,16 @@ from compevo_core.day_summary import (
     select_band,
     summarise_day,
 )
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.evaluation.skill import measure_skill
 from compevo_core.explain import Explanation
-from compevo_core.issued import BASE, METHOD, PUBLISHED, IssuedForecast
-from compevo_core.report.forecast_days import SKILL_DAYS, ForecastDay, measure_day
+from compevo_core.issued import METHOD, PUBLISHED, IssuedForecast
+from compevo_core.report.forecast_days import ForecastDay
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import MISSING, method_name
 
-_Scored = tuple[IssuedForecast, str, FloatArray]
-"""A forecast, one of its series, and what was measured."""
+SKILL_DAYS = 28
+"""Days to the last one that was scored whose errors are shown."""
 
 
 def day_table(issued: IssuedForecast) -> Table:
@@ -137,74 +139,48 @@ def before_table(day: ForecastDay) -> Table | None:
 
 
 def skill_table(day: ForecastDay) -> Table | None:
-    """Return the errors of issued forecasts by method; None where no truth of theirs is known.
-
-    Every method is scored on the same series and days.
-    """
-    scored = [
-        (one, entity, truth)
-        for one in day.past
-        for entity in one.entities
-        if (truth := day.find_truth(one, entity)) is not None
-    ]
-    if not scored:
+    """Return the errors of the last days beside each reference's; None where none was scored."""
+    skill = measure_skill(day.scores)
+    pooled = skill.filter(entity=POOLED, span_days=SKILL_DAYS).sort("reference_mae")
+    if pooled.is_empty():
         return None
 
-    errors = _measure_errors(day, scored)
-    decimals = choose_decimals(list(errors.values()))
-    own = errors[METHOD]
+    # In four digits of the largest error: references may have forecast other days.
+    decimals = choose_decimals([*pooled["mae"], *pooled["reference_mae"]])
     rows = [
         (
-            method_name(method),
-            f"{error:,.{decimals}f}",
-            "" if method == METHOD else f"{100 * (1 - own / error):+.1f} %" if error else MISSING,
+            method_name(row["reference"]),
+            f"{row['reference_mae']:,.{decimals}f}",
+            f"{row['mae']:,.{decimals}f}",
+            f"{100 * row['skill']:+.1f} %" if row["reference_mae"] else MISSING,
+            str(row["n_days"]),
         )
-        for method, error in sorted(errors.items(), key=lambda item: item[1])
+        for row in pooled.iter_rows(named=True)
     ]
-    days = sorted({one.origin for one, _, _ in scored})
+    last = pooled["last_day"][0]
     return Table(
-        header=("method", f"MAE, {day.issued.unit}", "gain of CompEvo over it"),
-        rows=rows,
-        caption=f"Issued forecasts of {days[0]:%d %b} to {days[-1]:%d %b %Y}",
-        highlighted_rows=frozenset(
-            i for i, row in enumerate(rows) if row[0] == method_name(METHOD)
+        header=(
+            "reference",
+            f"its MAE, {day.issued.unit}",
+            f"MAE of CompEvo, {day.issued.unit}",
+            "gain of CompEvo",
+            "days",
         ),
+        rows=rows,
+        caption=f"Issued forecasts of the {SKILL_DAYS} days to {last:%d %b %Y}",
         notes=[
-            f"{len(days)} of the last {SKILL_DAYS} days have an issued forecast that knew as much "
-            f"and a truth, {len(scored)} days of single series.{_describe_coverage(scored)}"
+            "Each row is over the days and series that both forecast; the best member is known "
+            f"only afterwards.{_describe_coverage(day, last)}"
         ],
     )
 
 
-def _measure_errors(day: ForecastDay, scored: Sequence[_Scored]) -> dict[str, float]:
-    """Return the mean absolute error of every method that forecast all of these series and days."""
-    errors: dict[str, list[float]] = {}
-    for issued, entity, truth in scored:
-        points = dict(issued.select_points(entity))
-        before = day.truth.get((entity, issued.origin - measure_day(issued)))
-        if before is not None:
-            points["persistence"] = before
-        for method, values in points.items():
-            # The base of an agent is no forecast of its own here: it stands in the parts.
-            if not method.startswith(BASE):
-                errors.setdefault(method, []).append(float(np.nanmean(np.abs(values - truth))))
-    return {
-        method: float(np.mean(found))
-        for method, found in errors.items()
-        if len(found) == len(scored)
-    }
-
-
-def _describe_coverage(scored: Sequence[_Scored]) -> str:
-    inside = [
-        _find_inside(band, truth)
-        for issued, entity, truth in scored
-        if (band := select_band(issued, entity, BAND_80)) is not None
-    ]
-    if not inside:
+def _describe_coverage(day: ForecastDay, last: date) -> str:
+    recent = pl.col("day") > last - timedelta(days=SKILL_DAYS)
+    covered = day.scores.filter(recent, method=METHOD)["coverage_80"].mean()
+    if not isinstance(covered, float):
         return ""
-    share = float(np.concatenate(inside).mean())
-    return f" {100 * share:.0f} % of the measured values lie inside the 80 % band."
+    return f" {100 * covered:.0f} % of the measured values lie inside the 80 % band."
 
 
 def _score_series(issued: IssuedForecast, entity: str, truth: FloatArray) -> tuple[str, ...]:

@@ -1,23 +1,22 @@
 """The newest issued forecast of every data set, and what has become known of the days before.
 
-What belongs here: reading issued forecasts and the truths they are held against. What does not:
-making either (``compevo_core.issued``, ``data.build``), drawing and wording.
+What belongs here: reading issued forecasts, the truths they are held against, and their scores.
+What does not: making any of them (``compevo_core.issued``, ``data.build``), drawing and wording.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
 from compevo_core.issued import FACTS_FILE, IssuedForecast, find_issued, find_newest, read_issued
-
-SKILL_DAYS = 28
-"""Days before the newest forecast whose errors are shown."""
 
 Truth = Mapping[tuple[str, datetime], FloatArray]
 """Measured values (H,), NaN where unknown, by series and origin."""
@@ -29,19 +28,16 @@ class ForecastDay:
 
     Attributes:
         issued: the newest forecast.
-        past: earlier ones that knew as much, newest first; at most ``SKILL_DAYS``.
-        truth: what was measured on these days and the newest one's.
+        before: the forecast of the day before that knew as much; None where none was issued.
+        truth: what was measured on both days.
+        scores: rows of ``issued_scores.SCORED_SCHEMA`` of all days that are over, of forecasts that
+            knew as much.
     """
 
     issued: IssuedForecast
-    past: Sequence[IssuedForecast] = ()
+    before: IssuedForecast | None = None
     truth: Truth = field(default_factory=dict)
-
-    @property
-    def before(self) -> IssuedForecast | None:
-        """The forecast of the day before; None where none was issued."""
-        eve = self.issued.origin - measure_day(self.issued)
-        return next((one for one in self.past if one.origin == eve), None)
+    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
 
     def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
         """Return what was measured (H,) on a forecast's day; None where nothing was."""
@@ -67,12 +63,13 @@ def measure_day(issued: IssuedForecast) -> timedelta:
     return starts[-1] - starts[0] + (starts[1] - starts[0])
 
 
-def read_days(issued: Path, windows: Path) -> list[ForecastDay]:
-    """Read the newest forecast of every data set and the days before it.
+def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
+    """Read the newest forecast of every data set and what is known of the days before it.
 
     Args:
         issued: folder of issued forecasts, a folder in it for each data set.
         windows: folder of windows, in which each data set has one too; their truth is used.
+        scored: folder of the scores of issued forecasts, a Parquet file in it for each data set.
 
     Raises:
         CheckpointMismatch: a record was altered.
@@ -85,25 +82,31 @@ def read_days(issued: Path, windows: Path) -> list[ForecastDay]:
             continue
 
         newest = read_issued(folder)
-        past = _read_past(root, newest)
-        earliest = min(one.origin for one in (newest, *past)) - measure_day(newest)
-        truth = _read_truth(windows / root.name, earliest)
-        days.append(ForecastDay(issued=newest, past=past, truth=truth))
+        earliest = newest.origin - 2 * measure_day(newest)
+        days.append(
+            ForecastDay(
+                issued=newest,
+                before=_read_before(root, newest),
+                truth=_read_truth(windows / root.name, earliest),
+                scores=_read_scores(scored, newest),
+            )
+        )
     return days
 
 
-def _read_past(root: Path, newest: IssuedForecast) -> list[IssuedForecast]:
-    """Return the forecasts of the days before that knew as much before their day."""
-    day = measure_day(newest)
+def _read_before(root: Path, newest: IssuedForecast) -> IssuedForecast | None:
+    """Return the forecast of the day before that knew as much before its day."""
     lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
+    origin = newest.origin - measure_day(newest)
+    folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
+    return read_issued(folder) if (folder / FACTS_FILE).exists() else None
 
-    past = []
-    for number in range(1, SKILL_DAYS + 1):
-        origin = newest.origin - number * day
-        folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
-        if (folder / FACTS_FILE).exists():
-            past.append(read_issued(folder))
-    return past
+
+def _read_scores(folder: Path | None, newest: IssuedForecast) -> pl.DataFrame:
+    """Return the scores of a data set's forecasts that knew as much; empty where there are none."""
+    path = None if folder is None else folder / f"{newest.facts['dataset']}.parquet"
+    rows = pl.read_parquet(path) if path and path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    return rows.filter(pl.col("known_to") == name_known_to(newest.facts))
 
 
 def _read_truth(folder: Path, earliest: datetime) -> dict[tuple[str, datetime], FloatArray]:

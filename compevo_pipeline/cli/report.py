@@ -31,6 +31,9 @@ def report(
     windows: Annotated[
         Path, typer.Option(help="Folder of windows, by data set: the truth of forecasts.")
     ] = Path("windows"),
+    scored: Annotated[
+        Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
+    ] = None,
 ) -> None:
     """Write the report page."""
     from dataclasses import replace
@@ -40,7 +43,7 @@ def report(
 
     inputs = _read_inputs(results, runs or [], mode)
     if forecasts is not None:
-        inputs = replace(inputs, days=read_days(forecasts, windows))
+        inputs = replace(inputs, days=read_days(forecasts, windows, scored))
     typer.echo(write_report(inputs, out))
 
 

@@ -24,6 +24,7 @@ from compevo_core.report.tomorrow import show_day
 from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
 from tests.support.report_samples import make_inputs
+from tests.support.scored_samples import make_rows
 from tests.support.window_samples import make_window
 
 ONE_DAY = timedelta(days=1)
@@ -37,7 +38,7 @@ def make_day(**changes: object) -> ForecastDay:
         (entity, ORIGIN - ONE_DAY): before.select_points(entity)["compevo"] - 100
         for entity in before.entities
     }
-    day = {"issued": make_issued(), "past": [before], "truth": truth}
+    day = {"issued": make_issued(), "before": before, "truth": truth}
     return ForecastDay(**(day | changes))  # type: ignore[arg-type]
 
 
@@ -139,22 +140,24 @@ def test_yesterdays_forecast_is_held_against_what_happened() -> None:
     # 100 MW too high everywhere, as high as the published one was right; all inside the band.
     assert table.rows[0] == ("NSW1", "+100.0", "100.0", "0.0", "100 %")
     assert before_table(make_day(truth={})) is None
-    assert before_table(make_day(past=[])) is None
+    assert before_table(make_day(before=None)) is None
 
 
-def test_skill_counts_days_that_are_known_and_methods_that_forecast_them_all() -> None:
-    older = make_issued(origin=ORIGIN - 2 * ONE_DAY)
-    day = make_day(past=[*make_day().past, older])
-    table = skill_table(day)
+def test_skill_is_that_of_the_scored_forecasts_over_the_last_28_days() -> None:
+    days = 40
+    own = [400.0] * (days - 28) + [100.0] * 28
+    scores = make_rows(
+        {"compevo": own, "published": [200.0] * days, "compevo-agent-0": [80.0] * days},
+        coverage=[0.0] * (days - 28) + [0.75] * 28,
+    )
+    table = skill_table(make_day(scores=scores))
     assert table is not None
-    by_method = {row[0]: row for row in table.rows}
-    assert by_method["CompEvo"][1] == "100.0"
-    assert by_method["Published forecast (AEMO POE50)"][1] == "0.0"
-    assert by_method["Agent 0 alone"][1:] == ("70.0", "-42.9 %")
-    # Nothing was measured the day before: persistence has no forecast of it.
-    assert "Persistence" not in by_method
-    assert table.notes[0].startswith("1 of the last 28 days")
-    assert skill_table(make_day(truth={})) is None
+    by_reference = {row[0]: row[1:] for row in table.rows}
+    assert by_reference["Published forecast (AEMO POE50)"] == ("200.0", "100.0", "+50.0 %", "28")
+    assert by_reference["best member"] == ("80.0", "100.0", "-25.0 %", "28")
+    assert "75 % of the measured values" in table.notes[0]
+    assert table.caption.endswith("28 days to 30 Mar 2026")
+    assert skill_table(make_day()) is None
 
 
 def test_a_forecast_that_was_filled_in_later_says_so() -> None:
@@ -199,12 +202,31 @@ def deployment(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newest_forecast_is_read_with_those_that_knew_as_much(deployment: Path) -> None:
-    (day,) = read_days(deployment / "issued", deployment / "windows")
+def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(
+    deployment: Path,
+) -> None:
+    scored = deployment / "scored"
+    scored.mkdir()
+    rows = [make_rows({"compevo": [100.0]}, known_to=known) for known in ("midnight", "issue-time")]
+    pl.concat(rows).write_parquet(scored / "electricity-operational.parquet")
+
+    (day,) = read_days(deployment / "issued", deployment / "windows", scored)
     assert day.issued.origin == ORIGIN
-    assert [one.origin for one in day.past] == [ORIGIN - ONE_DAY, ORIGIN - 2 * ONE_DAY]
-    assert day.before is day.past[0]
+    assert day.before is not None and day.before.origin == ORIGIN - ONE_DAY
     assert list(day.truth) == [("NSW1", ORIGIN - ONE_DAY)]
+    assert day.scores["known_to"].to_list() == ["issue-time"]
+
+    (without,) = read_days(deployment / "issued", deployment / "windows")
+    assert without.scores.is_empty()
+
+
+def test_the_day_before_counts_where_it_knew_as_much(deployment: Path) -> None:
+    root = deployment / "issued" / "electricity-operational"
+    later = make_issued(origin=ORIGIN + 4 * ONE_DAY)
+    write_issued(root, later)
+    write_issued(root, make_issued(origin=ORIGIN + 3 * ONE_DAY, known_steps=48))
+    (day,) = read_days(deployment / "issued", deployment / "windows")
+    assert day.issued.hash == later.hash and day.before is None
 
 
 def test_nothing_issued_is_no_day(tmp_path: Path) -> None:
