@@ -45,6 +45,9 @@ FILES_OF_A_SLOT = 2
 SETTLED = timedelta(minutes=20)
 """Age from which a quarter hour is asked for."""
 
+SECOND_FILE_WITHIN = timedelta(days=1)
+"""Age from which a quarter hour with one file is not asked for the other."""
+
 GAP_AGE = timedelta(hours=6)
 """Age from which a quarter hour without a GAL file is one that will have none."""
 
@@ -155,6 +158,8 @@ def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
     if found >= FILES_OF_A_SLOT or refresh.budget.is_spent:
         return
     live.ledger.mark_absent(SLOT_SOURCE, slot_name, f"{SAFE_ROOT}/gdeltv3/gal", live.now)
+    if found and live.now - slot > SECOND_FILE_WITHIN:
+        live.ledger.freeze(SLOT_SOURCE, slot_name)
     if not found and live.now - slot > GAP_AGE:
         refresh.gaps.append(slot)
 

@@ -158,6 +158,14 @@ def test_a_late_second_file_is_found_without_asking_for_the_first_again(home, re
     assert home.articles().height == 8
 
 
+def test_a_day_later_a_quarter_hour_with_one_file_is_asked_for_no_other(home, replay):
+    serve_gal(replay, offsets=(1,))
+    home.wait(days=2)
+    ingest(home)
+    states = {entry.state for entry in home.ledger.list_entries(gdelt_live.SLOT_SOURCE)}
+    assert states == {"frozen"}
+
+
 def test_only_news_that_concerns_a_data_set_is_kept_and_near_identical_titles_once(home, replay):
     first, second, *_ = slots()
     story = "Heatwave in Sydney pushes the power grid to its very limit"
