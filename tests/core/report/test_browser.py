@@ -1,0 +1,54 @@
+"""The page in a browser: its policy stops nothing of its own, its charts draw, it asks for nothing.
+
+Runs where Chromium is at hand.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.core.report.test_tomorrow import PAGE
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
+ATTACK = (
+    "<p><img src='http://127.0.0.1:9/x.png'><script>document.title = 'run'</script>"
+    "<base href='http://127.0.0.1:9/'><form action='http://127.0.0.1:9/'></form></p>"
+)
+
+
+def open_page(folder: Path, page: str) -> tuple[str, str]:
+    """Return the page as the browser has it after its scripts, and what the browser wrote."""
+    path = folder / "index.html"
+    path.write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [
+            CHROMIUM,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--enable-logging=stderr", "--virtual-time-budget=8000", "--dump-dom"),
+            f"--user-data-dir={folder / 'profile'}",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_the_charts_draw_and_the_policy_stops_nothing_of_the_page(tmp_path: Path) -> None:
+    shown, log = open_page(tmp_path, PAGE)
+    assert shown.count('class="main-svg"') >= 2
+    assert "Content Security Policy" not in log
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path: Path) -> None:
+    shown, log = open_page(tmp_path, PAGE.replace('<main id="main">', f'<main id="main">{ATTACK}'))
+    assert "<title>CompEvo report</title>" in shown
+    assert log.count("Content Security Policy") >= 3
