@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.8
 
+SBOM   ?= build/sbom.json
+
 KEY    := $(shell cat pyproject.toml constraints.txt requirements.lock | cksum | cut -d' ' -f1)
 STAMP  := $(VENV)/.installed-$(KEY)
 
@@ -18,7 +20,7 @@ export DO_NOT_TRACK = 1
 export NO_MKDOCS_2_WARNING = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install demo test mutations ui lint typecheck readme docs full lock clean distclean
+.PHONY: help install demo test mutations ui lint typecheck sbom readme docs full lock clean distclean
 
 help:  ## Say what each target does.
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -48,7 +50,7 @@ mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
 	$(BIN)/python .ci/mutations/run.py --jobs 2
 
 ui: $(STAMP)  ## Open the Dagster UI (http://localhost:3000).
-	$(BIN)/dagster dev -w workspace.yaml
+	$(BIN)/dagster dev --host 127.0.0.1 -w workspace.yaml
 
 lint: $(STAMP)  ## ruff: lint and format; the measures of readable code.
 	$(BIN)/ruff check .
@@ -57,6 +59,10 @@ lint: $(STAMP)  ## ruff: lint and format; the measures of readable code.
 
 typecheck: $(STAMP)  ## mypy, strict.
 	$(BIN)/mypy
+
+sbom: $(STAMP)  ## Write the list of all dependencies (CycloneDX) into build/sbom.json.
+	@mkdir -p $(dir $(SBOM))
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o $(SBOM)
 
 readme: $(STAMP)  ## Write the tables of README.md and docs/explanation again from the committed rows.
 	$(BIN)/python -m compevo_core.report.markdown README.md docs/explanation/results.md
