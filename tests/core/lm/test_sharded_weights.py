@@ -50,6 +50,7 @@ def test_states_gradients_and_samples_are_those_of_one_process(results):
 def test_the_processes_agree_bit_for_bit(results):
     _, (first, second) = results
     assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(second["drifted"], torch.ones(2)), "gradients are those of the first"
 
 
 def test_random_layers_cannot_be_split():
