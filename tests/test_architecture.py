@@ -69,7 +69,12 @@ LAYERS = (
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.admission",),
-    ("compevo_pipeline.next_day_inputs", "compevo_pipeline.preparation"),
+    (
+        "compevo_pipeline.next_day_inputs",
+        "compevo_pipeline.preparation",
+        "compevo_pipeline.source_coverage",
+    ),
+    ("compevo_pipeline.backfill",),
     ("compevo_pipeline.next_day", "compevo_pipeline.site"),
     ("compevo_pipeline.scored",),
     ("compevo_pipeline.checks",),

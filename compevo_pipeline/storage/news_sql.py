@@ -74,6 +74,14 @@ WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR availabl
 ORDER BY available_at, article_id
 """
 
+COUNT_DAYS = """
+SELECT
+    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS "group",
+    CAST(available_at AS DATE) AS day,
+    bool_or(starts_with(source, 'live:')) AS is_live
+FROM articles GROUP BY ALL ORDER BY ALL
+"""
+
 FIND_UNKNOWN_ARTICLES = """
 SELECT incoming.article_id FROM incoming ANTI JOIN articles USING (article_id) ORDER BY 1
 """

@@ -100,6 +100,19 @@ class NewsStore:
         with self._reader() as connection:
             return _add_zone(_read_frame(connection, news_sql.READ_ARTICLES, bounds))
 
+    def count_days(self) -> pl.DataFrame:
+        """Return the days on which articles became available, by publisher.
+
+        Returns:
+            ``group`` (the publisher), ``day``, and whether live mode brought any (``is_live``).
+
+        Raises:
+            DataError: nothing was ever stored.
+            StoreBusy: the store was not free in time.
+        """
+        with self._reader() as connection:
+            return _read_frame(connection, news_sql.COUNT_DAYS, {})
+
     def upsert_embeddings(
         self, model: str, ids: Sequence[str], vectors: NDArray[np.float32]
     ) -> UpsertReport:

@@ -138,6 +138,19 @@ class SeriesStore:
         Raises:
             DataError: nothing of that name is stored.
         """
+        paths = self._find_files(dataset, series_prefix)
+        rows = pl.concat([_read_parquet(path) for path in paths])
+        return rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
+
+    def scan(self, dataset: str) -> pl.LazyFrame:
+        """Return a data set to be read as far as a query needs it.
+
+        Raises:
+            DataError: nothing of that name is stored.
+        """
+        return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
+
+    def _find_files(self, dataset: str, series_prefix: str | None = None) -> list[Path]:
         folder = self._series_folder(dataset)
         prefix = (series_prefix or "").replace("/", "__")
         # Two underscores mark a series: other frames in the folder are not this store's.
@@ -148,9 +161,7 @@ class SeriesStore:
                 f"no {wanted} of {dataset} stored under {folder}: "
                 f"materialize series/{dataset} first"
             )
-
-        rows = pl.concat([_read_parquet(path) for path in paths])
-        return rows.select(list(SERIES_SCHEMA)).sort(SERIES_KEY)
+        return paths
 
     def _series_folder(self, dataset: str) -> Path:
         return self.root / "series" / _check_folder_name(dataset)
