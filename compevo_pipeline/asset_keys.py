@@ -15,6 +15,7 @@ from compevo_pipeline.partitions import OPERATIONAL
 NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
 NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
 INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
+SOURCE_COVERAGE = dg.AssetKey(["sources", "coverage"])
 REPORT = dg.AssetKey(["report", "site"])
 CLEANED = dg.AssetKey(["report", "cleaned"])
 

@@ -9,7 +9,9 @@ import functools
 import dagster as dg
 
 from compevo_pipeline.assets.ablation import build_ablation_asset
+from compevo_pipeline.assets.backfill import build_backfill_job
 from compevo_pipeline.assets.cleaned import cleaned
+from compevo_pipeline.assets.coverage import check_coverage, coverage, coverage_job, hourly_coverage
 from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
 from compevo_pipeline.assets.leakage import inference_2026
 from compevo_pipeline.assets.lud import build_lud_asset
@@ -93,6 +95,7 @@ def build_defs(
         inference_2026,
         *build_next_day_assets(registry),
         *build_scored_assets(registry),
+        coverage,
         build_site_asset(find_scores(registry)),
         cleaned,
         *build_broken_assets(registry),
@@ -100,9 +103,13 @@ def build_defs(
     return dg.Definitions(
         assets=dg.map_asset_specs(functools.partial(_say_mode, settings), assets),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
-        asset_checks=[*build_asset_checks(registry), *build_forecast_checks(registry)],
-        jobs=jobs,
-        schedules=build_schedules(jobs),
+        asset_checks=[
+            *build_asset_checks(registry),
+            *build_forecast_checks(registry),
+            check_coverage,
+        ],
+        jobs=[*jobs, coverage_job, build_backfill_job()],
+        schedules=[*build_schedules(jobs), hourly_coverage],
         sensors=[dead_runs],
         executor=watch_dead_runs(dg.multiprocess_executor),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},

@@ -52,6 +52,7 @@ class Feed:
         fetch_live: yields what is new at the publisher; None where no endpoint is connected.
         replaces: whether its frames take the place of all that is stored: a user's own file is the
             whole of what it holds, so a row that was removed from it is gone.
+        is_whole: whether its files hold all years, so that a backfill reads them once.
         is_optional: whether windows can do without it: where it fails, the others are stored all
             the same.
     """
@@ -62,6 +63,7 @@ class Feed:
     modes: frozenset[Mode] = frozenset(Mode)
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
     replaces: bool = False
+    is_whole: bool = False
     is_optional: bool = False
 
     def exists_in(self, mode: Mode) -> bool:

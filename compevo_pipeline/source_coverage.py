@@ -25,7 +25,7 @@ from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 
 COVERAGE_SCHEMA: dict[str, pl.DataType] = {
     "source": pl.String(),
-    "counted": pl.String(),  # "values", "days" or "files"
+    "counted": pl.String(),  # FILES, VALUES or DAYS
     "month": pl.String(),  # "2026-03"; "" for files whose names hold no month
     "expected": pl.Int64(),
     "stored": pl.Int64(),
@@ -34,6 +34,8 @@ COVERAGE_SCHEMA: dict[str, pl.DataType] = {
     "failed": pl.Int64(),
 }
 NEWS = "news"
+FILES, VALUES, DAYS = "files", "values", "days"
+"""What slots are."""
 
 _DAY = timedelta(days=1)
 _SATURDAY = 6
@@ -50,11 +52,9 @@ def measure_coverage(workspace: Workspace, today: date) -> pl.DataFrame:
     counted = [_count_files(_read_entries(workspace))]
     registry = workspace.registry()
     for declared in (registry[name] for name in registry):
-        counted += [
-            _sum_months(days, "values") for days in _read_values(workspace, declared, today)
-        ]
-        counted += [_sum_months(days, "days") for days in _read_frames(workspace, declared, today)]
-    counted += [_sum_months(days, "days") for days in _read_news(workspace, today)]
+        counted += [_sum_months(days, VALUES) for days in _read_values(workspace, declared, today)]
+        counted += [_sum_months(days, DAYS) for days in _read_frames(workspace, declared, today)]
+    counted += [_sum_months(days, DAYS) for days in _read_news(workspace, today)]
     return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
 
 
@@ -63,6 +63,46 @@ def list_troubled(workspace: Workspace) -> list[Entry]:
     states = (EntryState.ABSENT, EntryState.FAILED)
     entries = [entry for entry in _read_entries(workspace) if entry.state in states]
     return sorted(entries, key=lambda entry: entry.asked_at, reverse=True)
+
+
+def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
+    """Return a row for each source and a column for each of the last months, as text.
+
+    A cell says how much of the month is stored, and how many files are not: ``97 %, 2 absent``.
+    """
+    names = sorted(set(counts["month"]) - {""})[-months:]
+    percent = (100 * pl.col("stored") / pl.col("expected")).floor().cast(pl.Int64)
+    notes = [
+        pl.when((pl.col("counted") == FILES) & (pl.col(state) > 0))
+        .then(pl.format(f", {{}} {state}", state))
+        .otherwise(pl.lit(""))
+        for state in ("absent", "frozen", "failed")
+    ]
+    cells = counts.filter(pl.col("month").is_in(names)).select(
+        "source", "counted", "month", pl.format("{} %{}{}{}", percent, *notes).alias("cell")
+    )
+    wide = cells.pivot(on="month", on_columns=names, index=["source", "counted"], values="cell")
+    return wide.with_columns(pl.col(names).fill_null(""))
+
+
+def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
+    """Return a row for each file of the ledger: what it is, when it is asked for again, why."""
+    return pl.DataFrame(
+        [
+            {
+                "file": f"{entry.source}/{entry.name}",
+                "state": entry.state.value,
+                "tries": entry.tries,
+                "asked": f"{entry.asked_at:%Y-%m-%d %H:%M}",
+                "again": f"{entry.due_at:%Y-%m-%d %H:%M}" if entry.due_at else "next run",
+                "why": entry.note,
+            }
+            for entry in entries
+        ],
+        schema=dict.fromkeys(("file", "state"), pl.String)
+        | {"tries": pl.Int64}
+        | dict.fromkeys(("asked", "again", "why"), pl.String),
+    )
 
 
 def find_month(name: str) -> str:
@@ -86,7 +126,7 @@ def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
         rows.append(
             {
                 "source": source,
-                "counted": "files",
+                "counted": FILES,
                 "month": month,
                 "expected": sum(of_state.values()),
                 # What is fetched and not stored yet is read again by the next run.

@@ -40,7 +40,10 @@ class IngestConfig(LaunchConfig):
         Raises:
             ValueError: a text that is no date.
         """
-        return _read_day(self.since, "since"), _read_day(self.until, "until")
+        return (
+            None if self.since is None else read_day(self.since, "since"),
+            None if self.until is None else read_day(self.until, "until"),
+        )
 
 
 def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
@@ -77,10 +80,16 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
     return selected
 
 
-def _read_day(text: str | None, name: str) -> datetime | None:
-    if text is None:
-        return None
+def read_day(text: str, name: str) -> datetime:
+    """Return a day, or an instant, of a run configuration in UTC.
 
+    Args:
+        text: such as 2026-01-31.
+        name: how messages call it.
+
+    Raises:
+        ValueError: it is no date.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

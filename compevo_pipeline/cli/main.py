@@ -11,6 +11,7 @@ import typer
 
 from compevo_core.errors import CompEvoError
 from compevo_core.storage_errors import translate_storage_errors
+from compevo_pipeline.cli.backfill import backfill
 from compevo_pipeline.cli.benchmark import benchmark
 from compevo_pipeline.cli.clean import clean
 from compevo_pipeline.cli.demo import demo
@@ -24,6 +25,7 @@ from compevo_pipeline.cli.lud import lud
 from compevo_pipeline.cli.params import params
 from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
+from compevo_pipeline.cli.sources import sources
 from compevo_pipeline.cli.train import train
 
 COMMANDS = (
@@ -41,6 +43,8 @@ COMMANDS = (
     report,
     params,
     clean,
+    sources,
+    backfill,
     demo,
 )
 

@@ -28,7 +28,7 @@ def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.Run
 
 def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
-    assert set(schedules) == {"refresh_evening", "refresh_midnight"}
+    assert set(schedules) == {"refresh_evening", "refresh_midnight", "coverage_hourly"}
     for schedule in schedules.values():
         assert schedule.execution_timezone == "Australia/Brisbane"
         assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
