@@ -34,7 +34,7 @@ _VERSION_DIGITS = 12
 _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 
 
-def code_version(*sources: str) -> str:
+def code_version(*sources: str, data_release: str = "") -> str:
     """Return a version of the code that decides an asset's content.
 
     It changes when a statement changes, and stays when a comment, a docstring or the layout of the
@@ -42,11 +42,12 @@ def code_version(*sources: str) -> str:
 
     Args:
         sources: modules and folders below the repository, e.g. ``compevo_core/data``.
+        data_release: release of a library whose data decide as well, such as public holidays.
 
     Raises:
         FileNotFoundError: a source does not exist.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(data_release.encode())
     for source in sources:
         # The name counts: moving a module may change what imports it.
         digest.update(source.encode())

@@ -63,7 +63,7 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
         kinds={"polars", "parquet"},
         owners=OWNERS,
         # Another release of the library may know other holidays: windows are cut again then.
-        code_version=f"{code_version(*CODE)}-holidays-{HOLIDAYS_VERSION}",
+        code_version=code_version(*CODE, data_release=HOLIDAYS_VERSION),
         freshness_policy=DAILY_REFRESH,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},

@@ -432,7 +432,7 @@ def sample_sources() -> Json:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     found: Json = {}
     for dataset, feeds in default_feeds().items():
-        for feed in feeds:
+        for feed in (feed for feed in feeds if Mode.SAMPLE in feed.modes):
             raws = list(feed.read_files(Mode.SAMPLE, None, lambda: now))
             for kind, parse in feed.parsers.items():
                 found[f"{dataset} {feed.name} {kind}"] = summary(parse(raws))

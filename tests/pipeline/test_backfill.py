@@ -152,12 +152,13 @@ def test_a_backfill_without_a_publisher_or_a_span_is_refused(tmp_path):
 
 
 def test_feeds_are_named_and_those_without_an_endpoint_are_refused():
-    feeds = default_feeds()
+    feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+    assert choose_feeds(feeds, DATASET, None) == [WEATHER]
     assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
-    with pytest.raises(ConfigError, match="no sources of 'wether'; known: electricity"):
+    with pytest.raises(ConfigError, match="no sources of 'wether'; known: electricity-operational"):
         choose_feeds(feeds, "wether", None)
     with pytest.raises(ConfigError, match=r"those that have: .*weather-forecast"):
-        choose_feeds(feeds, DATASET, ["weather"])
+        choose_feeds(feeds, DATASET, ["table"])
     with pytest.raises(ConfigError, match="those that have: none"):
         choose_feeds({"news": ()}, "news", None)
 

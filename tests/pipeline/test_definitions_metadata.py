@@ -8,7 +8,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from compevo_pipeline.assets import definition
+from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_pipeline.assets import definition, windows
 from compevo_pipeline.assets.definition import code_version
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.jobs import job_name, run_config
@@ -60,6 +61,9 @@ def test_every_asset_has_a_code_version_and_equal_code_has_an_equal_one(graph):
     assert all(len(version) == 12 for version in versions.values())
     assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
     assert versions["series/traffic"] != versions["windows/traffic"]
+    # Windows hold public holidays, which another release of their library may name otherwise.
+    assert versions["windows/traffic"] == code_version(*windows.CODE, data_release=HOLIDAYS_VERSION)
+    assert versions["windows/traffic"] != code_version(*windows.CODE, data_release="0.1")
 
 
 @pytest.mark.parametrize(
