@@ -96,11 +96,14 @@ def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...
             _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
         ),
         "bitcoin": (
-            _make_feed(
-                "bitinfocharts",
-                bitinfocharts.read_files,
-                {FrameKind.SERIES: _concat(bitinfocharts.parse)},
-                bitinfocharts_live.fetch_live,
+            replace(
+                _make_feed(
+                    "bitinfocharts",
+                    bitinfocharts.read_files,
+                    {FrameKind.SERIES: _concat(bitinfocharts.parse)},
+                    bitinfocharts_live.fetch_live,
+                ),
+                is_whole=True,
             ),
         ),
         "traffic": (

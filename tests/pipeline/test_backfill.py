@@ -65,6 +65,7 @@ def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
     june = datetime(2025, 6, 3, tzinfo=UTC)
     assert moments(WEATHER, SINCE, june) == months
     assert moments(replace(WEATHER, is_whole=True), SINCE, june) == [("04-29 00", "06-03 00")]
+    assert [feed.name for feed in default_feeds()["bitcoin"] if feed.is_whole] == ["bitinfocharts"]
     december, february = datetime(2025, 12, 31, 6, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     assert moments(WEATHER, december, february) == [("12-31 06", "01-01 00")]
     assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
