@@ -11,7 +11,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from compevo_pipeline.cli.demo import run_job
 from compevo_pipeline.launchers.dead_runs import hold_run_lock, sweep_dead_runs
+from compevo_pipeline.loggers import progress_logger
 from compevo_pipeline.settings import REPOSITORY
 
 DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
@@ -138,3 +140,23 @@ def test_the_lock_of_a_run_that_ended_well_is_removed(instance) -> None:
     assert sweep_dead_runs(instance) == []
     assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.SUCCESS
     assert list((Path(instance.root_directory) / "run_locks").iterdir()) == []
+
+
+def test_a_run_in_this_process_takes_back_what_a_dead_run_claimed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dg.DagsterInstance.get() as instance:
+        dead = claim(instance)
+        os.close(hold_run_lock(instance, dead))
+
+    @dg.asset(pool="gpu")
+    def pooled() -> None:
+        """Ask for the slot."""
+
+    full = dg.define_asset_job("full", executor_def=dg.in_process_executor)
+    defs = dg.Definitions(assets=[pooled], jobs=[full], loggers={"progress": progress_logger})
+    assert run_job(defs, "full", "electricity") == []
+    with dg.DagsterInstance.get() as instance:
+        assert instance.get_run_by_id(dead).status is dg.DagsterRunStatus.CANCELED
+        assert not instance.event_log_storage.get_concurrency_run_ids()
