@@ -263,8 +263,18 @@ def read_issued(folder: Path) -> IssuedForecast:
     if not is_issued(folder):
         raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
 
-    facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-    sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
+    altered = CheckpointMismatch(
+        f"{folder} was altered since it was issued; restore it from a copy"
+    )
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+        sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
+        is_whole = hash_file(folder / VALUES_FILE) == values_sha256
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        raise altered from error
+    # Before the values are read: of a torn file a library says what no user understands.
+    if not is_whole:
+        raise altered
     forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
     if forecast.rows.schema != ISSUED_SCHEMA:
         raise DataError(
@@ -272,10 +282,8 @@ def read_issued(folder: Path) -> IssuedForecast:
             f"{', '.join(ISSUED_SCHEMA)}; read it with the version of its commit, "
             f"{facts['commit']}, or issue the day again into another folder"
         )
-    if forecast.hash != sealed or hash_file(folder / VALUES_FILE) != values_sha256:
-        raise CheckpointMismatch(
-            f"{folder} was altered since it was issued; restore it from a copy"
-        )
+    if forecast.hash != sealed:
+        raise altered
     return forecast
 
 

@@ -5,6 +5,7 @@ contracts and the index of decisions, each read from the code or from the pages.
 sentence that a person should write. ``--check`` writes nothing and fails if a page is out of date.
 """
 
+import csv
 import inspect
 import re
 import sys
@@ -434,6 +435,32 @@ def page(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def faults_page() -> str:
+    """The campaign of faults: one row a fault and work, and the errors that were seen."""
+    with (REPO / "tests" / "faults" / "results.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    counts = [name for name in rows[0] if name != "message"]
+    total = {name: str(sum(int(row[name]) for row in rows)) for name in counts[2:]}
+    total |= {"fault": "all", "work": ""}
+    errors = sorted({row["message"] for row in rows if row["message"]})
+    return "\n\n".join(
+        [
+            "# Faults that were tried",
+            NOTE,
+            "`python -m tests.faults.campaign` disturbs work, does it again, and compares its end "
+            "with that of work left alone. `disturbed`: how often the fault fell while it worked. "
+            "A trial ends `identical`, or in one `clear_error` that says what to do. "
+            "`lost` and `doubled` count rows over all trials; `crashed` are raw exceptions.",
+            table(
+                [name.replace("_", " ") for name in counts],
+                [[row[name] for name in counts] for row in [*rows, total]],
+            ),
+            "## Errors that were seen",
+            "\n".join(f"- `{text}`" for text in errors) + "\n",
+        ]
+    )
+
+
 PAGES = {
     "reference/configuration.md": settings_page,
     "reference/cli.md": cli_page,
@@ -443,6 +470,7 @@ PAGES = {
     "reference/round-record.md": round_record_page,
     "reference/result-rows.md": result_rows_page,
     "reference/data-contracts.md": data_contracts_page,
+    "reference/faults.md": faults_page,
     "decisions/index.md": decisions_page,
     "changelog.md": changelog_page,
     "how-to/contribute.md": contribute_page,

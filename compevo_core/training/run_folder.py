@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compevo_core.data.filelock import file_lock
+from compevo_core.data.filelock import WAIT_SECONDS, file_lock
 from compevo_core.data.files import append_line, write_json, write_text
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.training.round_record import RoundRecord
@@ -53,22 +53,20 @@ class RunFolder:
         return int(manifest.get("start", 0)) >= self.read_start()
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
         """Be the only one that writes the run, for the length of the block.
 
         Raises:
-            StoreBusy: another training writes it, for longer than a minute.
+            StoreBusy: another training writes it, for longer than ``wait_seconds``.
         """
-        # Beside the folder, which may be removed while it is held.
-        with file_lock(self.lock_file, exclusive=True):
+        # Outside the folder, which may be removed while it is held; then the lock goes with it.
+        lock = self.path.with_name(f"{self.name}.lock")
+        with file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
             yield
+            if not self.path.exists():
+                lock.unlink()
 
     # ---- written by training ----
-
-    @property
-    def lock_file(self) -> Path:
-        """Held by whoever writes the run; it lies beside the folder."""
-        return self.path.with_name(f"{self.name}.lock")
 
     @property
     def job_file(self) -> Path:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from compevo_core.data.filelock import StoreBusy, file_lock
+from compevo_core.data.filelock import StoreBusy
 from compevo_core.data.files import PART_SUFFIX
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.settings import Layout
@@ -115,10 +115,8 @@ def _held(layout: Layout, path: Path) -> Iterator[bool]:
 
     run = RunFolder(runs / path.relative_to(runs).parts[0])
     try:
-        with file_lock(run.lock_file, exclusive=True, wait_seconds=0.0):
+        with run.hold(wait_seconds=0.0):
             yield True
-            if not run.path.exists():
-                run.lock_file.unlink()
     except StoreBusy:
         yield False
 

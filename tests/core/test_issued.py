@@ -234,3 +234,12 @@ def test_times_are_on_the_markets_clock() -> None:
         VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
     )
     assert issue().zone.tzname(None) == "UTC+10"
+
+
+@pytest.mark.parametrize("file", [VALUES_FILE, FACTS_FILE])
+def test_a_forecast_whose_file_a_power_cut_tore_says_what_to_do(tmp_path: Path, file: str) -> None:
+    folder = write_issued(tmp_path, issue())
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointMismatch, match="restore it from a copy"):
+        read_issued(folder)

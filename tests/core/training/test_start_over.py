@@ -3,17 +3,17 @@
 import json
 import shutil
 from collections.abc import Iterator
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 import torch
 
 from compevo_core.config import RunConfig
-from compevo_core.data.filelock import StoreBusy, file_lock
+from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.forecaster import CompEvoForecaster
-from compevo_core.training import loop, run_folder
+from compevo_core.training import loop
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -220,7 +220,8 @@ def test_two_trainings_do_not_write_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "run")
-    monkeypatch.setattr(run_folder, "file_lock", partial(file_lock, wait_seconds=0.0))
+    impatient = partialmethod(RunFolder.hold, wait_seconds=0.0)
+    monkeypatch.setattr(RunFolder, "hold", impatient)
     with folder.hold(), pytest.raises(StoreBusy, match=r"run\.lock"):
         run_here(folder.path)
     assert not folder.path.exists()

@@ -84,7 +84,7 @@ def test_a_run_that_is_being_trained_is_left_alone(layout: Layout) -> None:
     with old.hold():
         assert clean(layout, NOW) == []
     assert len(clean(layout, NOW)) == 1
-    assert not old.lock_file.exists()
+    assert list(old.path.parent.iterdir()) == []
 
 
 def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
