@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.sources import weather
+from compevo_pipeline.sources import weather, weather_runs
 from compevo_pipeline.sources.aemo import collected, histdemand, mmsdm, operational, price
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode, RawFile
@@ -29,9 +29,11 @@ from compevo_pipeline.sources.own import covariates as own_covariates
 from compevo_pipeline.sources.own import series as own_series
 from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys
 from compevo_pipeline.sources.own.spec import make_label
+from compevo_pipeline.sources.pems import clearinghouse
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.own_tables import declare, wrap
 from tests.support.sources import clock, raw
+from tests.support.weather import RUN, make_run
 
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 SDMX = """KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE
@@ -40,6 +42,10 @@ EXR.D.AUD.EUR.SP00.A,D,AUD,EUR,SP00,A,2026-11-20,1.61
 EXR.D.USD.EUR.SP00.A,D,USD,EUR,SP00,A,2026-11-19,1.10
 EXR.D.USD.EUR.SP00.A,D,USD,EUR,SP00,A,2026-11-20,1.12
 """
+PEMS_FILE = "d04_text_station_hour_2026_10.txt.gz"
+PEMS_LIST = json.dumps(
+    {"data": {"October": [{"file_name": PEMS_FILE, "url": "/?download=1", "bytes": 7}]}}
+)
 RBA = """F11.1  EXCHANGE RATES
 Title,A$1=USD,A$1=CNY,A$1=JPY,A$1=EUR,A$1=SGD,A$1=NZD,A$1=GBP,A$1=CAD,A$1=CHF
 Description,"AUD/USD; see notes, below.",CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
@@ -240,6 +246,18 @@ def make_seeds() -> Mapping[str, Seed]:
             "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV",
             make_operational_report(),
             operational.SOURCE,
+        ),
+        "weather-run": seed(
+            weather_runs.parse,
+            weather_runs.name_run(RUN),
+            json.dumps(make_run(hours=6)),
+            weather_runs.SOURCE,
+        ),
+        "pems-list": seed(
+            lambda one: clearinghouse.parse_list(one.content, one.name),
+            "list.json",
+            PEMS_LIST,
+            "pems",
         ),
         "tar": seed(
             lambda one: list(untar(one.content, one.name)), "polls.tar.gz", make_tar(), "tar"

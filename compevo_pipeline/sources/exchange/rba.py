@@ -9,8 +9,6 @@ units for one Australian dollar, so USD per X = (USD per AUD) / (X per AUD).
 Published at https://www.rba.gov.au/statistics/tables/csv/f11.1-data.csv (CC BY 4.0), from 2023 on.
 """
 
-import csv
-
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
@@ -18,8 +16,10 @@ from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, refuse_html
 from compevo_pipeline.sources.common.tables import (
     LINE,
+    Quoting,
     read_rows,
     refuse_duplicates,
+    split_cells,
     to_number,
     to_stamp,
 )
@@ -70,7 +70,7 @@ def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int
     descriptions: dict[str, list[str]] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+        cells = [cell.strip() for cell in split_cells(line, quoting=Quoting.CELLS)]
         if cells:
             descriptions[cells[0]] = cells
         if _LAST_DESCRIPTION in descriptions:

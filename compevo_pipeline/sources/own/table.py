@@ -7,7 +7,6 @@ columns mean.
 Row numbers are those of the file: line 1 is the header of a CSV, row 1 the first row of a Parquet.
 """
 
-import csv
 import io
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -81,7 +80,7 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
 
 def find_separator(header: str) -> str:
     """Return the separator that gives a header most cells."""
-    counts = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in SEPARATORS}
+    counts = {mark: len(split_cells(header, mark, Quoting.CELLS)) for mark in SEPARATORS}
     return max(SEPARATORS, key=lambda mark: counts[mark])
 
 
