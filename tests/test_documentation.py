@@ -116,3 +116,22 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}
     exec(compile(code, page, "exec"), names)  # noqa: S102 - the page's own code
     assert names["forecast_NH"].shape == (4, 48)
+
+
+def test_every_row_of_the_page_on_bad_input_names_a_test_that_is_there():
+    page = (REPO / "docs" / "explanation" / "bad-input.md").read_text(encoding="utf-8")
+    rows = [
+        line for line in page.splitlines() if line.startswith("| ") and "| Shown by" not in line
+    ]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(rows) >= 20
+    assert all("::test_" in row for row in rows)
+    for path, test in named:
+        assert f"def {test}(" in (REPO / path).read_text(encoding="utf-8"), f"{path}::{test}"
+
+
+def test_the_page_on_bad_input_states_the_campaign_that_is_committed():
+    page = (REPO / "docs" / "explanation" / "bad-input.md").read_text(encoding="utf-8")
+    lines = (REPO / "tests" / "fuzz" / "results.csv").read_text(encoding="utf-8").splitlines()[1:]
+    cases = sum(int(line.split(",")[1]) for line in lines)
+    assert f"{cases:,} together" in page

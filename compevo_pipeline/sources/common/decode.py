@@ -18,6 +18,7 @@ from compevo_pipeline.sources.common.text import mend_surrogates
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_MOST_DIGITS = 300  # the largest float has 309
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<script", b"<!--")
 
 
@@ -114,7 +115,9 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
             of thousands of digits.
     """
     try:
-        document = json.loads(text, strict=strict, parse_constant=_refuse_constant)
+        document = json.loads(
+            text, strict=strict, parse_constant=_refuse_constant, parse_int=_read_integer
+        )
         # Half a pair can only be written as an escape: other documents are not walked.
         return _mend_surrogates(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
     except json.JSONDecodeError as error:
@@ -135,6 +138,12 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
 def _refuse_constant(name: str) -> object:
     # NaN and Infinity are Python's own addition to JSON.
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"{len(digits)} digits")
+    return int(digits)
 
 
 def _mend_surrogates(value: object) -> tuple[Any, int]:
