@@ -95,7 +95,8 @@ def read_body(
                 )
             sink.write(chunk)
             head += chunk[: _HEAD_BYTES - len(head)]
-    except (urllib3.exceptions.HTTPError, OSError) as error:
+    except urllib3.exceptions.HTTPError as error:
+        # A full disk is no failure of the publisher: it passes as it is.
         raise translate_failure(error, url) from error
     return head
 

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from compevo_core.errors import DataError, SourceTransient
+from compevo_core.errors import SourceTransient, StorageError
 from compevo_pipeline.sources.common.base import RawFile
 
 ABSENT_PAUSES = tuple(
@@ -25,6 +25,7 @@ ABSENT_PAUSES = tuple(
 """How long an absent file is left alone before it is asked for again; after the last, frozen."""
 
 _WAIT_FOR_OTHERS_S = 60.0
+_PRIMARY_CODE = 0xFF  # SQLite adds details above the first byte of an error code
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     source TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, url TEXT NOT NULL,
@@ -119,11 +120,6 @@ class Ledger:
         if entry.state is EntryState.ABSENT:
             return entry.due_at is None or entry.due_at <= now
         return entry.state in (EntryState.FETCHED, EntryState.FAILED)
-
-    def list_due(self, source: str, now: datetime) -> list[Entry]:
-        """Return the absent files of a source that are to be asked for again, by name."""
-        waiting = self._select("source = ? AND state = ?", (source, EntryState.ABSENT.value))
-        return [entry for entry in waiting if entry.due_at is None or entry.due_at <= now]
 
     def list_entries(self, source: str | None = None) -> list[Entry]:
         """Return the entries of a source, or of all, by source and name."""
@@ -307,24 +303,23 @@ class Ledger:
             with closing(opened) as connection, connection:
                 connection.execute(_SCHEMA)
                 yield connection
-        except sqlite3.OperationalError as error:
-            raise SourceTransient(
-                f"{self.path}: {error}; wait for other runs to end, check disk space and rights of "
-                "the folder, then try again"
-            ) from error
         except sqlite3.DatabaseError as error:
-            raise DataError(
-                f"{self.path} cannot be read ({error}); move it away: a new one is started, and "
-                "files are asked for again"
-            ) from error
+            raise _translate(error, self.path) from error
 
 
-def count_states(entries: Iterable[Entry]) -> dict[str, int]:
-    """Return how many files are in each state."""
-    counts = dict.fromkeys((state.value for state in EntryState), 0)
-    for entry in entries:
-        counts[entry.state.value] += 1
-    return counts
+def _translate(error: sqlite3.DatabaseError, path: Path) -> SourceTransient | StorageError:
+    code = error.sqlite_errorcode & _PRIMARY_CODE
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return SourceTransient(f"{path}: {error}; wait for other runs to end")
+    if isinstance(error, sqlite3.OperationalError):
+        return StorageError(
+            f"{path}: {error}; look at disk space and the folder's rights, then run again: what "
+            "was confirmed is not asked for again"
+        )
+    return StorageError(
+        f"{path} cannot be read ({error}); move it away: a new one is started, and files are "
+        "asked for again"
+    )
 
 
 def _read_entry(row: tuple[str, ...]) -> Entry:

@@ -1,10 +1,13 @@
 """The ledger: what is asked again and when, what is confirmed, and what a broken file says."""
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from compevo_core.errors import DataError
+from compevo_core.errors import SourceTransient, StorageError
+from compevo_pipeline.sources.common import ledger as ledger_module
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState, Ledger
 from tests.support.sources import raw
 
@@ -31,10 +34,8 @@ def test_an_absent_file_is_asked_for_after_growing_pauses_and_then_given_up(ledg
         assert not ledger.is_due("s", "x.zip", entry.due_at - timedelta(seconds=1))
         pauses.append(entry.due_at - now)
         now = entry.due_at
-        assert [due.name for due in ledger.list_due("s", now)] == ["x.zip"]
     assert tuple(pauses) == ABSENT_PAUSES
     assert not ledger.is_due("s", "x.zip", NOW + timedelta(days=3650))
-    assert ledger.list_due("s", NOW + timedelta(days=3650)) == []
 
 
 def test_a_file_counts_as_stored_once_its_rows_are_confirmed(ledger):
@@ -80,5 +81,29 @@ def test_a_failure_leaves_a_stored_file_stored(ledger):
 def test_a_ledger_that_is_no_database_says_what_to_do(ledger):
     ledger.path.parent.mkdir(parents=True)
     ledger.path.write_bytes(b"not a database, and long enough to have a header" * 10)
-    with pytest.raises(DataError, match="move it away"):
+    with pytest.raises(StorageError, match="move it away"):
         ledger.get("s", "x.zip")
+
+
+def test_a_ledger_that_another_run_holds_is_worth_another_try(ledger, monkeypatch):
+    fetch(ledger)
+    monkeypatch.setattr(ledger_module, "_WAIT_FOR_OTHERS_S", 0.05)
+    with closing(sqlite3.connect(ledger.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SourceTransient, match="wait for other runs"):
+            ledger.confirm()
+
+
+def test_a_ledger_that_cannot_grow_says_so(ledger, monkeypatch):
+    fetch(ledger)
+    connect = sqlite3.connect
+
+    def connect_to_a_full_disk(*args, **kwargs):
+        connection = connect(*args, **kwargs)
+        connection.execute("PRAGMA max_page_count = 3")
+        return connection
+
+    monkeypatch.setattr(ledger_module.sqlite3, "connect", connect_to_a_full_disk)
+    with pytest.raises(StorageError, match="disk space"):
+        for number in range(200):
+            fetch(ledger, f"{number:0100}.zip")

@@ -1,5 +1,6 @@
 """Faults of the protocol: each ends in its class, and nothing of it is kept."""
 
+import errno
 import gzip
 from datetime import UTC, datetime, timedelta
 
@@ -233,6 +234,20 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
     raw = open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
     assert raw.content == CSV
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
+
+
+def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatch):
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
+
+    def fill(response, url, deadline, cap, sink):
+        sink.write(CSV[:2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(http, "read_body", fill)
+    live = open_live(tmp_path)
+    with pytest.raises(OSError, match="No space"):
+        live.client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+    assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
 
 
 def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, tmp_path):
