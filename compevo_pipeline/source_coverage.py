@@ -66,11 +66,12 @@ def list_troubled(workspace: Workspace) -> list[Entry]:
 
 
 def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
-    """Return a row for each source and a column for each of the last months, as text.
+    """Return a row for each source and a column for each of the last months, newest first.
 
     A cell says how much of the month is stored, and how many files are not: ``97 %, 2 absent``.
     """
-    names = sorted(set(counts["month"]) - {""})[-months:]
+    # The newest first: a page cuts off what stands on the right.
+    names = sorted(set(counts["month"]) - {""}, reverse=True)[:months]
     percent = (100 * pl.col("stored") / pl.col("expected")).floor().cast(pl.Int64)
     notes = [
         pl.when((pl.col("counted") == FILES) & (pl.col(state) > 0))

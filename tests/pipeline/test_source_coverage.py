@@ -132,7 +132,9 @@ def test_only_the_last_months_are_shown_and_an_empty_home_has_none(workspace):
     assert measure_coverage(workspace, TODAY).height == 0
     assert pivot_months(measure_coverage(workspace, TODAY), 3).height == 0
     store_demand(workspace, "archive:aemo/a.csv")
-    assert pivot_months(measure_coverage(workspace, TODAY), 1).columns[2:] == ["2026-03"]
+    counts = measure_coverage(workspace, TODAY)
+    assert pivot_months(counts, 1).columns[2:] == ["2026-03"]
+    assert pivot_months(counts, 9).columns[2:] == ["2026-03", "2026-02"]
 
 
 @pytest.mark.parametrize(
