@@ -9,7 +9,7 @@ AEMO's day-ahead forecast (published).
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -55,6 +55,8 @@ class Feed:
         is_whole: whether its files hold all years, so that a backfill reads them once.
         is_optional: whether windows can do without it: where it fails, the others are stored all
             the same.
+        with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
+            them.
     """
 
     name: str
@@ -65,6 +67,11 @@ class Feed:
     replaces: bool = False
     is_whole: bool = False
     is_optional: bool = False
+    with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
+
+    def accept_gaps(self) -> "Feed":
+        """Return the feed with the parsers that accept gaps."""
+        return replace(self, parsers={**self.parsers, **self.with_gaps})
 
     def exists_in(self, mode: Mode) -> bool:
         """Whether the feed can be read in a mode."""
@@ -129,14 +136,17 @@ def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...
 def _electricity_feeds() -> dict[str, tuple[Feed, ...]]:
     return {
         "electricity": (
-            _make_feed(
-                "aemo",
-                aemo.read_files,
-                {
-                    FrameKind.SERIES: aemo.parse_all,
-                    FrameKind.PUBLISHED: aemo.parse_published,
-                },
-                aemo_live.fetch_price_and_demand,
+            replace(
+                _make_feed(
+                    "aemo",
+                    aemo.read_files,
+                    {
+                        FrameKind.SERIES: aemo.parse_all,
+                        FrameKind.PUBLISHED: aemo.parse_published,
+                    },
+                    aemo_live.fetch_price_and_demand,
+                ),
+                with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
             ),
             _make_feed(
                 "weather", weather.read_files, {FrameKind.COVARIATES: _concat(weather.parse)}

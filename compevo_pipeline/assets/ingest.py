@@ -26,6 +26,8 @@ class IngestConfig(LaunchConfig):
     run"""
     until: str | None = None
     """live mode: the day after the backfill's last day"""
+    tolerate_gaps: bool = False
+    """accept files whose publisher left rows out: their values are missing, and counted as gaps"""
 
     @model_validator(mode="after")
     def _check_span(self) -> Self:

@@ -30,6 +30,7 @@ NEWS = "news"
 """Name of the news feeds in the feed table."""
 
 ARTICLES_CODE = (
+    "compevo_pipeline/admission.py",
     "compevo_core/data/news.py",
     "compevo_pipeline/feeds.py",
     "compevo_pipeline/preparation.py",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CODE = (
+    "compevo_pipeline/admission.py",
     "compevo_core/data/series.py",
     "compevo_core/data/faults.py",
     "compevo_pipeline/feeds.py",
@@ -86,6 +87,8 @@ def build_series_asset(
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = launch.read(context)
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
+            if config.tolerate_gaps:
+                selected = [feed.accept_gaps() for feed in selected]
             counts_by_feed = ingest_feeds(
                 workspace,
                 selected,

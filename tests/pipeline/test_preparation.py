@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -84,3 +85,15 @@ def test_bad_articles_are_counted_by_kind_and_the_good_ones_are_stored(workspace
     expected = {"empty answers": 2, "mistimed": 2, "unreadable": 1, "without a title": 1}
     assert {name: counts[name] for name in expected} == expected
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
+
+
+def test_a_gap_is_refused_unless_the_run_accepts_it(workspace):
+    head = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n"
+    rows = [f"NSW1,2020/01/01 0{k}:00:00,{7000 + k},50,TRADE\n" for k in (1, 2)]
+    file = raw("PRICE_AND_DEMAND_202001_NSW1.csv", head + "".join(rows), "aemo_price_and_demand")
+    (aemo,) = [feed for feed in default_feeds()["electricity"] if feed.name == "aemo"]
+    feed = replace(aemo, read_files=lambda *_: iter([file]))
+    with pytest.raises(SchemaDrift, match="or set tolerate_gaps for this run"):
+        ingest_feed(workspace, feed, "electricity", clock=lambda: NOW, log=LOG)
+    counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", clock=lambda: NOW, log=LOG)
+    assert counts["new"] == 4

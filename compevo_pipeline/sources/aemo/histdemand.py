@@ -87,5 +87,5 @@ def _refuse_short_days(table: pl.DataFrame, file_name: str) -> None:
         region, day, periods, line = short.row(0)
         raise SchemaDrift(
             f"{file_name}, line {line}: {region} on {day:%Y-%m-%d} has {periods} periods, "
-            f"not {PERIODS_PER_DAY}; fetch the file again, or parse it with tolerate_gaps=True"
+            f"not {PERIODS_PER_DAY}; fetch the file again, or set tolerate_gaps for this run"
         )

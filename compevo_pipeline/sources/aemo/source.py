@@ -55,6 +55,12 @@ _PARSE = {
     histdemand.SOURCE: histdemand.parse,
     operational.SOURCE: operational.parse,
 }
+_MAY_HAVE_GAPS = {
+    price.SOURCE: price.parse,
+    collected.SOURCE: collected.parse,
+    histdemand.SOURCE: histdemand.parse,
+}
+"""Products whose files are refused for a gap unless a run accepts it."""
 
 
 def read_files(
@@ -104,8 +110,12 @@ def _read_products(
         log.warning("left out: " + "; ".join(map(str, absent)))
 
 
-def parse(raw: RawFile) -> pl.DataFrame:
+def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse one file of any AEMO product into ``SERIES_SCHEMA``.
+
+    Args:
+        raw: the file.
+        tolerate_gaps: accept rows that the publisher left out.
 
     Raises:
         ConfigError: the file's source is not AEMO's.
@@ -116,6 +126,8 @@ def parse(raw: RawFile) -> pl.DataFrame:
             f"{raw.name}: source {raw.source!r} is not one of {', '.join(PRODUCTS)}; "
             "use its own parser"
         )
+    if tolerate_gaps and raw.source in _MAY_HAVE_GAPS:
+        return _MAY_HAVE_GAPS[raw.source](raw, tolerate_gaps=True)
     return _PARSE[raw.source](raw)
 
 
@@ -125,7 +137,7 @@ def parse_published(raws: Iterable[RawFile]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
 
 
-def parse_all(raws: Iterable[RawFile]) -> pl.DataFrame:
+def parse_all(raws: Iterable[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse many files into one valid series frame with one row an interval.
 
     Where two files have an interval, a value wins over none, then the product earlier in
@@ -136,7 +148,10 @@ def parse_all(raws: Iterable[RawFile]) -> pl.DataFrame:
         SourceTransient, SchemaDrift: from a parser; nothing is returned then.
     """
     frames = [
-        parse(raw).with_columns(pl.lit(PRODUCTS.index(raw.source)).alias("_rank")) for raw in raws
+        parse(raw, tolerate_gaps=tolerate_gaps).with_columns(
+            pl.lit(PRODUCTS.index(raw.source)).alias("_rank")
+        )
+        for raw in raws
     ]
     if not frames:
         return pl.DataFrame(schema=SERIES_SCHEMA)

@@ -247,7 +247,7 @@ def refuse_gaps(
         file_name,
         pl.col("_step").is_not_null() & (pl.col("_step") != step),
         f"{stamp} {{{stamp}}} of {{{by}}} comes {{_step}} after the one before it, not {step}",
-        "timestamps are missing: fetch the file again, or parse it with tolerate_gaps=True",
+        "timestamps are missing: fetch the file again, or set tolerate_gaps for this run",
     )
 
 
