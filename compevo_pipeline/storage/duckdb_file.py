@@ -111,8 +111,9 @@ class DuckDBFile:
         while True:
             try:
                 return duckdb.connect(self.path, read_only=read_only, config=_OFFLINE)
-            except duckdb.IOException as error:
-                # DuckDB has one class for a held lock, a damaged file and a full disk.
+            except duckdb.Error as error:
+                # DuckDB has one class for a held lock, a damaged file and a full disk, and others
+                # for a log that it cannot replay.
                 if is_known_of_disk(error):
                     raise describe_storage_error(error, str(self.path)) from error
                 if "lock" not in str(error).lower():
@@ -131,4 +132,7 @@ class DuckDBFile:
 def _create(path: Path) -> None:
     """Make an empty database in the place of an empty file."""
     path.unlink()
-    duckdb.connect(path, config=_OFFLINE).close()
+    try:
+        duckdb.connect(path, config=_OFFLINE).close()
+    except _OF_STORAGE as error:
+        raise describe_storage_error(error, str(path)) from error

@@ -6,7 +6,7 @@ import os
 import duckdb
 import pytest
 
-from compevo_core.errors import StorageError
+from compevo_core.errors import DataError, StorageError
 from compevo_pipeline.storage import duckdb_file
 from compevo_pipeline.storage.duckdb_file import DuckDBFile
 
@@ -45,3 +45,26 @@ def test_what_a_full_disk_does_to_a_commit_is_an_error_of_storage(tmp_path):
     database = DuckDBFile(tmp_path / "x.duckdb")
     with pytest.raises(StorageError, match="free space"), database.writer():
         raise duckdb.TransactionException("Failed to commit: No space left on device")
+
+
+def test_a_database_that_a_full_disk_keeps_from_being_made_says_so(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise duckdb.IOException("IO Error: Could not write file: File too large")
+
+    monkeypatch.setattr(duckdb, "connect", refuse)
+    with pytest.raises(StorageError, match="ulimit -f"), DuckDBFile(tmp_path / "x.duckdb").writer():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["x.duckdb.lock"]
+
+
+def test_a_log_that_cannot_be_replayed_says_what_to_do(tmp_path, monkeypatch):
+    database = DuckDBFile(tmp_path / "x.duckdb")
+    with database.writer():
+        pass
+
+    def refuse(*_, **__):
+        raise duckdb.TransactionException("Failure while replaying WAL file")
+
+    monkeypatch.setattr(duckdb, "connect", refuse)
+    with pytest.raises(DataError, match="restore it from a copy or remove it"), database.reader():
+        pass
