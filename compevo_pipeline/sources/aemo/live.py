@@ -36,7 +36,8 @@ MMSDM_ROOT = "https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM"
 MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
-LOOKBACK = timedelta(days=14)
+DAY = timedelta(days=1)
+LOOKBACK = 14 * DAY
 MANY_FILES = 100
 """Missing half-hours above which the weekly archives are asked first: one holds 336."""
 
@@ -73,7 +74,7 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
         SourceError: the first of too many failures.
     """
     start, end = live.span(LOOKBACK)
-    last_month = (_find_month(live.now) - timedelta(days=1)).replace(day=1)
+    last_month = (_find_month(live.now) - DAY).replace(day=1)
     months = _list_months(start, end)
     tolerance = Tolerance("price and demand")
 
@@ -125,12 +126,24 @@ def _fetch_report(live: LiveContext, report: Report) -> Iterator[RawFile]:
     missing = [file for file in current if live.ledger.is_due(SOURCE, file.name, live.now)]
 
     # The archive has what has left the current folder, and spares hundreds of requests at first.
-    oldest = min(file.first for file in listed)
+    oldest = _find_oldest(listed)
     if start < oldest or len(missing) > MANY_FILES:
         older_end = end if len(missing) > MANY_FILES else min(end, oldest)
         yield from _fetch_older(live, report, start, older_end, tolerance)
     yield from _fetch_files(live, missing, tolerance)
     tolerance.refuse_nothing()
+
+
+def _find_oldest(listed: Sequence[ListedFile]) -> datetime:
+    """Return the first stamp from which on the folder has every day."""
+    stamps = sorted((file.first for file in listed), reverse=True)
+    oldest = stamps[0]
+    for stamp in stamps:
+        # A single file that was left behind says nothing about the days after it.
+        if oldest - stamp > DAY:
+            break
+        oldest = stamp
+    return oldest
 
 
 def _fetch_older(
