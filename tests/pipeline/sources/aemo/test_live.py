@@ -58,13 +58,13 @@ def test_files_older_than_two_weeks_are_left_alone(replay, tmp_path):
 
 
 def test_a_file_left_behind_in_the_current_folder_hides_no_gap(replay, tmp_path):
-    left_behind, missing = (nemweb.actual(DAY - timedelta(days=days)) for days in (12, 8))
+    left_behind, missing = (nemweb.actual(DAY - timedelta(days=days)) for days in (13, 8))
     week = f"{aemo_live.ACTUAL_REPORT}_20260705.zip"
     nemweb.serve_folder(replay, ACTUAL, [left_behind, nemweb.actual(DAY)])
     replay.serve({(HOST, f"/Reports/Archive/{ACTUAL}/"): nemweb.listing(ACTUAL, [week])})
     packed = Answer(body=nemweb.pack(missing, nemweb.actual(DAY - timedelta(days=9))))
     replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week}"): packed})
-    assert aemo.parse_all(fetch_all(tmp_path)).height == 4 * 5
+    assert aemo.parse_all(fetch_all(tmp_path)).height == 3 * 5
 
 
 @pytest.mark.parametrize("part", ["Archive", "ARCHIVE"])
