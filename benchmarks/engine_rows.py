@@ -19,6 +19,8 @@ from compevo_core.data.files import write_atomically
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "engine.csv"
 
+MEASURED = ("compevo_core", "compevo_pipeline", "benchmarks/*.py")
+"""What a row's commit must hold unchanged."""
 LIBRARIES = ("torch", "transformers", "peft", "trl")
 COLUMNS = (
     "case",
@@ -126,11 +128,12 @@ def fit_exponent(rows: list[Row]) -> float:
 
 def describe_surroundings() -> Row:
     """Return machine, library versions and commit of this run."""
-    return {
-        "machine": _processor_name(),
-        **{name: version(name) for name in LIBRARIES},
-        "commit": _describe_commit(),
-    }
+    return describe_machine() | {name: version(name) for name in LIBRARIES}
+
+
+def describe_machine() -> Row:
+    """Return machine and commit of this run."""
+    return {"machine": _processor_name(), "commit": _describe_commit()}
 
 
 def _divide_peaks(rows: list[Row]) -> float:
@@ -165,9 +168,7 @@ def _processor_name() -> str:
 def _describe_commit() -> str:
     """Return the short hash of HEAD, with ``-dirty`` where what was measured differs from it."""
     head = _run_git("rev-parse", "--short", "HEAD")
-    changed = _run_git(
-        "status", "--porcelain", "--untracked-files=no", "--", "compevo_core", "benchmarks/*.py"
-    )
+    changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
     return f"{head}-dirty" if changed else head
 
 

@@ -1,7 +1,8 @@
-"""The table of speed and memory in the documentation: ``python -m benchmarks.table``.
+"""The tables of speed and memory in the documentation: ``python -m benchmarks.table``.
 
-What belongs here: rows of ``benchmarks/results/engine.csv`` to Markdown, between two markers of a
-document. What does not: measuring (``engine``, ``cases``).
+What belongs here: rows of ``benchmarks/results/engine.csv`` to Markdown, and writing every table of
+the document between its markers. What does not: measuring (``engine``, ``cases``), the tables of
+other files (``store_table``).
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,13 @@ from typing import Annotated
 import typer
 
 from benchmarks.engine_rows import REPO, RESULTS, Row, read_rows
+from benchmarks.store_table import (
+    GKG_MARKERS,
+    STORE_MARKERS,
+    format_gkg,
+    format_store,
+    read_table,
+)
 from compevo_core.data.files import write_text
 from compevo_core.report.markdown import replace_between
 from compevo_core.report.tables import markdown_table
@@ -120,13 +128,15 @@ app = typer.Typer(add_completion=False)
 def main(
     document: Annotated[Path, typer.Argument(help="Markdown file with the markers.")] = DOCUMENT,
 ) -> None:
-    """Write the table again from the committed rows."""
-    text = replace_between(
-        document.read_text(encoding="utf-8"),
-        format_speed_table(read_rows(RESULTS)),
-        *MARKERS,
-        document=str(document),
-    )
+    """Write the tables again from the committed rows."""
+    text = document.read_text(encoding="utf-8")
+    folder = RESULTS.parent
+    for table, markers in (
+        (format_speed_table(read_rows(RESULTS)), MARKERS),
+        (format_store(read_table(folder / "store.csv")), STORE_MARKERS),
+        (format_gkg(read_table(folder / "gkg.csv")), GKG_MARKERS),
+    ):
+        text = replace_between(text, table, *markers, document=str(document))
     write_text(document, text)
 
 

@@ -29,6 +29,7 @@ from compevo_core.issued import (
 )
 from compevo_core.training.manifest import verify_manifest
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.embedded_news import find_encoder, read_news
 from compevo_pipeline.next_day_inputs import (
     KnownTo,
     NewsRule,
@@ -180,16 +181,19 @@ def _issue(
         )
 
     run = run or find_current_run(workspace.layout, spec.name)
-    forecaster = load_population(run, frames.news, fit=fit)
+    later = frames.build_later_windows()
+    views = (*inputs.built.views, *later.views())
+    news = read_news(workspace, find_encoder(run), views, log=log)
+    forecaster = load_population(run, news, fit=fit)
     # Errors that have become known since validation: the levels of the priors move on with them.
-    known = forecaster.select_unobserved(frames.build_later_windows(), origin.until)
+    known = forecaster.select_unobserved(later, origin.until)
     observed = forecaster.observe(known) if len(known) else 0
     log.info(f"{spec.name}: errors of {observed} windows since validation are known")
 
     forecast = issue_forecast(
         forecaster,
         inputs.built.views,
-        news=frames.news,
+        news=news,
         market_offset=spec.market_offset,
         issued_at=clock(),
         commit=read_commit(),

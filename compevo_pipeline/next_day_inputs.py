@@ -15,7 +15,6 @@ from compevo_core.data.build import BuiltViews, build_views, build_windows
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.newest import NewestKnown, find_newest_known
 from compevo_core.data.news import select_articles
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -80,15 +79,23 @@ class StoredFrames:
     covariates: pl.DataFrame | None
     published: pl.DataFrame | None
     step_covariates: pl.DataFrame | None
-    news: NewsPool
+    articles: pl.DataFrame
 
     @classmethod
     def read(cls, workspace: Workspace, spec: DatasetSpec) -> "StoredFrames":
         """Read the stores.
 
         Raises:
-            DataError: there is no series, or no news pool.
+            DataError: there is no series, or no news.
         """
+        # None that is too old to be a candidate of any view that is made below.
+        first = _find_first_later(spec)
+        since = None if first is None else first - spec.news_longest_lookback
+        news = workspace.news_store()
+        articles = news.read_articles(since)
+        if not articles.height:
+            articles = news.read_newest(1)  # its age is what a reader is warned of
+
         tables = workspace.frame_store()
         return cls(
             spec=spec,
@@ -96,8 +103,7 @@ class StoredFrames:
             covariates=tables.read(spec.name, FrameKind.COVARIATES),
             published=tables.read(spec.name, FrameKind.PUBLISHED),
             step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES),
-            # Articles that have an embedding: an agent can read no others.
-            news=NewsPool.read(workspace.layout.news_pool),
+            articles=articles,
         )
 
     def build_views(self, origin: Origin) -> BuiltViews:
@@ -106,7 +112,7 @@ class StoredFrames:
             self.spec,
             self.series,
             covariates=self.covariates,
-            articles=self.news.articles,
+            articles=self.articles,
             published=self.published,
             origin_utc=origin.origin_utc,
             information_until=origin.until,
@@ -118,16 +124,14 @@ class StoredFrames:
 
         From what is stored, not from the windows asset: that may be older than the series.
         """
-        limits = resolve_spans(self.spec.spans, self.spec.step, self.spec.market_offset)
-        starts = [start for span, (start, _) in limits.items() if span.split != "train"]
         return build_windows(
             self.spec,
             self.series,
             covariates=self.covariates,
-            articles=self.news.articles,
+            articles=self.articles,
             published=self.published,
             step_covariates=self.step_covariates,
-            first_origin=min(starts, default=None),
+            first_origin=_find_first_later(self.spec),
         )
 
 
@@ -156,7 +160,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
     if not built.views:
         return DayInputs(built=built, newest=None, missing=(*missing, "no series"), warnings=())
 
-    articles = select_articles(frames.news.articles, frames.spec.news_source)
+    articles = select_articles(frames.articles, frames.spec.news_source)
     newest = find_newest_known(
         built.views, frames.series, published=frames.published, articles=articles
     )
@@ -172,6 +176,13 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
     if old_news and articles.height:
         (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
+
+
+def _find_first_later(spec: DatasetSpec) -> datetime | None:
+    """Return the first origin after the train split; None where the days decide, not the plan."""
+    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+    starts = [start for span, (start, _) in limits.items() if span.split != "train"]
+    return min(starts, default=None)
 
 
 def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> str:

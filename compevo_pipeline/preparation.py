@@ -1,11 +1,9 @@
-"""From feeds to what a training reads: stored frames, the news pool, windows.
+"""From feeds to what a training reads: stored frames, windows.
 
 What belongs here: these steps for one data set, for assets and the command line alike. What does
 not: Dagster (``assets``), parsing (``sources``), files (``storage``), how windows are cut
-(``compevo_core.data.build``). Nothing is stored until every file of a feed has been parsed, so a
-torn file leaves what was stored as it was.
-
-Shapes: N articles, D embedding size.
+(``compevo_core.data.build``), news pools (``compevo_pipeline.embedded_news``). Nothing is stored
+until every file of a feed has been parsed, so a torn file leaves what was stored as it was.
 """
 
 import functools
@@ -14,14 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.news import deduplicate_articles, select_articles
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent, SourceError, SourceTransient
@@ -31,9 +26,6 @@ from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +40,6 @@ MAX_BATCH_BYTES = 256 * 2**20
 
 MIN_READABLE_SHARE = 0.5
 """Share of the files of a batch that must be readable: with less, the format changed."""
-
-TITLES_PER_BATCH = 512
-"""Titles embedded between two progress lines."""
 
 
 def ingest_feed(
@@ -176,22 +165,6 @@ def cut_windows(workspace: Workspace, dataset: str, news_cutoff: str = "origin")
         step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
     )
-
-
-def write_news_pool(
-    workspace: Workspace, encoder: str, *, log: logging.Logger
-) -> tuple[NewsPool, int]:
-    """Embed the articles that an encoder has not embedded yet, then write the pool.
-
-    Returns:
-        The pool, and the number of articles that were embedded now.
-    """
-    newly_embedded = _embed_missing(workspace, encoder, log)
-
-    store = workspace.news_store()
-    pool = _build_pool(store.read_articles(), *store.read_embeddings(encoder), encoder)
-    pool.write(workspace.layout.news_pool)
-    return pool, newly_embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,38 +310,3 @@ def _store_frame(
 
     rows = workspace.frame_store().write(dataset, kind, frame, replace=feed.replaces)
     return {f"{kind} rows stored": rows}
-
-
-def _embed_missing(workspace: Workspace, name: str, log: logging.Logger) -> int:
-    """Embed articles without an embedding of the encoder; return their number."""
-    store = workspace.news_store()
-    missing = store.read_missing_embeddings(name)
-    if not missing.height:
-        return 0
-
-    from compevo_core.lm.encoder import load_encoder  # torch: only where something is embedded
-
-    encoder = load_encoder(name)
-    titles = missing["title"].fill_null("").to_list()
-    ids = missing["article_id"].to_list()
-    for start in range(0, len(ids), TITLES_PER_BATCH):
-        batch = slice(start, start + TITLES_PER_BATCH)
-        # Each batch is stored at once: an interrupted run keeps what it has embedded.
-        store.upsert_embeddings(name, ids[batch], encoder.encode(titles[batch]))
-        log.info(f"embedded {min(batch.stop, len(ids))} of {len(ids)} articles with {name}")
-    return missing.height
-
-
-def _build_pool(
-    stored: pl.DataFrame, ids: list[str], embeddings_ND: "NDArray[np.float32]", encoder: str
-) -> NewsPool:
-    """Return articles and embeddings in one order: by availability, then by id."""
-    order = pl.DataFrame(
-        {"article_id": ids, "_row": np.arange(len(ids))},
-        schema={"article_id": pl.String(), "_row": pl.Int64()},
-    )
-    # Inner: an article that arrived after the embedding has none yet and waits for the next run.
-    joined = stored.sort("available_at", "article_id").join(order, on="article_id", how="inner")
-
-    rows = joined["_row"].to_numpy()
-    return NewsPool(joined.drop("_row"), embeddings_ND[rows], encoder)

@@ -32,6 +32,7 @@ from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.pacer import Pacer
 from compevo_pipeline.sources.common.raw_store import RawStore
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -113,8 +114,12 @@ class Workspace(dg.ConfigurableResource[None]):
         return FrameStore(self.layout.tables)
 
     def news_store(self) -> NewsStore:
-        """Open the articles and embeddings."""
+        """Open the articles."""
         return NewsStore(self.layout.news_database)
+
+    def embedding_store(self, encoder: str) -> EmbeddingStore:
+        """Open the embeddings of an encoder."""
+        return EmbeddingStore(self.layout.embeddings, encoder)
 
 
 class JudgeEndpoint(dg.ConfigurableResource[None]):

@@ -116,13 +116,17 @@ class Layout:
 
     @property
     def news_database(self) -> Path:
-        """The DuckDB file of articles and embeddings."""
+        """The DuckDB file of articles."""
         return self.root / "news.duckdb"
 
     @property
-    def news_pool(self) -> Path:
-        """Articles and embeddings as training reads them."""
-        return self.root / "news"
+    def embeddings(self) -> Path:
+        """Embeddings of titles, one folder an encoder."""
+        return self.root / "embeddings"
+
+    def news_pool(self, dataset: str) -> Path:
+        """Return the folder of the articles that windows of a data set name, for its training."""
+        return self.root / "news" / dataset
 
     def windows(self, dataset: str) -> Path:
         """Return the folder of a data set's windows."""

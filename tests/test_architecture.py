@@ -68,7 +68,7 @@ LAYERS = (
     ("compevo_pipeline.registry",),
     ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
     ("compevo_pipeline.resources",),
-    ("compevo_pipeline.admission",),
+    ("compevo_pipeline.admission", "compevo_pipeline.embedded_news"),
     (
         "compevo_pipeline.next_day_inputs",
         "compevo_pipeline.preparation",

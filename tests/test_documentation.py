@@ -106,7 +106,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     code = "\n".join(blocks)
     for shown, here in (
         (".compevo/sample/windows/electricity", str(tmp_path / "windows")),
-        (".compevo/sample/news", str(tmp_path / "news")),
+        (".compevo/sample/news/electricity", str(tmp_path / "news")),
         ('preset("demo")', 'preset("tiny")'),
     ):
         assert shown in code

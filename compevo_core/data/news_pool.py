@@ -1,12 +1,12 @@
 """The news pool a model reads: articles with one embedding each, in a folder that can be checked.
 
 What belongs here: the in-memory pool and its folder format. What does not: how embeddings are
-computed (``lm.encoder``) or stored in the database (the pipeline).
+computed (``lm.encoder``), and where those of all articles are kept (the pipeline's stores). A pool
+holds the articles that the windows of a run name, so that its size is theirs.
 
 Shapes: N articles, D embedding size.
 """
 
-import json
 import os
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,13 +19,12 @@ import polars as pl
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.files import hash_file, write_atomically, write_json
+from compevo_core.data.files import FileSet, hash_text, read_together, replace_together
 from compevo_core.data.locality import is_of_country, names_region
 from compevo_core.errors import DataError
 
 ARTICLES_FILE = "news.parquet"
 EMBEDDINGS_FILE = "embeddings.safetensors"
-MANIFEST_FILE = "manifest.json"
 
 _NORM_TOLERANCE = 1e-3  # float32 rounding of a few thousand dimensions stays far below it
 
@@ -114,45 +113,47 @@ class NewsPool:
             self._is_local[key] = column.to_numpy()
         return bool(self._is_local[key][int(self.find_rows([article_id])[0])])
 
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``news.parquet``, ``embeddings.safetensors`` and ``manifest.json``."""
-        folder = Path(folder)
-        write_atomically(folder / ARTICLES_FILE, self.articles.write_parquet)
-        tensors = {"embeddings_ND": self.embeddings}
-        write_atomically(folder / EMBEDDINGS_FILE, lambda part: save_file(tensors, part))
+    def hash_articles(self, ids: Iterable[str]) -> str:
+        """Return the hash of the ids and titles of these articles, whatever else the pool holds.
 
-        # The manifest is last: a folder that has one is complete.
-        manifest = {
+        Raises:
+            DataError: an id is not in the pool.
+        """
+        rows = self.find_rows(sorted(set(ids)))
+        named = self.articles.select("article_id", "title")[rows]
+        return hash_text(named.write_ndjson())
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Put articles, embeddings and manifest in the place of those that the folder holds."""
+        tensors = {"embeddings_ND": self.embeddings}
+        facts = {
             "encoder": self.encoder_name,
             "articles": len(self),
             "dimensions": int(self.embeddings.shape[1]),
-            "sha256": {name: hash_file(folder / name) for name in (ARTICLES_FILE, EMBEDDINGS_FILE)},
         }
-        write_json(folder / MANIFEST_FILE, manifest)
+        replace_together(
+            Path(folder),
+            {
+                ARTICLES_FILE: self.articles.write_parquet,
+                EMBEDDINGS_FILE: lambda part: save_file(tensors, part),
+            },
+            facts,
+        )
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a folder that :meth:`write` wrote.
 
         Raises:
-            DataError: the folder has no manifest, or a file differs from it.
+            DataError: the folder has no manifest, is of an earlier version, or a file differs.
         """
-        folder = Path(folder)
-        if not (folder / MANIFEST_FILE).exists():
-            raise DataError(
-                f"no complete news pool in {folder} ({MANIFEST_FILE} is missing); "
-                "build the news assets"
-            )
+        remedy = "materialize models/compevo of its data set, which writes the news that it reads"
+        return read_together(Path(folder), cls._from_files, remedy=remedy)
 
-        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        for name, expected in manifest["sha256"].items():
-            if hash_file(folder / name) != expected:
-                raise DataError(
-                    f"{folder / name} differs from its manifest; build the news pool again"
-                )
-
-        vectors = load_file(folder / EMBEDDINGS_FILE)["embeddings_ND"]
-        return cls(pl.read_parquet(folder / ARTICLES_FILE), vectors, manifest["encoder"])
+    @classmethod
+    def _from_files(cls, files: FileSet) -> Self:
+        vectors = load_file(files.paths[EMBEDDINGS_FILE])["embeddings_ND"]
+        return cls(pl.read_parquet(files.paths[ARTICLES_FILE]), vectors, files.facts["encoder"])
 
 
 def _refuse_other_lengths(embeddings: npt.NDArray[np.float32]) -> None:

@@ -21,7 +21,6 @@ from compevo_core.baselines.error_levels import follow_levels
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced
-from compevo_core.data.files import hash_text
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import assign_split
@@ -164,14 +163,18 @@ def check_inputs(
 def identify_run(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
 ) -> dict[str, str]:
-    """Return hashes of settings, windows and articles: what makes two runs the same run."""
-    # An article's id is derived from its address, and stored articles do not change.
+    """Return hashes of settings, windows and articles: what makes two runs the same run.
+
+    Articles that no window of train and validation names are no part of it: more of them arrive
+    every day, while a run is trained and after it.
+    """
     n = _HASH_CHARACTERS
-    articles = "\n".join(sorted(news.articles["article_id"].to_list()))
+    views = (*train_windows.views(), *val_windows.views())
+    named = {name for view in views for name in view.candidate_ids}
     return {
         "config_hash": config.hash,
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
-        "news_hash": hash_text(articles)[:n],
+        "news_hash": news.hash_articles(named)[:n],
     }
 
 

@@ -39,6 +39,7 @@ from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, ablation_key, windows_k
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
+from compevo_pipeline.embedded_news import write_news
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.launchers.worker import TrainJob
@@ -148,7 +149,7 @@ def _ablate(
         shutil.rmtree(stages, ignore_errors=True)
 
         # Scored only after all are trained: a variant that fails leaves no half table.
-        news = NewsPool.read(layout.news_pool)
+        news = NewsPool.read(trials[0].job.news)
         scores = [_score_trial(context, config, news, trial) for trial in trials]
         rows = pl.concat([scored.rows for scored in scores])
         path = layout.results / f"ablation-{dataset}.csv"
@@ -190,6 +191,8 @@ def _prepare_trials(
     layout = workspace.layout
     dataset = windows.dataset
     base = config.resolve(workspace.preset_for(dataset))
+    # Windows with swapped news name the articles of the others.
+    news = write_news(workspace, base.news.encoder, windows, log=context.log)
 
     trials = []
     for name in config.select_variants():
@@ -207,7 +210,7 @@ def _prepare_trials(
             changed = configure_experiment(base.with_overrides({"run.seed": seed}), name)
             # The name holds the hash of the configuration, which differs by seed.
             run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared)
-            job = prepare_job(workspace, folder, changed, run, config)
+            job = prepare_job(workspace, folder, news, changed, run, config)
             # A variant that differs after the supervised stage alone goes on from its end.
             job = replace(job, stages=str(_stages_folder(layout, dataset)))
             trials.append(Trial(name, job, prepared))

@@ -12,7 +12,6 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.result_rows import write_rows
@@ -33,6 +32,7 @@ from compevo_pipeline.asset_keys import (
 )
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
+from compevo_pipeline.embedded_news import find_encoder, read_news
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.provenance import read_commit
@@ -176,7 +176,7 @@ def _score_population(
         stored = _forecast_file(layout, dataset)
 
         run = find_current_run(layout, dataset)
-        news = NewsPool.read(layout.news_pool)
+        news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
         forecaster = load_population(run, news, fit=SharedFits(fits_folder(layout)))
         # Fails where a window has no stored forecast: paired tests need the same windows.
         baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]

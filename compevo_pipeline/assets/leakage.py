@@ -15,7 +15,6 @@ from pydantic import Field
 
 from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.files import write_atomically
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.configs import write_config
@@ -38,11 +37,11 @@ from compevo_pipeline.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_k
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
+from compevo_pipeline.embedded_news import find_encoder, read_news
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launch_config import LaunchConfig
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Layout
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
 DATASET = "electricity"
@@ -121,7 +120,7 @@ def inference_2026(context: dg.AssetExecutionContext, workspace: Workspace) -> d
 
         # Before anything is loaded: a loader that writes into the folder would be caught, too.
         hashes_before = hash_folder(model)
-        rows, artifact_hash = _score_scopes(context, config, layout, windows, scopes)
+        rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
         path = layout.results / ROWS_FILE
         write_rows(path, rows)
 
@@ -179,7 +178,7 @@ def _skip(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: i
 def _score_scopes(
     context: dg.AssetExecutionContext,
     config: InferenceConfig,
-    layout: Layout,
+    workspace: Workspace,
     windows: WindowSet,
     scopes: Sequence[Scope],
 ) -> tuple[pl.DataFrame, str]:
@@ -188,10 +187,12 @@ def _score_scopes(
     Returns:
         Result rows, and the hash of the model that made them.
     """
+    layout = workspace.layout
     train = windows.split("train")
     run = find_current_run(layout, DATASET)
     fit = SharedFits(fits_folder(layout))
-    forecaster = load_population(run, NewsPool.read(layout.news_pool), fit=fit)
+    news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
+    forecaster = load_population(run, news, fit=fit)
 
     population = score_population(
         forecaster,

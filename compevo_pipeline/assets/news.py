@@ -1,8 +1,8 @@
-"""``news/articles`` and ``news/embeddings``: the DuckDB file, and the folder that training reads.
+"""``news/articles`` and ``news/embeddings``: the DuckDB file, and a vector for each title.
 
-What belongs here: storing articles, embedding those that are new, exporting the pool. What does
-not: parsing (``sources``), SQL (``storage``). Both assets write the one DuckDB file, so both run
-in the pool ``duckdb``, whose limit is one.
+What belongs here: storing articles, embedding those that windows can name. What does not: parsing
+(``sources``), SQL and files (``storage``), the news of one data set's windows
+(``compevo_pipeline.embedded_news``).
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
+from compevo_pipeline.embedded_news import embed_nameable
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.launch_config import LaunchConfig
-from compevo_pipeline.preparation import ingest_feeds, write_news_pool
+from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
@@ -38,10 +39,10 @@ ARTICLES_CODE = (
     "compevo_pipeline/storage/news_store.py",
 )
 EMBEDDINGS_CODE = (
-    "compevo_core/data/news_pool.py",
+    "compevo_core/data/nameable.py",
     "compevo_core/lm/encoder.py",
-    "compevo_pipeline/preparation.py",
-    "compevo_pipeline/storage/news_store.py",
+    "compevo_pipeline/embedded_news.py",
+    "compevo_pipeline/storage/embedding_store.py",
 )
 
 
@@ -91,28 +92,24 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
             )
             counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
 
-        stored = workspace.news_store().read_articles()
-        return dg.MaterializeResult(
-            metadata=_describe_articles(workspace, stored, pl.DataFrame(counts))
-        )
+        return dg.MaterializeResult(metadata=_describe_articles(workspace, pl.DataFrame(counts)))
 
     return _articles
 
 
-def _describe_articles(
-    workspace: Workspace, stored: pl.DataFrame, counts: pl.DataFrame
-) -> dict[str, Any]:
-    month = pl.col("available_at").dt.truncate("1mo").alias("month")
-    by_month = stored.group_by(month).len().sort("month")
-    newest = stored.sort("available_at", descending=True)
+def _describe_articles(workspace: Workspace, counts: pl.DataFrame) -> dict[str, Any]:
+    store = workspace.news_store()
+    by_month = store.count_by_month()
+    newest = store.read_newest(metadata.PREVIEW_ROWS)
 
     def draw(axes: "Axes") -> None:
-        axes.bar(by_month["month"].to_numpy(), by_month["len"].to_numpy(), width=24)
+        axes.bar(by_month["month"].to_numpy(), by_month["articles"].to_numpy(), width=24)
         axes.set_ylabel("articles a month", fontsize=metadata.LABEL_POINTS)
         axes.tick_params(labelsize=metadata.TICK_POINTS)
 
     return {
-        **metadata.describe_table(stored),
+        "dagster/row_count": int(by_month["articles"].sum()),
+        "dagster/column_schema": metadata.make_column_schema(newest.schema),
         "mode": workspace.data_mode.value,
         "database": metadata.link_path(workspace.layout.news_database),
         "feeds": metadata.render_table(counts, rows=20),
@@ -124,7 +121,7 @@ def _describe_articles(
 
 
 def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
-    """Return the asset that embeds the articles that its encoder has not embedded yet.
+    """Return the asset that embeds titles that windows can name, as far as they are new.
 
     Args:
         series: those of own data sets that bring articles of their own. The order of the steps of a
@@ -135,10 +132,8 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         key=NEWS_EMBEDDINGS,
         deps=[NEWS_ARTICLES, *series],
         group_name="news",
-        description=(
-            "One sentence embedding an article, in the folder of articles that models read."
-        ),
-        kinds={"duckdb", "huggingface"},
+        description="A sentence embedding of every title that some window can name.",
+        kinds={"numpy", "huggingface"},
         owners=OWNERS,
         code_version=code_version(*EMBEDDINGS_CODE),
         freshness_policy=DAILY_REFRESH,
@@ -150,15 +145,17 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     ) -> dg.MaterializeResult[Any]:
         encoder = EmbeddingConfig.read(context).encoder
         name = encoder or RunConfig.preset(workspace.preset_for()).news.encoder
-        pool, newly_embedded = write_news_pool(workspace, name, log=context.log)
+        counts = embed_nameable(workspace, name, log=context.log)
+        store = workspace.embedding_store(name)
 
         return dg.MaterializeResult(
             metadata={
-                **metadata.describe_table(pool.articles),
-                "newly_embedded": newly_embedded,
+                "dagster/row_count": len(store),
+                "articles": counts.articles,
+                "nameable_articles": counts.nameable,
+                "newly_embedded": counts.embedded,
                 "encoder": name,
-                "dimensions": int(pool.embeddings.shape[1]) if len(pool) else 0,
-                "folder": metadata.link_path(workspace.layout.news_pool),
+                "folder": metadata.link_path(store.folder),
             }
         )
 

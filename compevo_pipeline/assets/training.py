@@ -20,6 +20,7 @@ from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
+from compevo_pipeline.embedded_news import write_news
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.markdown import escape_markdown
@@ -88,7 +89,8 @@ def _train(
         # Named by configuration and data: the same training finds its own checkpoints.
         name = make_run_name(f"compevo-{dataset}", resolved, windows)
 
-        job = prepare_job(workspace, folder, resolved, name, config)
+        news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+        job = prepare_job(workspace, folder, news, resolved, name, config)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         reported = launcher.launch(context, [job])
 

@@ -143,13 +143,19 @@ class TrainConfig(LaunchConfig):
 
 
 def prepare_job(
-    workspace: Workspace, windows: Path, config: RunConfig, name: str, launch: TrainConfig
+    workspace: Workspace,
+    windows: Path,
+    news: Path,
+    config: RunConfig,
+    name: str,
+    launch: TrainConfig,
 ) -> TrainJob:
     """Return the job of one training; write the resolved configuration into its run folder.
 
     Args:
-        workspace: where news, fits and runs are.
+        workspace: where fits and runs are.
         windows: folder of the windows to train on.
+        news: folder of the articles that they name.
         config: the run's settings.
         name: name of the run.
         launch: whether to resume, and whether processes split the backbone.
@@ -160,7 +166,7 @@ def prepare_job(
     return TrainJob(
         config=config.to_dict(),
         windows=str(windows),
-        news=str(workspace.layout.news_pool),
+        news=str(news),
         out=str(run),
         resume=launch.resume,
         fits=str(fits_folder(workspace.layout)),

@@ -3,6 +3,7 @@
 What belongs here: finding them, and the small table of a data set's scores. What does not: scoring.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     import polars as pl
+
+log = logging.getLogger(__name__)
 
 ERRORS = (
     ("mae", "MAE"),
@@ -46,6 +49,8 @@ def find_evaluated_runs(
     Raises:
         ConfigError: runs without their windows and news, or no such data set.
     """
+    from compevo_core.data.window import WindowSet
+    from compevo_pipeline.embedded_news import find_encoder, write_news
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings
     from compevo_pipeline.storage.runs import find_current_run
@@ -67,10 +72,13 @@ def find_evaluated_runs(
     workspace = Workspace(settings=Settings.from_environment())
     layout = workspace.layout
     dataset = workspace.registry()[str(runs[0])].name
+    run = find_current_run(layout, dataset)
+    window_set = WindowSet.read(layout.windows(dataset))
     return EvaluatedRuns(
-        runs=[find_current_run(layout, dataset)],
+        runs=[run],
         windows=layout.windows(dataset),
-        news=layout.news_pool,
+        # Windows may have been cut anew since the run was trained.
+        news=write_news(workspace, find_encoder(run), window_set, log=log),
         results=results or layout.results,
         experiment=experiment or f"evaluate-{dataset}",
         dataset=dataset,

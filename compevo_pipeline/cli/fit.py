@@ -24,9 +24,11 @@ def fit(
     from datetime import UTC, datetime
 
     from compevo_core.config import RunConfig
+    from compevo_core.data.news_pool import NewsPool
     from compevo_core.training.trainer import train
+    from compevo_pipeline.embedded_news import write_news
     from compevo_pipeline.launchers.progress import describe_round
-    from compevo_pipeline.preparation import cut_windows, ingest_dataset, write_news_pool
+    from compevo_pipeline.preparation import cut_windows, ingest_dataset
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings, disable_progress_bars
     from compevo_pipeline.storage.runs import make_run_name, set_current_run
@@ -40,9 +42,9 @@ def fit(
     for feed, counts in read.items():
         typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
-    news, _ = write_news_pool(workspace, config.news.encoder, log=log)
     windows = cut_windows(workspace, dataset)
     windows.write(layout.windows(dataset))
+    news = NewsPool.read(write_news(workspace, config.news.encoder, windows, log=log))
     by_split = ", ".join(
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
     )

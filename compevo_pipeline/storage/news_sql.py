@@ -22,12 +22,6 @@ CREATE TABLE IF NOT EXISTS articles (
     fetched_at TIMESTAMP NOT NULL,
     source VARCHAR NOT NULL
 );
-CREATE TABLE IF NOT EXISTS embeddings (
-    article_id VARCHAR NOT NULL,
-    model VARCHAR NOT NULL,
-    vector FLOAT[] NOT NULL,
-    PRIMARY KEY (article_id, model)
-);
 """
 
 COUNT_ARTICLES = """
@@ -55,19 +49,6 @@ ON CONFLICT (article_id) DO UPDATE SET
 WHERE excluded.available_at < articles.available_at
 """
 
-DELETE_STALE_EMBEDDINGS = """
-DELETE FROM embeddings WHERE article_id IN (
-    SELECT incoming.article_id
-    FROM incoming JOIN articles stored USING (article_id)
-    WHERE incoming.available_at < stored.available_at
-        AND (
-            incoming.title IS DISTINCT FROM stored.title
-            OR incoming.body IS DISTINCT FROM stored.body
-        )
-)
-"""
-"""Drops the embeddings of articles whose text the upsert is about to replace."""
-
 READ_ARTICLES = """
 SELECT * FROM articles
 WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
@@ -82,34 +63,17 @@ SELECT
 FROM articles GROUP BY ALL ORDER BY ALL
 """
 
-FIND_UNKNOWN_ARTICLES = """
-SELECT incoming.article_id FROM incoming ANTI JOIN articles USING (article_id) ORDER BY 1
+READ_NAMED_ARTICLES = """
+SELECT articles.* FROM articles SEMI JOIN named USING (article_id)
+ORDER BY available_at, article_id
+"""
+"""The articles whose ids the frame ``named`` lists."""
+
+COUNT_ARTICLES_BY_MONTH = """
+SELECT date_trunc('month', available_at) AS month, count(*) AS articles
+FROM articles GROUP BY ALL ORDER BY ALL
 """
 
-# All vectors of a model have one length, so any row states it.
-READ_DIMENSION = "SELECT len(vector) FROM embeddings WHERE model = $model LIMIT 1"
-
-COUNT_EMBEDDINGS = """
-SELECT
-    count(*) FILTER (stored.article_id IS NULL),
-    count(*) FILTER (stored.article_id IS NOT NULL AND stored.vector <> incoming.vector)
-FROM incoming LEFT JOIN embeddings stored
-    ON stored.article_id = incoming.article_id AND stored.model = incoming.model
-"""
-"""Embeddings that an upsert adds, and those it changes."""
-
-UPSERT_EMBEDDINGS = """
-INSERT INTO embeddings BY NAME SELECT * FROM incoming
-ON CONFLICT (article_id, model) DO UPDATE SET vector = excluded.vector
-WHERE embeddings.vector IS DISTINCT FROM excluded.vector
-"""
-
-READ_EMBEDDINGS = """
-SELECT article_id, vector FROM embeddings WHERE model = $model ORDER BY article_id
-"""
-
-READ_MISSING_EMBEDDINGS = """
-SELECT article_id, title, body FROM articles
-WHERE article_id NOT IN (SELECT article_id FROM embeddings WHERE model = $model)
-ORDER BY article_id
+READ_NEWEST_ARTICLES = """
+SELECT * FROM articles ORDER BY available_at DESC, article_id LIMIT $rows
 """

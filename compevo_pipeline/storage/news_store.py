@@ -1,25 +1,22 @@
-"""News articles and their embeddings in one DuckDB file.
+"""News articles in one DuckDB file.
 
-What belongs here: idempotent upserts and reads of the two tables. What does not: the statements
+What belongs here: idempotent upserts and reads. What does not: the statements
 (``storage.news_sql``), connections and locks (``storage.duckdb_file``), which articles count as
-duplicates (``compevo_core.data.news``), making embeddings, candidate selection.
+duplicates (``compevo_core.data.news``), embeddings (``storage.embedding_store``), candidate
+selection.
 
 Of an article given twice the version that was available first stays: a page edited later may know
 more than anyone did at the time.
-
-Shapes: N articles, D numbers of an embedding.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from compevo_core.data.filelock import WAIT_SECONDS
 from compevo_core.data.news import validate_articles
@@ -46,7 +43,7 @@ class UpsertReport:
 
 
 class NewsStore:
-    """Articles and embeddings; safe to use from several threads and processes at a time."""
+    """Articles; safe to use from several threads and processes at a time."""
 
     def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
         """Use the DuckDB file at ``path``, which the first write makes.
@@ -61,9 +58,6 @@ class NewsStore:
     def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
         """Add articles; of a stored one the version that was available earlier stays.
 
-        When an earlier version with another text replaces the stored one, its embeddings are
-        dropped.
-
         Raises:
             DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules.
             StoreBusy: the store was not free in time.
@@ -74,10 +68,7 @@ class NewsStore:
         with self._writer() as connection:
             connection.register("incoming", _drop_zone(earliest))
             added, changed = _read_counts(connection, news_sql.COUNT_ARTICLES)
-
-            # Stale embeddings are found by comparing with the text that the upsert overwrites.
             if added or changed:
-                connection.execute(news_sql.DELETE_STALE_EMBEDDINGS)
                 connection.execute(news_sql.UPSERT_ARTICLES)
 
         return UpsertReport(
@@ -113,59 +104,28 @@ class NewsStore:
         with self._reader() as connection:
             return _read_frame(connection, news_sql.COUNT_DAYS, {})
 
-    def upsert_embeddings(
-        self, model: str, ids: Sequence[str], vectors: NDArray[np.float32]
-    ) -> UpsertReport:
-        """Add or replace the embeddings of articles.
-
-        Args:
-            model: name of the model that made them.
-            ids: N article ids.
-            vectors: (N, D), one row an id.
+    def read_named(self, ids: Iterable[str]) -> pl.DataFrame:
+        """Read the articles of these ids, by availability; an id without an article is left out.
 
         Raises:
-            DataError: shapes disagree, a value is not finite, an id repeats or has no article, or D
-                is not the model's.
+            DataError: nothing was ever stored.
             StoreBusy: the store was not free in time.
         """
-        matrix_ND = _check_vectors(model, ids, vectors)
-        dimension = matrix_ND.shape[1]
-        vector = pl.Series("vector", matrix_ND, dtype=pl.Array(pl.Float32, dimension))
-        rows = pl.DataFrame(
-            {
-                "article_id": list(ids),
-                "model": [model] * len(ids),
-                "vector": vector.arr.to_list(),
-            }
-        )
-
-        # Checked inside the transaction: another run may store articles in between.
-        with self._writer() as connection:
-            connection.register("incoming", rows)
-            _refuse_misfits(connection, model, dimension)
-            added, changed = _read_counts(connection, news_sql.COUNT_EMBEDDINGS)
-            if added or changed:
-                connection.execute(news_sql.UPSERT_EMBEDDINGS)
-
-        return UpsertReport(
-            rows=len(ids), added=added, changed=changed, unchanged=len(ids) - added - changed
-        )
-
-    def read_embeddings(self, model: str) -> tuple[list[str], NDArray[np.float32]]:
-        """Read the ids and the matrix (N, D) of a model, by id; (0, 0) if it has none."""
+        named = pl.DataFrame({"article_id": sorted(set(ids))}, schema={"article_id": pl.String()})
         with self._reader() as connection:
-            frame = _read_frame(connection, news_sql.READ_EMBEDDINGS, {"model": model})
-        if not frame.height:
-            return [], np.zeros((0, 0), dtype=np.float32)
+            connection.register("named", named)
+            return _add_zone(_read_frame(connection, news_sql.READ_NAMED_ARTICLES))
 
-        # One flat column is reshaped: a list of lists would copy every number through Python.
-        flat = frame["vector"].explode().to_numpy().astype(np.float32, copy=False)
-        return frame["article_id"].to_list(), flat.reshape(frame.height, -1)
-
-    def read_missing_embeddings(self, model: str) -> pl.DataFrame:
-        """Read ``article_id, title, body`` of the articles without an embedding of ``model``."""
+    def count_by_month(self) -> pl.DataFrame:
+        """Count the articles (``articles``) by the month that they became available in."""
         with self._reader() as connection:
-            return _read_frame(connection, news_sql.READ_MISSING_EMBEDDINGS, {"model": model})
+            return _read_frame(connection, news_sql.COUNT_ARTICLES_BY_MONTH)
+
+    def read_newest(self, rows: int) -> pl.DataFrame:
+        """Read the articles that became available last, the newest first."""
+        with self._reader() as connection:
+            newest = _read_frame(connection, news_sql.READ_NEWEST_ARTICLES, {"rows": rows})
+            return _add_zone(newest)
 
     @contextmanager
     def _writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -187,44 +147,10 @@ class NewsStore:
                 raise DataError(nothing_stored) from error
 
 
-def _check_vectors(
-    model: str, ids: Sequence[str], vectors: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Return the vectors as one float32 matrix (N, D)."""
-    matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
-    distinct = len(set(ids))
-    if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(ids) or distinct != len(ids):
-        raise DataError(
-            f"embeddings are {matrix_ND.shape} for {len(ids)} ids, {distinct} of them distinct; "
-            "give one row (D,) for each distinct id"
-        )
-    if not np.isfinite(matrix_ND).all():
-        raise DataError(f"embeddings of {model} hold NaN or infinity; encode the articles again")
-
-    return matrix_ND
-
-
-def _refuse_misfits(connection: duckdb.DuckDBPyConnection, model: str, dimension: int) -> None:
-    """Refuse embeddings without an article, or of another length than the model's stored ones."""
-    unknown = connection.execute(news_sql.FIND_UNKNOWN_ARTICLES).fetchall()
-    if unknown:
-        raise DataError(
-            f"{len(unknown)} embeddings of unknown articles, first {unknown[0][0]}; "
-            "store the articles first"
-        )
-
-    stored = connection.execute(news_sql.READ_DIMENSION, {"model": model}).fetchone()
-    if stored is not None and stored[0] != dimension:
-        raise DataError(
-            f"{model} has embeddings of {stored[0]} numbers, not {dimension}; "
-            "give another model name"
-        )
-
-
 def _read_frame(
-    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object]
+    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object] | None = None
 ) -> pl.DataFrame:
-    frame: pl.DataFrame = connection.sql(query, params=dict(values)).pl()
+    frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
     return frame
 
 

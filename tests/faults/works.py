@@ -20,6 +20,7 @@ from compevo_core.issued import read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -67,22 +68,24 @@ def read_articles(home: Path) -> Iterator[str]:
 
 
 def embed(home: Path) -> None:
-    """Store articles, and the embeddings of those that have none, in batches."""
-    store = NewsStore(home / "news.duckdb")
-    store.upsert_articles(articles(*range(500)))
-    missing = store.read_missing_embeddings(MODEL)["article_id"].sort().to_list()
+    """Store articles, and the embeddings of titles that have none, in batches."""
+    news = NewsStore(home / "news.duckdb")
+    news.upsert_articles(articles(*range(500)))
+    store = EmbeddingStore(home / "embeddings", MODEL)
+    missing = sorted(store.find_missing(news.read_articles()["title"].to_list()))
     for first in range(0, len(missing), 100):
-        ids = missing[first : first + 100]
-        numbers = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) for name in ids]
+        titles = missing[first : first + 100]
+        numbers = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) for name in titles]
         vectors = np.stack([np.random.default_rng(n).normal(size=32) for n in numbers])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        store.upsert_embeddings(MODEL, ids, vectors.astype(np.float32))
+        store.append(titles, vectors.astype(np.float32))
 
 
 def read_embeddings(home: Path) -> Iterator[str]:
-    """Yield each article with the hash of its embedding."""
-    names, matrix = NewsStore(home / "news.duckdb").read_embeddings(MODEL)
-    for name, row in zip(names, matrix, strict=True):
+    """Yield each title with the hash of its embedding."""
+    titles = sorted(NewsStore(home / "news.duckdb").read_articles()["title"].to_list())
+    matrix = EmbeddingStore(home / "embeddings", MODEL).read(titles)
+    for name, row in zip(titles, matrix, strict=True):
         yield f"{name} {hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:16]}"
 
 

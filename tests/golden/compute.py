@@ -558,7 +558,8 @@ def write_old_run() -> None:
             target.parent.mkdir(exist_ok=True)
             shutil.move(root / "run" / name, target)
         windows.split("test")[:VIEWS].write(OLD_RUN / "windows")
-        shutil.copytree(root / "news", OLD_RUN / "news", dirs_exist_ok=True)
+        shutil.rmtree(OLD_RUN / "news")
+        shutil.copytree(root / "news", OLD_RUN / "news", ignore=shutil.ignore_patterns(".*"))
     (OLD_RUN / "forecasts.json").write_text(text_of(plain(old_run())) + "\n", encoding="utf-8")
 
 

@@ -161,13 +161,11 @@ def test_old_news_warn_or_refuse(
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
     available = origin.until - timedelta(hours=hours)
-    pool = small.news_pool()
-    articles = pool.articles.with_columns(
+    articles = small.news_pool().articles.with_columns(
         pl.lit(available).dt.cast_time_unit("us").alias("available_at")
     )
-    pool.articles = articles
 
-    inputs = check_inputs(replace(frames, news=pool), origin, NewsRule(action=action))
+    inputs = check_inputs(replace(frames, articles=articles), origin, NewsRule(action=action))
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
     text = "; ".join((*inputs.missing, *inputs.warnings))
     assert not text or "73 hours before the forecast; 72 are allowed" in text

@@ -16,6 +16,7 @@ from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.frame_store import FrameStore
+from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support import population as small
@@ -57,7 +58,7 @@ def make_deployment(home: Path, until: datetime) -> Layout:
     """Make a deployment whose newest value is of an instant, with a trained population."""
     layout = Layout(root=home / "sample")
     store_until(layout, until)
-    small.news_pool().write(layout.news_pool)
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
 
     series, published = make_frames()
     windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)

@@ -8,6 +8,7 @@ import polars as pl
 
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.schemas import ARTICLE_SCHEMA, SERIES_SCHEMA
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 
@@ -72,9 +73,22 @@ def write_articles(path, worker, times):
     for turn in range(times):
         frame = articles(*range((worker * times + turn) * 5, (worker * times + turn) * 5 + 5))
         store.upsert_articles(frame)
-        vectors = np.full((5, 4), worker + 1, dtype=np.float32)
-        store.upsert_embeddings("m", frame["article_id"].to_list(), vectors)
     return worker
+
+
+def write_embeddings(root, worker, times):
+    """Append titles of this worker, and some that every worker has."""
+    store = EmbeddingStore(Path(root), "m")
+    for turn in range(times):
+        titles = [*(f"shared {turn} {k}" for k in range(5)), f"own {worker} {turn}"]
+        store.append(titles, make_vectors(titles))
+    return worker
+
+
+def make_vectors(titles):
+    """Return a vector (4,) for each title that nothing but the title decides."""
+    seeds = [int.from_bytes(title.encode()[-8:], "little") for title in titles]
+    return np.array([np.random.default_rng(s).standard_normal(4) for s in seeds], np.float32)
 
 
 def read_articles(path, times):

@@ -188,9 +188,26 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
     make_pool().write(tmp_path)
     with pytest.raises(DataError, match="not in the news pool, first a9"):
         make_pool().find_rows(["a9"])
-    (tmp_path / "embeddings.safetensors").write_bytes(b"x")
+    next(tmp_path.glob("embeddings-*.safetensors")).write_bytes(b"x")
     with pytest.raises(DataError, match="differs from its manifest"):
         NewsPool.read(tmp_path)
+
+
+def test_a_pool_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"encoder": "hashing", "sha256": {}}')
+    with pytest.raises(DataError, match="earlier version; materialize models/compevo"):
+        NewsPool.read(tmp_path)
+
+
+def test_the_hash_of_articles_is_of_those_that_are_named_and_of_their_titles():
+    pool, other = make_pool(), make_pool()
+    titles = pl.Series(["Another title", "Made up title number 1"])
+    other.articles = other.articles.with_columns(title=titles)
+    assert pool.hash_articles(["a1", "a1"]) == other.hash_articles(["a1"])
+    assert pool.hash_articles(["a0", "a1"]) != other.hash_articles(["a0", "a1"])
+    assert pool.hash_articles(["a0"]) != pool.hash_articles(["a1"])
+    with pytest.raises(DataError, match="not in the news pool"):
+        pool.hash_articles(["a9"])
 
 
 def test_embeddings_must_be_one_unit_vector_an_article():

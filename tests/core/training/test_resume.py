@@ -9,10 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.training.checkpoint import load_newest_checkpoint, save_checkpoint
@@ -36,7 +39,7 @@ OF_ALL = ("selection", "fusion", "calibration", "optimizer", "run")
 MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 
 
-def train_here(out: Path, **options: object) -> dict[str, object]:
+def train_here(out: Path, *, news: NewsPool | None = None, **options: object) -> dict[str, object]:
     """Train two supervised rounds and four more, and draw from every generator.
 
     They have dropout of adapters and of news, two policy updates a rewriting, which is every other
@@ -53,7 +56,12 @@ def train_here(out: Path, **options: object) -> dict[str, object]:
         grpo__reward_windows=1,
     )
     return train(
-        config, windows("train", 2), windows("val", 3, first_day=20), news_pool(), out, **options
+        config,
+        windows("train", 2),
+        windows("val", 3, first_day=20),
+        news or news_pool(),
+        out,
+        **options,
     )
 
 
@@ -143,6 +151,39 @@ def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(
     torch.manual_seed(999)  # another process would start elsewhere
     train_here(tmp_path)
     _assert_same_end(tmp_path, undisturbed)
+
+
+def _add_unseen_article() -> NewsPool:
+    """Return the pool with one more article, the first of its rows, that no window names."""
+    pool = news_pool()
+    unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
+    embeddings = np.concatenate([pool.embeddings[1:2], pool.embeddings])
+    return NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
+
+
+def test_an_article_that_no_window_names_stops_no_training_and_changes_none(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    _stop_after(tmp_path, 2)
+    torch.manual_seed(999)
+    more = _add_unseen_article()
+    train_here(tmp_path, news=more)
+    _assert_same_end(tmp_path, undisturbed)
+
+    # And the finished run stays finished.
+    sealed = (tmp_path / "model" / "manifest.json").stat().st_mtime_ns
+    assert train_here(tmp_path, news=news_pool()) == train_here(tmp_path, news=more)
+    assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == sealed
+
+
+def test_a_named_article_with_another_title_makes_another_run(
+    undisturbed: Path,
+) -> None:
+    pool = news_pool()
+    titles = pl.Series(["Another title", *pool.articles["title"][1:]])
+    pool.articles = pool.articles.with_columns(title=titles)
+    with pytest.raises(CheckpointMismatch, match="another news_hash"):
+        train_here(undisturbed, news=pool)
 
 
 def test_the_record_says_which_rounds_were_supervised_and_which_rewrote(undisturbed: Path) -> None:

@@ -12,6 +12,7 @@ from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.report.rows import average_over_seeds
 from compevo_pipeline.assets.ablation import AblationConfig
+from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import population as small
 from tests.support.deployment import deploy
 
@@ -37,7 +38,7 @@ def layout(tmp_path_factory):
     ]
     windows = WindowSet(varied, dataset="electricity")
     windows.write(deployment.layout.windows("electricity"))
-    small.news_pool().write(deployment.layout.news_pool)
+    NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
 
     config = {
         "variants": VARIANTS,

@@ -17,6 +17,7 @@ from compevo_pipeline.checks.availability import find_availability_violations
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import find_current_run
 from tests.support.deployment import deploy, few_feeds
@@ -92,19 +93,31 @@ def test_every_check_of_sound_data_passes(data):
 def test_materializing_twice_changes_no_stored_row_and_no_window(deployment, data):
     before = files_under(deployment.layout.series)
     window_hash = WindowSet.read(deployment.layout.windows("electricity")).hash
-    articles = deployment.layout.news_pool / "news.parquet"
-    stored = pl.read_parquet(articles)
+    stored = NewsStore(deployment.layout.news_database).read_articles()
     again = deployment.materialize(*DATA)
     assert files_under(deployment.layout.series) == before
     assert WindowSet.read(deployment.layout.windows("electricity")).hash == window_hash
-    assert pl.read_parquet(articles).equals(stored)
+    assert NewsStore(deployment.layout.news_database).read_articles().equals(stored)
     assert metadata(again, "news/embeddings")["newly_embedded"].value == 0
 
 
-def test_the_news_pool_holds_every_candidate_of_every_window(deployment, data):
-    pool = NewsPool.read(deployment.layout.news_pool)
+def test_the_title_of_every_candidate_was_embedded_ahead_and_no_other(deployment, data):
     windows = WindowSet.read(deployment.layout.windows("electricity"))
-    assert all(name in pool for view in windows.views() for name in view.candidate_ids)
+    named = {name for view in windows.views() for name in view.candidate_ids}
+    articles = NewsStore(deployment.layout.news_database).read_named(named)
+    embeddings = EmbeddingStore(deployment.layout.embeddings, "hashing")
+    assert embeddings.find_missing(articles["title"].to_list()) == []
+
+    shown = metadata(data, "news/embeddings")
+    assert len(named) <= shown["nameable_articles"].value <= shown["articles"].value
+    assert shown["newly_embedded"].value == len(embeddings)
+
+
+def test_a_training_gets_the_articles_that_its_windows_name_alone(deployment, trained):
+    windows = WindowSet.read(deployment.layout.windows("electricity"))
+    named = {name for view in windows.views() for name in view.candidate_ids}
+    pool = NewsPool.read(deployment.layout.news_pool("electricity"))
+    assert set(pool.articles["article_id"]) == named
 
 
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):

@@ -14,6 +14,7 @@ from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.provenance import read_commit
+from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
 from tests.support import population as small
 from tests.support.deployment import deploy
@@ -47,9 +48,10 @@ def deployment(tmp_path_factory):
     ]
     windows = WindowSet([window for part in parts for window in part], dataset="electricity")
     windows.write(layout.windows("electricity"))
-    small.news_pool().write(layout.news_pool)
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
+    small.news_pool().write(layout.news_pool("electricity"))
 
-    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool)
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     settings = ("--preset", "tiny", "--set", "run.rounds=1", "--set", "population.agents=2")
     invoke("train", *given, "--out", layout.run(RUN), *settings)
     set_current_run(layout, "electricity", RUN)
@@ -77,7 +79,7 @@ def by_command(deployment, by_asset, tmp_path_factory):
     run.predictions_file.unlink()
 
     results = tmp_path_factory.mktemp("results")
-    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool)
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     words = ("--results", results, "--experiment", "test", "--every", EVERY, "--seeds", SEEDS)
     invoke("evaluate", run.path, *given, *words)
     return results, run
@@ -121,7 +123,14 @@ def test_the_command_leaves_the_other_files_of_the_assets(by_asset, by_command):
 def test_a_split_without_windows_is_refused_before_anything_is_written(deployment, tmp_path):
     layout = deployment.layout
     words = ["evaluate", layout.run(RUN), "--windows", layout.windows("electricity")]
-    words += ["--news", layout.news_pool, "--results", tmp_path / "none", "--split", "inference"]
+    words += [
+        "--news",
+        layout.news_pool("electricity"),
+        "--results",
+        tmp_path / "none",
+        "--split",
+        "inference",
+    ]
     result = CliRunner().invoke(app, [str(word) for word in words])
 
     assert "no window in inference" in str(result.exception)
@@ -130,7 +139,7 @@ def test_a_split_without_windows_is_refused_before_anything_is_written(deploymen
 
 def test_progress_is_logged_with_the_time_left(by_command, deployment, caplog):
     layout = deployment.layout
-    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool)
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     words = ("--results", layout.root / "other", "--split", "val", "--seeds", 1)
     with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.evaluate"):
         invoke("evaluate", layout.run(RUN), *given, *words)

@@ -31,9 +31,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     drop_days(archive, date(2026, 2, 8), date(2026, 2, 28))
 
     found = deploy(home, archive=archive)
-    articles = small.news_pool()
-    NewsStore(found.layout.news_database).upsert_articles(articles.articles)
-    articles.write(found.layout.news_pool)
+    NewsStore(found.layout.news_database).upsert_articles(small.news_pool().articles)
     refresh(found)
     for dataset in (ELECTRICITY, OPERATIONAL):
         found.materialize("models/compevo", dataset=dataset, config={"models/compevo": ONE_ROUND})

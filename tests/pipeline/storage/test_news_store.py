@@ -1,4 +1,4 @@
-"""Articles and embeddings in DuckDB: upserts, bounds, parallel use."""
+"""Articles in DuckDB: upserts, bounds, counts, parallel use."""
 
 import multiprocessing
 import subprocess
@@ -6,7 +6,6 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -23,10 +22,6 @@ def store(tmp_path):
     return NewsStore(tmp_path / "news.duckdb")
 
 
-def vectors(n, dimension=4, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, dimension)).astype(np.float32)
-
-
 def test_articles_are_read_back_equal_in_order_of_availability(store):
     late, early = articles(1, available=START + HOUR), articles(2, available=START)
     report = store.upsert_articles(pl.concat([late, early]))
@@ -36,21 +31,15 @@ def test_articles_are_read_back_equal_in_order_of_availability(store):
 
 def test_upserting_twice_changes_no_byte(store):
     store.upsert_articles(articles(*range(50)))
-    ids = articles(*range(50))["article_id"].to_list()
-    store.upsert_embeddings("m", ids, vectors(50))
     before = store.path.read_bytes()
     assert store.upsert_articles(articles(*range(50))).unchanged == 50
-    assert store.upsert_embeddings("m", ids, vectors(50)).unchanged == 50
     assert store.path.read_bytes() == before
 
 
-def test_the_version_available_first_stays_and_the_embedding_of_other_text_is_dropped(store):
+def test_the_version_available_first_stays(store):
     store.upsert_articles(articles(1, title="Edited later {}", available=START + HOUR))
-    ids = articles(1)["article_id"].to_list()
-    store.upsert_embeddings("m", ids, vectors(1))
     assert store.upsert_articles(articles(1, title="First {}", available=START)).changed == 1
     assert store.read_articles()["title"].to_list() == ["First 1"]
-    assert store.read_missing_embeddings("m")["article_id"].to_list() == ids
     assert (
         store.upsert_articles(articles(1, title="Third {}", available=START + 2 * HOUR)).unchanged
         == 1
@@ -66,51 +55,21 @@ def test_bounds_include_since_and_exclude_until(store):
         store.read_articles(since=START.replace(tzinfo=None))
 
 
-def test_embeddings_are_read_back_exactly_and_only_what_is_missing_is_listed(store):
-    frame = articles(*range(6))
-    ids = frame["article_id"].to_list()
-    store.upsert_articles(frame)
-    store.upsert_embeddings("m", ids[:4], vectors(6)[:4])
-    found, matrix = store.read_embeddings("m")
-    order = sorted(range(4), key=lambda i: ids[i])
-    assert found == [ids[i] for i in order]
-    assert np.array_equal(matrix, vectors(6)[order])
-    assert store.read_missing_embeddings("m")["article_id"].to_list() == sorted(ids[4:])
-    assert store.read_missing_embeddings("other").height == 6
-    assert store.read_embeddings("other")[1].shape == (0, 0)
-
-
-def test_a_changed_vector_is_replaced_and_counted(store):
-    frame = articles(1, 2)
+def test_articles_are_read_by_their_ids_in_order_of_availability(store):
+    frame = pl.concat([articles(n, available=START - n * HOUR) for n in range(5)])
     store.upsert_articles(frame)
     ids = frame["article_id"].to_list()
-    first = vectors(2)
-    store.upsert_embeddings("m", ids, first)
-    second = first.copy()
-    second[1] += 1
-    assert store.upsert_embeddings("m", ids, second).changed == 1
-    found, matrix = store.read_embeddings("m")
-    assert np.array_equal(matrix[found.index(ids[1])], second[1])
+    found = store.read_named([ids[1], ids[3], "nobody", ids[1]])
+    assert found["article_id"].to_list() == [ids[3], ids[1]]
+    assert found.schema == frame.schema
+    assert store.read_named([]).height == 0
 
 
-@pytest.mark.parametrize(
-    ("ids", "matrix", "match"),
-    [
-        (["nobody"], vectors(1), "unknown articles"),
-        (["A", "A"], vectors(2), "1 of them distinct"),
-        (["A"], vectors(2), "for 1 ids"),
-        (["A"], np.array([[1, np.nan, 0, 0]]), "NaN"),
-        (["A"], vectors(1, dimension=3), "not 3"),
-    ],
-)
-def test_embeddings_that_do_not_fit_are_refused_and_nothing_is_stored(store, ids, matrix, match):
-    frame = articles(1, 2)
-    known, other = frame["article_id"].to_list()
-    store.upsert_articles(frame)
-    store.upsert_embeddings("m", [other], vectors(1))
-    with pytest.raises(DataError, match=match):
-        store.upsert_embeddings("m", [known if name == "A" else name for name in ids], matrix)
-    assert store.read_embeddings("m")[0] == [other]
+def test_months_are_counted_and_the_newest_come_first(store):
+    months = [START, START + timedelta(days=40), START + timedelta(days=41)]
+    store.upsert_articles(pl.concat([articles(n, available=at) for n, at in enumerate(months)]))
+    assert store.count_by_month()["articles"].to_list() == [1, 2]
+    assert store.read_newest(2)["available_at"].to_list() == months[:0:-1]
 
 
 def test_a_bad_article_frame_changes_nothing(store):
@@ -140,7 +99,6 @@ def test_processes_write_and_read_at_once_without_a_lock_error_or_a_lost_row(sto
         assert sorted(future.result(timeout=120) for future in writers) == [0, 1, 2]
         assert reader.result(timeout=120), "the store shrank while it was read"
     assert store.read_articles().height == 60
-    assert store.read_embeddings("m")[1].shape == (60, 4)
 
 
 def test_threads_of_one_process_write_and_read_at_once(store):

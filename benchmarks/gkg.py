@@ -1,0 +1,252 @@
+"""Parsing GDELT's 15-minute GKG files at their real size, beside other ways of reading them.
+
+What belongs here: made-up files, one function a way, one process a way, the table. What does not:
+the parser (``compevo_pipeline.sources.gdelt.bulk``).
+
+    python -m benchmarks.gkg run --files 96 --folder DIR --gdelt-python VENV/bin/python
+
+Files are as published ones: 27 tab-separated columns, 26 MB, 8 MB zipped. The ways:
+    compevo: rows checked, title, times, language, address; a typed frame of articles.
+    pandas: ``read_csv`` of the six columns that are needed, and the titles out of the last one.
+    gdelt: the package's own reader, which gives all columns; run by the interpreter of an
+        environment of its own, since this project does not depend on the package.
+
+Every way reads one file after the other and keeps what it made of each, as one table in the end.
+"""
+
+import csv
+import io
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (
+    *("way", "version", "files", "zipped_mb", "unpacked_mb", "rows", "seconds", "cpu_seconds"),
+    *("mb_per_cpu_second", "rows_per_cpu_second", "peak_memory_mb", "machine", "commit"),
+)
+ROWS_PER_FILE = 2_000
+FILE_NAME = "{:014d}.gkg.csv.zip"
+FIRST_STAMP = 20260301000000
+GKG_COLUMNS = 27
+_ROW_BYTES = 10_200
+_WORDS = 500
+
+Read = Callable[[list[Path]], tuple[int, str]]
+
+
+def make_files(folder: Path, count: int) -> list[Path]:
+    """Write files of a day and return them; each has rows of its own."""
+    generator = random.Random(0)  # noqa: S311 - made-up text, not a secret
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(generator.choices(letters, k=generator.randint(3, 11))) for _ in range(_WORDS)]
+
+    paths = []
+    for number in range(count):
+        hour, quarter = divmod(number, 4)
+        stamp = FIRST_STAMP + (hour % 24) * 10_000 + quarter * 1_500
+        rows = [_make_row(generator, words, stamp, row) for row in range(ROWS_PER_FILE)]
+        path = folder / f"{number:03d}" / FILE_NAME.format(stamp)
+        path.parent.mkdir()
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
+            bundle.writestr(path.stem, "\n".join(rows) + "\n")
+        paths.append(path)
+    return paths
+
+
+def _make_row(generator: random.Random, words: list[str], stamp: int, number: int) -> str:
+    cells = [""] * GKG_COLUMNS
+    cells[0:5] = [
+        f"{stamp}-{number}",
+        str(stamp),
+        "1",
+        "news.example",
+        f"https://news.example/{stamp}/{generator.getrandbits(48):x}",
+    ]
+    # Themes, places and the counts of word lists (GCAM) make up most of a row.
+    for column, share in ((7, 0.1), (8, 0.15), (9, 0.05), (10, 0.1), (11, 0.05), (23, 0.05)):
+        size = int(_ROW_BYTES * share / 8)
+        cells[column] = ";".join(
+            f"{w},{i * 37}" for i, w in enumerate(generator.choices(words, k=size))
+        )
+    counts = sorted(generator.choices(range(1, 1_500), k=_ROW_BYTES // 20))
+    cells[17] = ",".join(f"c{code % 30}.{code}:{code % 9}" for code in counts)
+    title = " ".join(generator.choices(words, k=9)).capitalize()
+    cells[26] = (
+        f"<PAGE_LINKS>https://news.example/{number}</PAGE_LINKS>"
+        f"<PAGE_PRECISEPUBTIMESTAMP>{stamp}</PAGE_PRECISEPUBTIMESTAMP>"
+        f"<PAGE_TITLE>{title} &amp; more</PAGE_TITLE>"
+    )
+    return "\t".join(cells)
+
+
+def read_by_compevo(paths: list[Path]) -> tuple[int, str]:
+    """Read with this project's parser; return the rows and its version."""
+    from datetime import UTC, datetime
+    from importlib.metadata import version
+
+    import polars as pl
+
+    from compevo_pipeline.sources.common.base import Mode, RawFile
+    from compevo_pipeline.sources.gdelt.bulk import parse_gkg
+
+    def read(path: Path) -> RawFile:
+        return RawFile(
+            source="gdelt_bulk",
+            name=path.name,
+            content=path.read_bytes(),
+            url=f"file:{path.name}",
+            fetched_at=datetime(2026, 3, 2, tzinfo=UTC),
+            mode=Mode.ARCHIVE,
+        )
+
+    frame = pl.concat(parse_gkg(read(path))[0] for path in paths)
+    return frame.height, version("compevo")
+
+
+def read_by_pandas(paths: list[Path]) -> tuple[int, str]:
+    """Read the needed columns with pandas; return the rows and its version."""
+    import pandas as pd
+
+    frames = []
+    for path in paths:
+        frame = pd.read_csv(
+            path,
+            compression="zip",
+            sep="\t",
+            header=None,
+            quoting=csv.QUOTE_NONE,
+            usecols=[1, 2, 3, 4, 25, 26],
+            dtype=str,
+            encoding_errors="replace",
+        )
+        frame["title"] = frame.pop(26).str.extract(r"<PAGE_TITLE>(.*?)</PAGE_TITLE>", expand=False)
+        frames.append(frame)
+    return len(pd.concat(frames)), pd.__version__
+
+
+def read_by_gdelt(paths: list[Path]) -> tuple[int, str]:
+    """Read with the package's own worker, given the bytes in place of a download."""
+    from importlib.metadata import version
+
+    import pandas as pd
+    import requests
+
+    class Answer:
+        def __init__(self, content: bytes) -> None:
+            self.content = content
+            self.status_code = 200
+
+    # Importing the package asks for a table of codes, which no file of ours needs.
+    contents = {str(path): path.read_bytes for path in paths}
+    requests.get = lambda url, **_: Answer(contents.get(url, lambda: b"{}")())
+    from gdelt import parallel
+
+    frames = [parallel._mp_worker(str(path), "gkg") for path in paths]
+    return len(pd.concat(frames)), version("gdelt")
+
+
+WAYS: dict[str, Read] = {
+    "compevo": read_by_compevo,
+    "pandas": read_by_pandas,
+    "gdelt": read_by_gdelt,
+}
+
+
+def measure(way: str, folder: Path) -> dict[str, Any]:
+    """Read every file in this process; return what it took."""
+    paths = sorted(folder.glob("*/*.zip"))
+    WAYS[way](paths[:1])  # libraries are imported, and not timed
+
+    began, cpu_began = time.perf_counter(), time.process_time()
+    rows, version = WAYS[way](paths)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    return {
+        "way": way,
+        "version": version,
+        "files": len(paths),
+        "rows": rows,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
+    }
+
+
+def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
+    """Make the files, read them in each way, write the table."""
+    from benchmarks.engine_rows import REPO, describe_machine
+    from compevo_core.data.files import write_atomically
+
+    interpreters = {"compevo": sys.executable, "pandas": sys.executable}
+    if gdelt_python:
+        interpreters["gdelt"] = gdelt_python
+
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="gkg-", dir=folder) as made:
+        paths = make_files(Path(made), files)
+        zipped_mb = sum(path.stat().st_size for path in paths) / 1e6
+        unpacked_mb = sum(_measure_unpacked(paths)) / 1e6
+        for way, interpreter in interpreters.items():
+            done = subprocess.run(  # noqa: S603 - interpreters that the caller named
+                [interpreter, "-m", "benchmarks.gkg", "measure", way, made],
+                cwd=REPO,
+                # The package's environment has none of this project's.
+                env={**os.environ, "PYTHONPATH": str(REPO)},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            row = json.loads(done.stdout.splitlines()[-1])
+            row |= {"zipped_mb": zipped_mb, "unpacked_mb": unpacked_mb, **describe_machine()}
+            row["mb_per_cpu_second"] = unpacked_mb / row["cpu_seconds"]
+            row["rows_per_cpu_second"] = row["rows"] / row["cpu_seconds"]
+            rows.append(row)
+
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
+    write_atomically(out, lambda part: part.write_text(text.getvalue(), encoding="utf-8"))
+    sys.stdout.write(text.getvalue())
+
+
+def _measure_unpacked(paths: list[Path]) -> Iterator[int]:
+    for path in paths:
+        with zipfile.ZipFile(path) as bundle:
+            yield sum(member.file_size for member in bundle.infolist())
+
+
+def main() -> None:
+    """Run ``measure WAY FOLDER`` for one way, or ``run`` for all of them."""
+    import argparse
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("way", choices=WAYS)
+    one.add_argument("folder", type=Path)
+    every = commands.add_parser("run")
+    every.add_argument("--files", type=int, default=96)
+    every.add_argument("--folder", type=Path)
+    every.add_argument("--gdelt-python", default="")
+    results = Path(__file__).resolve().parent / "results" / "gkg.csv"
+    every.add_argument("--out", type=Path, default=results)
+
+    given = parser.parse_args()
+    if given.command == "measure":
+        sys.stdout.write(json.dumps(measure(given.way, given.folder)) + "\n")
+    else:
+        _run(given.files, given.folder, given.gdelt_python, given.out)
+
+
+if __name__ == "__main__":
+    main()

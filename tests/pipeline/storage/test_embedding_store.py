@@ -1,0 +1,140 @@
+"""Vectors of texts: found by text, added once, whole after any interruption."""
+
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+from compevo_core.errors import DataError
+from compevo_pipeline.storage import embedding_store
+from compevo_pipeline.storage.embedding_store import (
+    INDEX_FILE,
+    KEYS_FILE,
+    MANIFEST_FILE,
+    VECTORS_FILE,
+    EmbeddingStore,
+)
+from tests.support.store_workers import make_vectors, write_embeddings
+
+TITLES = [f"Title {number}" for number in range(20)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return EmbeddingStore(tmp_path, "m")
+
+
+def add(store, titles):
+    return store.append(titles, make_vectors(titles))
+
+
+def assert_holds(store, titles):
+    assert store.find_missing(titles) == []
+    np.testing.assert_array_equal(store.read(titles), make_vectors(titles))
+
+
+def test_vectors_are_found_by_their_text_in_the_order_that_is_asked_for(store):
+    add(store, TITLES[:12])
+    add(store, TITLES[12:])
+    asked = [TITLES[15], TITLES[2], TITLES[15]]
+    np.testing.assert_array_equal(store.read(asked), make_vectors(asked))
+    assert store.read([]).shape == (0, 4)
+
+
+def test_only_what_is_missing_is_listed_each_text_once(store):
+    assert store.find_missing(["b", "a", "b"]) == ["b", "a"]
+    add(store, TITLES)
+    assert store.find_missing(["b", TITLES[3], "a", "b"]) == ["b", "a"]
+    with pytest.raises(DataError, match="2 of 3 titles have no embedding of 'm'"):
+        store.read(["b", TITLES[3], "a"])
+
+
+def test_a_text_is_stored_once_and_its_first_vector_stays(store):
+    assert add(store, TITLES[:2]) == 2
+    assert store.append(TITLES[1:3], np.ones((2, 4), np.float32)) == 1
+    assert len(store) == 3
+    assert_holds(store, TITLES[:2])
+
+
+def test_encoders_share_nothing(store, tmp_path):
+    add(store, TITLES)
+    assert EmbeddingStore(tmp_path, "other").find_missing(TITLES) == TITLES
+
+
+def test_what_a_killed_append_left_behind_is_overwritten(store):
+    add(store, TITLES[:5])
+    for name, torn in ((VECTORS_FILE, b"x" * 23), (KEYS_FILE, b"y" * 11)):
+        with (store.folder / name).open("ab") as stream:
+            stream.write(torn)
+    assert_holds(store, TITLES[:5])
+    assert add(store, TITLES) == 15
+    assert_holds(store, TITLES)
+    assert (store.folder / VECTORS_FILE).stat().st_size == 20 * 4 * 4
+
+
+@pytest.mark.parametrize("name", [VECTORS_FILE, KEYS_FILE])
+def test_rows_that_a_disk_lost_are_missing_and_can_be_added_again(store, name, monkeypatch):
+    monkeypatch.setattr(embedding_store, "_MOST_UNINDEXED", 4)
+    add(store, TITLES)
+    path = store.folder / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 + 1])
+    assert store.find_missing(TITLES) == TITLES[10:]
+
+    # Others than before in their place: an index of the lost rows would lead astray.
+    others = [f"Other {number}" for number in range(10)]
+    add(store, others)
+    assert_holds(store, TITLES[:10] + others)
+    assert store.find_missing(TITLES) == TITLES[10:]
+
+
+def test_the_index_changes_no_answer_and_is_made_again_where_it_is_torn(store, monkeypatch):
+    monkeypatch.setattr(embedding_store, "_MOST_UNINDEXED", 6)
+    for title in TITLES:
+        add(store, [title])
+    index = store.folder / INDEX_FILE
+    assert np.load(index).shape[1] == 14  # the newest are sorted by whoever looks
+    assert_holds(store, TITLES)
+
+    index.write_bytes(index.read_bytes()[:50])
+    assert_holds(store, TITLES)
+    add(store, ["one more"])
+    assert np.load(index).shape[1] == 21
+    assert_holds(store, [*TITLES, "one more"])
+
+
+@pytest.mark.parametrize(
+    ("titles", "matrix", "match"),
+    [
+        (TITLES[:2], np.ones((3, 4)), "for 2 texts"),
+        (TITLES[:1], np.array([[1, np.nan, 0, 0]]), "NaN"),
+        (TITLES[:1], np.ones((1, 3)), "not 3"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_and_nothing_is_stored(store, titles, matrix, match):
+    add(store, ["first"])
+    with pytest.raises(DataError, match=match):
+        store.append(titles, matrix)
+    assert len(store) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", json.dumps({"rows": 3})])
+def test_a_damaged_manifest_says_what_to_do(store, text):
+    add(store, TITLES)
+    (store.folder / MANIFEST_FILE).write_text(text)
+    with pytest.raises(DataError, match="remove its folder and materialize news/embeddings"):
+        store.read(TITLES)
+
+
+def test_processes_append_at_once_and_no_text_comes_twice(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(3, mp_context=context) as pool:
+        writers = [pool.submit(write_embeddings, str(tmp_path), worker, 4) for worker in range(3)]
+        assert sorted(future.result(timeout=120) for future in writers) == [0, 1, 2]
+
+    store = EmbeddingStore(tmp_path, "m")
+    titles = [f"shared {turn} {k}" for turn in range(4) for k in range(5)]
+    titles += [f"own {worker} {turn}" for worker in range(3) for turn in range(4)]
+    assert len(store) == len(titles)
+    assert_holds(store, titles)
