@@ -1,0 +1,50 @@
+"""The benchmark of the news store: steps on a small archive, growth, tables of committed rows."""
+
+import pytest
+
+from benchmarks.store import RESULTS, add_exponents
+from benchmarks.store_steps import STEPS, Stopwatch, make_articles, make_id
+from benchmarks.store_table import format_gkg, format_store, read_table
+from compevo_core.data.news import validate_articles
+
+
+def test_every_step_runs_on_an_archive_that_the_first_ones_made(tmp_path):
+    for name, step in STEPS.items():
+        watch = Stopwatch()
+        step(tmp_path, 300, watch)
+        assert watch.blocks and watch.seconds > 0, name
+
+
+def test_made_up_articles_are_articles_with_ids_of_their_own():
+    frame = validate_articles(make_articles(0, 50, 50))
+    assert frame["article_id"].n_unique() == 50
+    assert make_id(3) == make_id(3) and len(make_id(3)) == 32
+
+
+def test_the_exponent_is_that_of_the_processors_seconds_from_the_next_smaller_size():
+    rows = [
+        {"step": "a", "articles": size, "cpu_seconds": seconds}
+        for size, seconds in ((10, 1.0), (100, 10.0), (1000, 1000.0))
+    ]
+    exponents = [row["exponent"] for row in add_exponents(rows)]
+    assert exponents[0] == "" and exponents[1:] == pytest.approx([1.0, 2.0])
+
+
+def test_committed_rows_show_linear_growth_and_bounded_memory():
+    rows = read_table(RESULTS)
+    assert {"upsert", "append", "pool", "look-up", "candidates"} <= {row["step"] for row in rows}
+    for row in rows:
+        if row["step"] in ("upsert", "append") and row["exponent"]:
+            assert float(row["exponent"]) < 1.3
+        if row["step"] in ("pool", "look-up"):
+            assert int(row["peak_memory_mb"]) < 1000
+        if row["step"] == "look-up":
+            assert float(row["cpu_seconds"]) < 0.02
+    assert "| look-up |" in format_store(rows)
+
+
+def test_committed_rows_of_gkg_are_of_the_same_files_in_every_way():
+    rows = read_table(RESULTS.with_name("gkg.csv"))
+    assert {row["way"] for row in rows} == {"compevo", "pandas", "gdelt"}
+    assert len({(row["files"], row["unpacked_mb"], row["rows"]) for row in rows}) == 1
+    assert "| compevo" in format_gkg(rows)
