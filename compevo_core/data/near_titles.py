@@ -5,12 +5,14 @@ What belongs here: which of several articles stays. What does not: equal address
 
 Two titles are near-identical if their sets of words overlap by four fifths (Jaccard), every number
 in one is in the other, and the language is the same. Only titles that share one of their rarest
-words are compared, which finds every such pair (the prefix filter of set-similarity joins).
+words are compared, which finds every such pair (the prefix filter of set-similarity joins). A word
+that very many titles share is looked up in the newest of them alone, so that made-up headlines cost
+no more than real ones.
 """
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -21,6 +23,9 @@ LEAST_OVERLAP = 0.8
 
 NEAR = timedelta(days=3)
 """A title that comes back later is news of its own, such as a yearly event."""
+
+MOST_COMPARED = 200
+"""Kept titles that a title is compared with for one word, the newest ones."""
 
 _FEWEST_WORDS = 5  # one word of difference in four is a different headline
 _WORD = re.compile(r"\w+")
@@ -41,7 +46,7 @@ def drop_near_identical(frame: pl.DataFrame) -> pl.DataFrame:
     frequency = Counter(word for words in titles for word in words)
 
     kept: list[int] = []
-    by_word: dict[tuple[str, str], list[int]] = defaultdict(list)
+    by_word: dict[tuple[str, str], deque[int]] = defaultdict(lambda: deque(maxlen=MOST_COMPARED))
     moments: list[datetime] = ordered["available_at"].to_list()
     languages = ordered["language"].fill_null("").to_list()
 
