@@ -227,9 +227,7 @@ def run_folder_page() -> str:
     rows = [
         [f"`{getattr(folder, name).relative_to('run').as_posix()}`", first_sentence(value.fget)]
         for name, value in vars(RunFolder).items()
-        if isinstance(value, property)
-        and isinstance(path := getattr(folder, name), Path)
-        and path.is_relative_to("run")  # the lock lies beside the folder
+        if isinstance(value, property) and isinstance(getattr(folder, name), Path)
     ]
     return page(
         [
