@@ -1,12 +1,16 @@
 """A launch: what the launchpad shows of every setting, and what is refused before any work."""
 
+from types import SimpleNamespace
+
 import dagster as dg
 import pytest
 
 from compevo_core.config import RunConfig, iterate_settings, list_presets
 from compevo_core.config_sections import MemberConfig
 from compevo_core.errors import ConfigError
-from compevo_pipeline.assets.training_config import TrainConfig
+from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
+from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.settings import Layout
 from tests.support.deployment import deploy
 
 STEP = "models__compevo__electricity"
@@ -78,6 +82,8 @@ def test_a_typo_is_refused_by_the_schema(job, config, named):
         ),
         ({"launcher": "torchrun", "processes": -2}, "processes = -2 is below 1"),
         ({"processes": 2}, "for the launcher torchrun, and this one is process"),
+        ({"shard_backbone": True}, "shard_backbone needs several processes"),
+        ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone needs several"),
         ({"preset": "tiny", "preset_file": "a.toml"}, "leave one of them out"),
         ({"preset_file": "nowhere.toml"}, "nowhere.toml"),
         (
@@ -167,3 +173,11 @@ def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(
 @pytest.fixture(scope="module")
 def traffic(tmp_path_factory):
     return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full_traffic")
+
+
+def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
+    workspace = SimpleNamespace(layout=Layout(root=tmp_path))
+    split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
+    for chosen, expected in ((split, True), (TrainConfig(), False)):
+        job = prepare_job(workspace, tmp_path, RunConfig.preset("tiny"), "run", chosen)
+        assert TrainJob.read(job.write()).shard_backbone is expected

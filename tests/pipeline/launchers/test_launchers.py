@@ -1,5 +1,6 @@
 """Starting, following and stopping the training process; the pod manifest."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -110,6 +111,12 @@ def test_the_command_line_trains_under_torchrun_and_prints_once(shared_run):
     done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("round 1/2") == done.stdout.count("artifact_hash") == 1
+
+
+def test_a_job_that_splits_the_backbone_needs_more_than_one_process(shared_run, capsys):
+    job = dataclasses.replace(shared_run, shard_backbone=True)
+    assert main([str(job.write())]) == 1
+    assert "there is one: start several" in capsys.readouterr().err
 
 
 @pytest.fixture
