@@ -179,5 +179,6 @@ def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
     workspace = SimpleNamespace(layout=Layout(root=tmp_path))
     split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
     for chosen, expected in ((split, True), (TrainConfig(), False)):
-        job = prepare_job(workspace, tmp_path, RunConfig.preset("tiny"), "run", chosen)
+        config = RunConfig.preset("tiny")
+        job = prepare_job(workspace, tmp_path, tmp_path, config, "run", chosen)
         assert TrainJob.read(job.write()).shard_backbone is expected
