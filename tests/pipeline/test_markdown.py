@@ -1,15 +1,24 @@
 """Text of strangers on Dagster's pages: no image loads, no link forms, no markup takes effect."""
 
 import ast
+import json
 from pathlib import Path
 
 import dagster as dg
 import markdown
+import polars as pl
 import pytest
 
 from compevo_pipeline.assets import metadata
+from compevo_pipeline.assets.news import build_articles_asset
+from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.markdown import escape_markdown
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
 from compevo_pipeline.sketch import render_sketch
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.deployment import FixedClock
+from tests.support.sources import raw
 
 PIPELINE = Path(__file__).resolve().parents[2] / "compevo_pipeline"
 HOSTILE = [
@@ -54,8 +63,6 @@ def test_names_in_drawings_and_titles_load_nothing(text):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_cell_of_a_table_is_text_to_the_pages(text):
-    import polars as pl
-
     table = metadata.render_table(pl.DataFrame({"title": [text], text: ["x"]}))
     assert isinstance(table, dg.TableMetadataValue)
 
@@ -70,3 +77,41 @@ def test_markdown_is_made_in_these_places_alone():
             if is_call and any(ast.unparse(node.func).endswith(name) for name in names):
                 found.add(path.relative_to(PIPELINE).as_posix())
     assert found == set(RENDERS_MARKDOWN)
+
+
+def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
+    listed = [
+        {
+            "url": f"https://example.org/{number}",
+            "title": title,
+            "seendate": "20260318T031500Z",
+            "domain": title,
+            "language": title,
+        }
+        for number, title in enumerate(HOSTILE)
+    ]
+    answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
+    (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
+    feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
+    result = dg.materialize(
+        [build_articles_asset([feed])],
+        resources={
+            "workspace": Workspace(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE)),
+            "feeds": {"news": [feed]},
+            "clock": FixedClock(),
+        },
+    )
+
+    (event,) = result.get_asset_materialization_events()
+    shown = event.materialization.metadata
+    assert shown["dagster/row_count"].value == len(HOSTILE)
+    pages = [
+        markdown.markdown(value.value)
+        for value in shown.values()
+        if isinstance(value, dg.MarkdownMetadataValue)
+    ]
+    assert pages  # the plot is one
+    assert not any("host.example" in page or "<script" in page for page in pages)
+    # Headlines are there all the same: as cells, which are text to the pages.
+    cells = [str(record.data) for record in shown["newest"].records]
+    assert any("host.example" in cell for cell in cells)
