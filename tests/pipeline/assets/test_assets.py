@@ -86,7 +86,7 @@ def test_data_assets_report_rows_previews_and_plots(data):
 
 def test_every_check_of_sound_data_passes(data):
     evaluated = checks(data)
-    assert len(evaluated) == 7 + 4 + 3
+    assert len(evaluated) == 9 + 6 + 3
     assert [key for key, check in evaluated.items() if not check.passed] == []
 
 
