@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,7 +114,12 @@ def replace_together(
 
 
 def read_together(
-    folder: Path, read: Callable[[FileSet], Read], *, remedy: str, is_verified: bool = True
+    folder: Path,
+    read: Callable[[FileSet], Read],
+    *,
+    remedy: str,
+    is_verified: bool = True,
+    unhashed: Sequence[str] = (),
 ) -> Read:
     """Read the files of a folder that one call of :func:`replace_together` wrote.
 
@@ -125,6 +130,8 @@ def read_together(
         read: called with the files; again, with others, if they were replaced meanwhile.
         remedy: what to do where the folder is incomplete, for the message.
         is_verified: whether to compare every file with its hash first, which reads it whole.
+        unhashed: files of a folder of an earlier version, whose manifest names none; without them
+            such a folder is refused. ``read`` has to verify them.
 
     Raises:
         DataError: there is no manifest, or a file that it names is missing or altered.
@@ -132,7 +139,7 @@ def read_together(
     while True:
         text = _read_manifest(folder, remedy)
         try:
-            return read(_open_set(folder, text, remedy, is_verified=is_verified))
+            return read(_open_set(folder, text, remedy, is_verified=is_verified, unhashed=unhashed))
         except FileNotFoundError as error:
             # Replaced while it was read; the manifest of now names files that are there.
             if _read_manifest(folder, remedy) == text:
@@ -146,9 +153,13 @@ def _read_manifest(folder: Path, remedy: str) -> str:
         raise DataError(f"{folder} is incomplete ({MANIFEST_FILE} is missing); {remedy}") from error
 
 
-def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> FileSet:
+def _open_set(
+    folder: Path, text: str, remedy: str, *, is_verified: bool, unhashed: Sequence[str]
+) -> FileSet:
     try:
         facts: dict[str, Any] = json.loads(text)
+        if "files" not in facts and unhashed:
+            return FileSet(facts=facts, paths={name: folder / name for name in unhashed})
         hashes: dict[str, str] = facts.pop("files")
     except (ValueError, KeyError) as error:
         raise DataError(

@@ -157,7 +157,15 @@ def test_a_wrong_choice_of_what_is_read_is_refused_before_any_work(traffic, step
 @pytest.mark.parametrize(
     ("step", "config"),
     [
-        ("series__traffic", {"feeds": ["pems"], "since": "2026-01-01", "until": "2026-02-01"}),
+        (
+            "series__traffic",
+            {
+                "feeds": ["pems"],
+                "since": "2026-01-01",
+                "until": "2026-02-01",
+                "tolerate_gaps": True,
+            },
+        ),
         ("windows__traffic", {"news_cutoff": "horizon-end"}),
         ("news__embeddings", {"encoder": "hashing"}),
     ],
@@ -167,7 +175,7 @@ def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(
 ):
     assert launch(traffic, config, step) == config
     left_out = launch(traffic, {}, step)
-    assert left_out in ({}, {"news_cutoff": "origin"})
+    assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False})
 
 
 @pytest.fixture(scope="module")

@@ -140,3 +140,19 @@ def test_a_malformed_window_is_refused(changes, message):
 
 def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():
     assert [make_window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]
+
+
+def test_windows_of_an_earlier_version_are_read_and_checked(tmp_path):
+    windows = make_window_set()
+    windows.write(tmp_path)
+    # Earlier versions gave the file its plain name, and the manifest named none.
+    (written,) = tmp_path.glob("windows-*.parquet")
+    written.rename(tmp_path / "windows.parquet")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["files"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert WindowSet.read(tmp_path).hash == windows.hash
+
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"hash": "0" * 64}))
+    with pytest.raises(DataError, match="differs from its manifest"):
+        WindowSet.read(tmp_path)
