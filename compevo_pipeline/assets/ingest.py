@@ -1,18 +1,22 @@
 """What every asset that reads sources shares: its run configuration and the choice of feeds.
 
-What belongs here: which feeds a run reads. What does not: reading them (``assets.series``,
-``assets.news``), which feeds exist (``feeds``).
+What belongs here: which feeds a run reads, and what it accepts of them. What does not: parsing and
+storing (``preparation``), which feeds exist (``feeds``).
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
+import dagster as dg
 from pydantic import Field, create_model, model_validator
 
 from compevo_core.errors import SourceAbsent
+from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed
 from compevo_pipeline.launch_config import LaunchConfig
+from compevo_pipeline.preparation import ingest_feeds
+from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sources.common.base import Mode
 
 
@@ -58,6 +62,44 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
         __doc__=IngestConfig.__doc__,
         feeds=(kind | None, Field(default=None, min_length=1, description=note)),
     )
+
+
+def ingest_chosen(
+    context: dg.AssetExecutionContext,
+    launch: type[IngestConfig],
+    workspace: Workspace,
+    feeds: Sequence[Feed],
+    dataset: str,
+    clock: Clock,
+) -> dict[str, dict[str, int]]:
+    """Read the feeds that a run's configuration chooses, and store what they give.
+
+    Args:
+        context: of the running step.
+        launch: the asset's run configuration.
+        workspace: where the run's data is.
+        feeds: all feeds of a data set.
+        dataset: its name.
+        clock: tells the time.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        dg.Failure, dg.RetryRequested: as ``translate_errors`` decides.
+    """
+    # A file on disk does not mend itself: only a live source is worth another try.
+    is_live = workspace.data_mode is Mode.LIVE
+
+    with translate_errors(attempt=context.retry_number, retry=is_live):
+        config = launch.read(context)
+        selected = select_feeds(feeds, config.feeds, workspace.data_mode)
+        if config.tolerate_gaps:
+            selected = [feed.accept_gaps() for feed in selected]
+
+        return ingest_feeds(
+            workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
+        )
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:

@@ -15,14 +15,11 @@ from compevo_core.config import RunConfig
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
-from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
+from compevo_pipeline.assets.ingest import ingest_chosen, make_ingest_config
 from compevo_pipeline.embedded_news import embed_nameable
-from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.launch_config import LaunchConfig
-from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.sources.common.base import Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,17 +78,8 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
         feeds: dg.ResourceParam[FeedTable],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        # A file on disk does not mend itself: only a live source is worth another try.
-        is_live = workspace.data_mode is Mode.LIVE
-
-        with translate_errors(attempt=context.retry_number, retry=is_live):
-            config = launch.read(context)
-            selected = select_feeds(feeds[NEWS], config.feeds, workspace.data_mode)
-            read = ingest_feeds(
-                workspace, selected, NEWS, clock=clock, log=context.log, span=config.read_span()
-            )
-            counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
-
+        read = ingest_chosen(context, launch, workspace, feeds[NEWS], NEWS, clock)
+        counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
         return dg.MaterializeResult(metadata=_describe_articles(workspace, pl.DataFrame(counts)))
 
     return _articles

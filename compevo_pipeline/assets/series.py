@@ -14,15 +14,13 @@ import polars as pl
 from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
-from compevo_pipeline.assets.ingest import make_ingest_config, select_feeds
-from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.assets.ingest import ingest_chosen, make_ingest_config
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.markdown import escape_markdown
-from compevo_pipeline.preparation import ingest_feeds
 from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.sketch import render_sketch
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,23 +79,7 @@ def build_series_asset(
         feeds: dg.ResourceParam[FeedTable],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        # A file on disk does not mend itself: only a live source is worth another try.
-        is_live = workspace.data_mode is Mode.LIVE
-
-        with translate_errors(attempt=context.retry_number, retry=is_live):
-            config = launch.read(context)
-            selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
-            if config.tolerate_gaps:
-                selected = [feed.accept_gaps() for feed in selected]
-            counts_by_feed = ingest_feeds(
-                workspace,
-                selected,
-                dataset,
-                clock=clock,
-                log=context.log,
-                span=config.read_span(),
-            )
-
+        counts_by_feed = ingest_chosen(context, launch, workspace, feeds[dataset], dataset, clock)
         return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))
 
     return _series
