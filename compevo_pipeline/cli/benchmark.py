@@ -38,6 +38,7 @@ def benchmark(
     from compevo_core.evaluation.baseline_scores import list_networks, score_candidates
     from compevo_core.evaluation.result_rows import write_rows
     from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.report.rows import read_result_file
     from compevo_pipeline.provenance import read_commit
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings
@@ -62,7 +63,7 @@ def benchmark(
         )
         write_rows(path, _replace_methods(path, scores.rows))
 
-    typer.echo(render_scores(_read(path)))
+    typer.echo(render_scores(read_result_file(path)))
     typer.echo(f"\nRows by series: {path}")
 
 
@@ -91,16 +92,11 @@ def _replace_methods(path: Path, rows: "pl.DataFrame") -> "pl.DataFrame":
     """Return stored rows of other methods, and the new ones."""
     import polars as pl
 
+    from compevo_core.report.rows import read_result_file
+
     if not path.exists():
         return rows
-    stored = _read(path)
-    others = stored.filter(~pl.col("method").is_in(rows["method"].unique().to_list()))
+    others = read_result_file(path).filter(
+        ~pl.col("method").is_in(rows["method"].unique().to_list())
+    )
     return pl.concat([others, rows])
-
-
-def _read(path: Path) -> "pl.DataFrame":
-    import polars as pl
-
-    from compevo_core.evaluation.result_rows import RESULT_SCHEMA
-
-    return pl.read_csv(path, schema=RESULT_SCHEMA)

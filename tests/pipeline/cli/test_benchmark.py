@@ -1,0 +1,52 @@
+"""``compevo benchmark``: rows of networks, method by method."""
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_pipeline.cli.main import app
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
+from tests.support.window_samples import make_window
+
+RUNNER = CliRunner()
+SPLITS = {"train": 24, "val": 6, "test": 4}
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A deployment with windows of one data set; returns the folder for its rows."""
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    windows = [make_window(i, split=name, dataset="traffic") for i, name in enumerate(names)]
+    layout = Workspace(settings=Settings.from_environment()).layout
+    WindowSet(windows, dataset="traffic").write(layout.windows("traffic"))
+    return tmp_path / "results"
+
+
+def run(results, methods: str, seeds: int) -> pl.DataFrame:
+    arguments = ["benchmark", "traffic", "--methods", methods, "--seeds", str(seeds)]
+    done = RUNNER.invoke(app, [*arguments, "--results", str(results)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return pl.read_csv(results / "networks-traffic.csv")
+
+
+def test_a_method_that_is_run_again_replaces_its_own_rows_alone(results):
+    first = run(results, "dlinear,gpt4ts-no-lm", 2).filter(pl.col("entity") == "pooled")
+    assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
+    assert first["seed"].to_list() == [0, 1, 0, 1]
+    assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
+    assert set(first["trainable_parameters"]) == {4_704, 175_728}
+    assert (first["train_seconds"] > 0).all()
+
+    again = run(results, "dlinear", 1).filter(pl.col("entity") == "pooled")
+    assert again["method"].to_list() == ["gpt4ts-no-lm"] * 2 + ["dlinear"]
+
+
+def test_an_unknown_network_is_refused_before_any_is_fitted(results):
+    with pytest.raises(ConfigError, match="no network 'lstm'"):
+        run(results, "dlinear,lstm", 1)
+    assert not results.exists()
