@@ -1,0 +1,70 @@
+"""``compevo predict``: the same forecasts from one process and from several."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
+
+from compevo_core.data.window import WindowSet
+from compevo_core.training.trainer import train
+from compevo_pipeline.cli.main import app
+from tests.support.population import news_pool, tiny, windows
+
+REPO = Path(__file__).resolve().parents[3]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> list[str]:
+    """Train a small population; return the options that name it and what to forecast."""
+    inference = windows("inference", 2, first_day=40)
+    WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+    train(
+        tiny(run__rounds=2),
+        windows("train", 4),
+        windows("val", 2, first_day=20),
+        news_pool(),
+        tmp_path / "run",
+    )
+    named = {name: str(tmp_path / name) for name in ("windows", "news")}
+    return [str(tmp_path / "run")] + [
+        part for name, path in named.items() for part in (f"--{name}", path)
+    ]
+
+
+@pytest.mark.slow
+def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(
+    places: list[str], tmp_path: Path
+) -> None:
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    result = CliRunner().invoke(app, ["predict", *places, "--out", str(alone)])
+    assert result.exit_code == 0, result.output
+
+    command = ["compevo_pipeline.cli.main", "predict", *places, "--out", str(together)]
+    done = subprocess.run(
+        [sys.executable, *TORCHRUN, "-m", *command, "--shard-backbone"],
+        env=os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("windows, ") == 1, "the first process alone prints"
+    forecast, expected = pl.read_parquet(together), pl.read_parquet(alone)
+    assert forecast["value"].is_not_null().all()
+    assert_frame_equal(forecast, expected, rel_tol=1e-5, abs_tol=1e-4)
+
+
+def test_one_process_cannot_hold_a_part_of_a_backbone(places: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "forecast.parquet"
+    result = CliRunner().invoke(app, ["predict", *places, "--out", str(out), "--shard-backbone"])
+    assert result.exit_code != 0
+    assert "there is one: start several" in str(result.exception) + result.output
+    assert not out.exists()
