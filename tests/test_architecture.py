@@ -36,6 +36,7 @@ LAYERS = (
     ("compevo_core.day_summary", "compevo_core.explain"),
     ("compevo_core.evaluation",),
     ("compevo_core.experiments",),
+    ("compevo_core.benchmark",),
     ("compevo_core.lud",),
     ("compevo_core.report",),
     ("compevo_core",),

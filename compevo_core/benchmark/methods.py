@@ -1,0 +1,71 @@
+"""The contract of a method: what it is given, and what is known of it before it is fitted.
+
+What belongs here: these two objects. What does not: which methods there are (``table``), running
+them (``running``).
+
+A fit returns a :class:`compevo_core.baselines.Forecaster`. If that has ``facts``
+(``baselines.facts``), its rows carry them; if it has ``count_answers()``, they carry the share of
+answers that could not be read. It is given no test window: it has no path to one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from compevo_core.baselines.base import Forecaster
+from compevo_core.benchmark.budgets import Budget
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+
+Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
+
+CHEAP_SEEDS = 5
+LANGUAGE_MODEL_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitInputs:
+    """What a method is fitted with.
+
+    Attributes:
+        train: windows of the train split.
+        val: windows of the validation split, for every choice.
+        seed: of everything that is drawn.
+        budget: what the fit may spend.
+        news: articles that windows of all splits name, each known before the window that names it;
+            None for methods that read none.
+    """
+
+    train: WindowSet
+    val: WindowSet
+    seed: int
+    budget: Budget
+    news: NewsPool | None = None
+
+
+def can_forecast_all(_: WindowSet) -> bool:
+    """Return that a method can forecast any windows."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method of the comparison.
+
+    Attributes:
+        name: its name in rows and on the command line.
+        family: the part of the paper's table that it stands in.
+        fit: fits it; heavy libraries are imported in there.
+        seeds: how many seeds its rows have; 1 where nothing is drawn.
+        has_budget: whether what it may spend changes its rows.
+        reads_news: whether a fit needs ``FitInputs.news``.
+        is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
+    """
+
+    name: str
+    family: Family
+    fit: Callable[[FitInputs], Forecaster]
+    seeds: int = CHEAP_SEEDS
+    has_budget: bool = True
+    reads_news: bool = False
+    is_applicable: Callable[[WindowSet], bool] = can_forecast_all

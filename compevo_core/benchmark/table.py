@@ -1,0 +1,51 @@
+"""The table of methods: every one that ``compevo benchmark`` and its assets can run.
+
+What belongs here: the one list, and finding methods by name. What does not: the methods.
+"""
+
+from collections.abc import Sequence
+
+from compevo_core.benchmark.methods import Method
+from compevo_core.benchmark.numeric import list_numeric
+from compevo_core.errors import ConfigError
+
+ALL = "all"
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        # One line a family.
+        *list_numeric(),
+    )
+}
+"""Every method by its name, in the order of tables."""
+
+
+def find_method(name: str) -> Method:
+    """Return a method.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if name not in METHODS:
+        raise ConfigError(f"no method {name!r}; known: {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def select_methods(names: Sequence[str]) -> list[Method]:
+    """Return methods by name, each once; ``all`` stands for every one, a family's name for its own.
+
+    Raises:
+        ConfigError: no name, or an unknown one.
+    """
+    families = {method.family for method in METHODS.values()}
+    chosen: dict[str, Method] = {}
+    for name in names:
+        if name == ALL or name in families:
+            chosen |= {m.name: m for m in METHODS.values() if name in (ALL, m.family)}
+        else:
+            chosen[name] = find_method(name)
+
+    if not chosen:
+        raise ConfigError(f"no method is named; known: {', '.join(METHODS)}, or {ALL}")
+    return list(chosen.values())
