@@ -12,9 +12,6 @@ the process that has most.
 import csv
 import json
 import os
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.engine_rows import REPO, describe_surroundings
+from benchmarks.gloo_processes import run_processes
 from compevo_core.config_sections import BackboneConfig, PopulationConfig
 from compevo_core.data.files import write_atomically, write_text
 from compevo_core.distributed import process_group
@@ -118,27 +116,11 @@ def measure(folder: str, *, shard: bool) -> dict[str, Any]:
 
 def measure_processes(folder: str, count: int) -> dict[str, Any]:
     """Measure in so many processes; return the row of the one that holds most."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        "WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-m", "benchmarks.sharded_backbone", "--process-of", folder]
-    started = [
-        subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            env=os.environ | environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
+    done = run_processes("benchmarks.sharded_backbone", count, "--process-of", folder)
+    for process in done:
+        if process.returncode:
+            raise RuntimeError(f"a process ended with {process.returncode}: {process.stderr}")
+    found = [json.loads(process.stdout.splitlines()[-1]) for process in done]
     return {"processes": count} | {name: max(one[name] for one in found) for name in found[0]}
 
 

@@ -5,12 +5,13 @@ import json
 import torch
 from safetensors.torch import load_file
 
-from tests.support.processes import run_processes
+from benchmarks.gloo_processes import run_processes
 
 
 def train_in_processes(count, jobs):
     """Train the jobs in ``count`` processes; return their exit codes and standard error."""
-    return run_processes("tests.support.shard_worker", count, jobs)
+    done = run_processes("tests.support.shard_worker", count, json.dumps(jobs), timeout=300)
+    return [process.returncode for process in done], [process.stderr for process in done]
 
 
 def read_rounds(run):

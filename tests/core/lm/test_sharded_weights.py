@@ -1,13 +1,15 @@
 """A backbone whose layers two processes hold: the numbers of one, half of the weights each."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from benchmarks.gloo_processes import run_processes
 from compevo_core.config_sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from tests.support.processes import run_processes
 from tests.support.weight_worker import measure
 
 
@@ -26,8 +28,8 @@ def results(folder, tmp_path_factory):
     """What one process computes, and what each of two that split the layers does."""
     out = tmp_path_factory.mktemp("split") / "result"
     job = {"folder": str(folder), "out": str(out), "checkpointing": True}
-    codes, errors = run_processes("tests.support.weight_worker", 2, job)
-    assert codes == [0, 0], errors
+    done = run_processes("tests.support.weight_worker", 2, json.dumps(job), timeout=300)
+    assert [process.returncode for process in done] == [0, 0], done
     alone = measure(BackboneConfig(name_or_path=str(folder)), shard=False)
     return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
 
