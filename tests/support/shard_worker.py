@@ -65,9 +65,8 @@ def run(job):
 
     Poisoned.agent = job.get("poison")
     loop.PopulationModel = PopulationModel if Poisoned.agent is None else Poisoned
-    answers._TOKENS_PER_NUMBER = (
-        1  # a random backbone writes no numbers; it need not write many tokens either
-    )
+    # A random backbone writes no numbers; it need not write many tokens either.
+    tokens, answers._TOKENS_PER_NUMBER = answers._TOKENS_PER_NUMBER, 1
     try:
         train(
             tiny(**job.get("set", {})),
@@ -82,7 +81,9 @@ def run(job):
     except CompEvoError as error:
         return f"{type(error).__name__}: {error}"
     finally:
+        # Other tests of this process train too.
         loop.PopulationModel = PopulationModel
+        answers._TOKENS_PER_NUMBER = tokens
     return ""
 
 

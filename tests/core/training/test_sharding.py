@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from compevo_core.agents import text_decoder
 from compevo_core.config import RunConfig
 from compevo_core.data.view import HORIZON
 from tests.support.population import tiny
@@ -179,6 +180,10 @@ def test_a_spoiled_agent_stops_every_process_with_its_number_and_before_any_reco
         "NonFiniteLoss: the forecast is not finite in round 0 for agent(s) [2]"
     )
     assert read_rounds(out / "poisoned") == []
+
+
+def test_what_was_trained_here_leaves_the_decoder_of_other_tests_as_it_was(out):
+    assert text_decoder._TOKENS_PER_NUMBER > 1
 
 
 def test_more_processes_than_agents_are_refused_on_every_process(out):
