@@ -21,7 +21,7 @@ from compevo_pipeline.sources.common.tables import LINE, Quoting, read_rows, spl
 STAMP_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M")
 
 _FRAME_COLUMNS = ("_record", "_table", "_part", "_version")
-_FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d+)$')
+_FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d{1,12})$')
 _SHOWN_CHARACTERS = 60
 
 

@@ -6,6 +6,7 @@ does not: reading stamps (``own.stamps``).
 
 import re
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
@@ -13,6 +14,12 @@ _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 # A year without a change of any zone's standard time still has its daylight saving.
 _MONTHS = tuple(datetime(2024, month, 15) for month in range(1, 13))  # noqa: DTZ001 - wall clock
+
+
+@cache
+def list_zones() -> frozenset[str]:
+    """Return the names of all time zones, read once: the standard library walks its folders."""
+    return frozenset(available_timezones())
 
 
 def read_zone(name: str) -> ZoneInfo | timezone:
@@ -25,7 +32,7 @@ def read_zone(name: str) -> ZoneInfo | timezone:
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
         if offset < _DAY:
             return timezone(offset if match[1] == "+" else -offset)
-    if name in available_timezones():
+    if name in list_zones():
         return ZoneInfo(name)
     raise ValueError(f"{name!r} is no time zone; write Europe/Paris, UTC or an offset as +01:00")
 
@@ -49,9 +56,9 @@ def find_place_zone(zone: str) -> str:
 
     A fixed offset is no place. Where it is whole hours there is a zone with that offset all year.
     """
-    if zone in available_timezones():
+    if zone in list_zones():
         return zone
     hours, rest = divmod(find_standard_offset(zone), _HOUR)
     # These zones count the other way round: Etc/GMT+8 is eight hours behind UTC.
     name = f"Etc/GMT{-hours:+d}"
-    return name if not rest and name in available_timezones() else "UTC"
+    return name if not rest and name in list_zones() else "UTC"

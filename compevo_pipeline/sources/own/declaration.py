@@ -11,19 +11,18 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal
-from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from compevo_core.config_errors import describe_error
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.own.clocks import read_zone
+from compevo_pipeline.sources.own.clocks import list_zones, read_zone
 
 DAY = timedelta(days=1)
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_STEP = re.compile(r"(\d+)\s*(min|h|d)")
+_STEP = re.compile(r"(\d{1,4})\s*(min|h|d)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY}
 
 
@@ -135,7 +134,7 @@ class PlaceKeys(_Section):
     @field_validator("time_zone")
     @classmethod
     def _check_zone(cls, name: str) -> str:
-        if name not in available_timezones():
+        if name not in list_zones():
             raise ValueError(f"{name!r} is no time zone; write it as Europe/Paris")
         return name
 

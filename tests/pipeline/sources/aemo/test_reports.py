@@ -58,6 +58,11 @@ def test_a_file_without_its_footer_is_cut():
         parse(report(day()).rsplit("C,", 1)[0])
 
 
+def test_a_footer_with_a_number_of_thousands_of_digits_is_refused_by_name():
+    with pytest.raises(SchemaDrift, match=rf"{NAME}, line 243: no END OF REPORT"):
+        parse(report(day(), count="9" * 5000))
+
+
 def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
     with pytest.raises(
         SchemaDrift, match=r"VIC1 on 2019-01-01 has 47 periods, not 48.*tolerate_gaps"

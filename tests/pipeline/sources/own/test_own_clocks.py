@@ -8,6 +8,7 @@ import pytest
 from compevo_pipeline.sources.own.clocks import (
     find_place_zone,
     find_standard_offset,
+    list_zones,
     name_standard_offset,
     read_zone,
 )
@@ -40,3 +41,7 @@ def test_weekdays_of_a_fixed_offset_are_those_of_that_offset(zone):
 def test_a_time_zone_is_its_own_place_and_half_an_hour_has_none():
     assert find_place_zone("Europe/Paris") == "Europe/Paris"
     assert find_place_zone("+09:30") == "UTC"
+
+
+def test_the_zones_of_the_machine_are_looked_up_once_for_all_stamps():
+    assert list_zones() is list_zones()
