@@ -39,7 +39,7 @@ class Answer:
         etag: sent, and compared with ``If-None-Match``: equal gives 304.
         modified: sent, and compared with ``If-Modified-Since``: equal gives 304.
         send_bytes: how many bytes of the body are sent before the connection ends.
-        drip_s: seconds between single bytes of the body.
+        drip_s: seconds between single bytes of the body, or of ``raw``.
         is_chunked: send the body in chunks, without a length.
         has_length: False ends the body by ending the connection.
         is_reset: reset the connection before anything is sent.
@@ -167,7 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if answer.raw:
-            self.wfile.write(answer.raw)
+            for piece in _cut(answer.raw, answer.drip_s):
+                self.wfile.write(piece)
+                time.sleep(answer.drip_s)
             self.close_connection = True
             return
 
@@ -198,8 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_body(self, answer: Answer) -> None:
         body = answer.body if answer.send_bytes is None else answer.body[: answer.send_bytes]
-        pieces = [bytes([byte]) for byte in body] if answer.drip_s else [body]
-        for piece in pieces:
+        for piece in _cut(body, answer.drip_s):
             if answer.is_chunked and piece:
                 piece = f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
             self.wfile.write(piece)
@@ -210,6 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
         elif answer.is_chunked:
             self.wfile.write(b"0\r\n\r\n")
+
+
+def _cut(content: bytes, drip_s: float) -> list[bytes]:
+    return [bytes([byte]) for byte in content] if drip_s else [content]
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,12 +1,11 @@
 """Reading one answer's body, and refusing what is not the file that was asked for.
 
-What belongs here: deadlines and caps while bytes arrive, the checks before they are kept, and the
-translation of the library's errors. What does not: sending requests (``common.http``), the table of
-what an answer means (``common.answers``).
+What belongs here: caps while bytes arrive, the checks before they are kept, and the translation of
+the library's errors. What does not: sending requests (``common.http``), their time
+(``common.connection``), the table of what an answer means (``common.answers``).
 """
 
 import zipfile
-from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -40,40 +39,12 @@ _PERMANENT_FAILURES = (
 )
 
 
-class Deadline:
-    """The end of one answer's time.
-
-    Args:
-        seconds: how long the whole answer may take.
-        monotonic: seconds of a clock that is never set back.
-    """
-
-    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
-        self._seconds = seconds
-        self._monotonic = monotonic
-        self._end = monotonic() + seconds
-
-    def check(self, url: str) -> None:
-        """Refuse to go on after the end.
-
-        Raises:
-            SourceTransient: the time is over.
-        """
-        if self._monotonic() > self._end:
-            raise SourceTransient(
-                f"{url}: the answer took longer than {self._seconds:.0f} s; try again later"
-            )
-
-
-def read_body(
-    response: requests.Response, url: str, deadline: Deadline, cap: int, sink: BinaryIO
-) -> bytes:
+def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -> bytes:
     """Write a body into ``sink`` as it arrives; return its first bytes.
 
     Args:
         response: an answer whose body was not read yet.
         url: its address, for messages.
-        deadline: when to give up.
         cap: largest body in bytes, after decompression by the connection.
         sink: takes the bytes.
 
@@ -87,7 +58,6 @@ def read_body(
     try:
         # read1 returns what has arrived: a read of a fixed size would wait out a slow drip.
         while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=True):
-            deadline.check(url)
             size += len(chunk)
             if size > cap:
                 raise SourceRejected(

@@ -1,10 +1,10 @@
 """One polite HTTP client for every live source.
 
-What belongs here: sessions, conditional requests, redirects, and bytes that reach the raw store
-only when they are what was asked for. What does not: which hosts may be asked (``common.hosts``),
-pace (``common.pacer``), reading one body (``common.body``), what an answer means
-(``common.answers``), whether it is tried again (``compevo_pipeline.failures``), any publisher's
-addresses.
+What belongs here: conditional requests, redirects, and bytes that reach the raw store only when
+they are what was asked for. What does not: which hosts may be asked (``common.hosts``), pace
+(``common.pacer``), how long an answer may take (``common.connection``), reading one body
+(``common.body``), what an answer means (``common.answers``), whether it is tried again
+(``compevo_pipeline.failures``), any publisher's addresses.
 
 Bot protection and log-ins are never circumvented, and every certificate is checked.
 """
@@ -26,12 +26,12 @@ from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled, plan_short_w
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.body import (
     MAX_BODY_BYTES,
-    Deadline,
     read_body,
     refuse_damaged,
     refuse_failure,
     translate_failure,
 )
+from compevo_pipeline.sources.common.connection import Session
 from compevo_pipeline.sources.common.hosts import find_host, resolve_redirect
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.common.pacer import Pacer
@@ -39,8 +39,6 @@ from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-TOTAL_TIMEOUT_S = 600.0
-"""Longest time for one answer: a server that drips bytes never runs into the read timeout."""
 
 MAX_PAGE_BYTES = 16 * 2**20
 MAX_REDIRECTS = 5
@@ -72,13 +70,6 @@ class _Request:
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
-class _Session(requests.Session):
-    """A session that leaves redirects alone."""
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Find none: requests would read the whole body of a redirect, and parse its target."""
-
-
 @dataclass(kw_only=True)
 class Client:
     """A session that keeps a host's pace, asks conditionally and tries again a little.
@@ -91,7 +82,6 @@ class Client:
         pacer: gives out turns at hosts.
         sleep: waits before another try.
         draw: returns a random number from 0 to 1, which spreads the waits of many clients.
-        monotonic: seconds of a clock that is never set back.
         session: the session of all requests; it keeps a log-in's cookies.
     """
 
@@ -102,8 +92,7 @@ class Client:
     pacer: Pacer
     sleep: Callable[[float], None] = time.sleep
     draw: Callable[[], float] = random.random
-    monotonic: Callable[[], float] = time.monotonic
-    session: requests.Session = field(default_factory=_Session)
+    session: requests.Session = field(default_factory=Session)
 
     def fetch(
         self,
@@ -218,10 +207,9 @@ class Client:
         """
 
         def send() -> bytes:
-            deadline = Deadline(TOTAL_TIMEOUT_S, self.monotonic)
             with self._open(url, {}, form) as response:
                 body = io.BytesIO()
-                head = read_body(response, url, deadline, MAX_PAGE_BYTES, body)
+                head = read_body(response, url, MAX_PAGE_BYTES, body)
                 refuse_failure(
                     response, head, url, html_expected=True, now=self.clock(), shows_body=False
                 )
@@ -257,7 +245,6 @@ class Client:
             raise
 
     def _receive(self, request: _Request, headers: Mapping[str, str]) -> RawFile | None:
-        deadline = Deadline(TOTAL_TIMEOUT_S, self.monotonic)
         source, name, url = request.source, request.name, request.address
         with self._open(url, headers) as response, self.raw.receive(source, name) as part:
             now = self.clock()
@@ -266,7 +253,7 @@ class Client:
                 return None
 
             with part.open("wb") as sink:
-                head = read_body(response, url, deadline, request.max_bytes, sink)
+                head = read_body(response, url, request.max_bytes, sink)
             refuse_failure(response, head, url, html_expected=request.html_expected, now=now)
             refuse_damaged(part, head, name)
             if request.check_start is not None:

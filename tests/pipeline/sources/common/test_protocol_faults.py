@@ -15,7 +15,7 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_pipeline.failures import SHORT_RETRIES, Throttled
-from compevo_pipeline.sources.common import http
+from compevo_pipeline.sources.common import connection, http
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
 from tests.support.replay import Answer, open_live
@@ -100,6 +100,21 @@ FAULTS = {
         Answer(body=b"x" * 400, drip_s=0.02, is_chunked=True),
         SourceTransient,
     ),
+    "slow-headers": (
+        Answer(
+            raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 90 + b"Content-Length: 3\r\n\r\na,b",
+            drip_s=0.005,
+        ),
+        SourceTransient,
+    ),
+    "slow-length-of-a-chunk": (
+        Answer(
+            raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3;" + b"x" * 500 + b"\r\na,b\r\n0\r\n\r\n",
+            drip_s=0.002,
+        ),
+        SourceTransient,
+    ),
     "429": (Answer(status=429), Throttled),
     "429-for-an-hour": (Answer(status=429, headers={"Retry-After": "3600"}), Throttled),
     "429-until-a-date": (Answer(status=429, headers={"Retry-After": IN_AN_HOUR}), Throttled),
@@ -143,7 +158,7 @@ def kept_files(home):
 
 def check_fault(replay, home, monkeypatch, name, answer, error):
     if answer.drip_s:
-        monkeypatch.setattr(http, "TOTAL_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(connection, "TOTAL_TIMEOUT_S", 0.2)
     replay.serve({(HOST, f"/{name}"): answer})
     live = open_live(home)
     with pytest.raises(error) as caught:
@@ -239,7 +254,7 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
 def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatch):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
 
-    def fill(response, url, deadline, cap, sink):
+    def fill(response, url, cap, sink):
         sink.write(CSV[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
