@@ -16,6 +16,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.newest import NewestKnown, find_newest_known
 from compevo_core.data.news import select_articles
 from compevo_core.data.splits import resolve_spans
+from compevo_core.data.step_values import find_oldest_needed
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_pipeline.resources import Workspace
@@ -88,7 +89,7 @@ class StoredFrames:
         Raises:
             DataError: there is no series, or no news.
         """
-        # None that is too old to be a candidate of any view that is made below.
+        # Nothing that is too old for any view that is made below: neither news nor values by step.
         first = _find_first_later(spec)
         since = None if first is None else first - spec.news_longest_lookback
         news = workspace.news_store()
@@ -96,13 +97,18 @@ class StoredFrames:
         if not articles.height:
             articles = news.read_newest(1)  # its age is what a reader is warned of
 
+        def cut(rows: pl.LazyFrame) -> pl.LazyFrame:
+            if first is None:
+                return rows
+            return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
+
         tables = workspace.frame_store()
         return cls(
             spec=spec,
             series=workspace.series_store().read(spec.name),
             covariates=tables.read(spec.name, FrameKind.COVARIATES),
-            published=tables.read(spec.name, FrameKind.PUBLISHED),
-            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES),
+            published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
+            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
             articles=articles,
         )
 

@@ -10,6 +10,7 @@ a day. Slots begin with the first that is stored, and end with the last, or toda
 stores the source.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -174,17 +175,20 @@ def _read_frames(
 ) -> Iterator[pl.DataFrame]:
     """Yield the days of each publisher's forecasts."""
     for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
-        frame = workspace.frame_store().read(declared.name, kind)
-        if frame is None:
-            continue
+        find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
+        found = workspace.frame_store().read(declared.name, kind, find_days)
+        if found is not None:
+            yield from _expect_daily(found, declared.name, f" ({kind})", today)
 
-        day = (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day")
-        # archive:aemo/file.csv is aemo's.
-        publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
-        found = frame.group_by(publisher, day).agg(
-            pl.col("source").str.starts_with("live:").any().alias("is_live")
-        )
-        yield from _expect_daily(found, declared.name, f" ({kind})", today)
+
+def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
+    """Return the days of each publisher in a frame by step."""
+    day = (pl.col("start_utc") + offset).dt.date().alias("day")
+    # archive:aemo/file.csv is aemo's.
+    publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
+    return rows.group_by(publisher, day).agg(
+        pl.col("source").str.starts_with("live:").any().alias("is_live")
+    )
 
 
 def _read_news(workspace: Workspace, today: date) -> Iterator[pl.DataFrame]:

@@ -88,7 +88,11 @@ class FileSet:
 
 
 def replace_together(
-    folder: Path, files: Mapping[str, Callable[[Path], object]], facts: Mapping[str, Any]
+    folder: Path,
+    files: Mapping[str, Callable[[Path], object]],
+    facts: Mapping[str, Any],
+    *,
+    keeps_others: bool = False,
 ) -> None:
     """Replace the files of a folder so that a reader sees all old ones or all new ones.
 
@@ -98,17 +102,21 @@ def replace_together(
         folder: the folder, which need not exist.
         files: by name, what fills the path that it is called with.
         facts: values for the manifest.
+        keeps_others: whether files of other names, which the manifest of now names, stay.
 
     Raises:
+        DataError: files stay, and the manifest that names them is torn.
         StoreBusy: another process writes the folder for longer than a minute.
     """
     with file_lock(folder / _LOCK_FILE, exclusive=True):
-        hashes = {name: _write_by_hash(folder / name, write) for name, write in files.items()}
+        before = _read_hashes(folder, is_needed=keeps_others)
+        written = {name: _write_by_hash(folder / name, write) for name, write in files.items()}
+        hashes = before | written if keeps_others else written
         write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
 
         # Whoever follows the manifest before this one has its files open, or looks again.
         kept = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
-        for name in hashes:
+        for name in before | written:
             for old in set(_find_versions(folder / name)) - kept:
                 old.unlink(missing_ok=True)
 
@@ -144,6 +152,20 @@ def read_together(
             # Replaced while it was read; the manifest of now names files that are there.
             if _read_manifest(folder, remedy) == text:
                 raise DataError(f"{error.filename} is missing; {remedy}") from error
+
+
+def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
+    """Return the hash of each file that a folder's manifest names; none where there is none."""
+    path = folder / MANIFEST_FILE
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return dict(facts.get("files", {}))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        if is_needed:
+            raise DataError(f"{path} is torn; restore it: it names the files that stay") from error
+        return {}
 
 
 def _read_manifest(folder: Path, remedy: str) -> str:

@@ -27,6 +27,9 @@ ERROR_MEANS = (7, 28)
 """Seasons over which known errors are averaged."""
 PUBLISHED = "published"
 
+SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
+"""How many seasons before its origin the oldest values lie that a view holds anything of."""
+
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -145,10 +148,9 @@ def find_published_errors(
         ``published_error_lag<k>`` and ``published_error_mean<n>`` by name.
     """
     season = count_season_steps(series.step) * series.step
-    n_seasons = max(*ERROR_LAGS, *ERROR_MEANS)
-    errors = np.full((n_seasons + 1, HORIZON), np.nan)
+    errors = np.full((SEASONS_BACK + 1, HORIZON), np.nan)
 
-    for back in range(1, n_seasons + 1):
+    for back in range(1, SEASONS_BACK + 1):
         start = origin_utc - back * season
         forecast = published.find(entity, MEDIAN, start, before - back * season)
         errors[back] = _observe(series, start, information_until) - forecast
@@ -157,6 +159,11 @@ def find_published_errors(
     return found | {
         f"{PUBLISHED}_error_mean{n}": _mean_of_known(errors[1 : n + 1]) for n in ERROR_MEANS
     }
+
+
+def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
+    """Return the first interval whose published or covariate values a view of an origin holds."""
+    return origin_utc - SEASONS_BACK * count_season_steps(step) * step
 
 
 def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> FloatArray:

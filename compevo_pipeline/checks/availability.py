@@ -5,9 +5,12 @@ What belongs here: handing articles, covariates and published forecasts to
 or what a check does about a violation.
 """
 
+import functools
 from collections.abc import Sequence
 
-from compevo_core.data.view import WindowView
+import polars as pl
+
+from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.evaluation.leakage import (
     Violation,
     find_unavailable_articles,
@@ -35,7 +38,7 @@ def find_availability_violations(
     if covariates is not None:
         violations += find_unavailable_covariates(views, covariates)
 
-    published = tables.read(dataset, FrameKind.PUBLISHED)
+    published = tables.read(dataset, FrameKind.PUBLISHED, functools.partial(_find_targets, views))
     if published is not None:
         violations += find_unavailable_published(views, published)
 
@@ -44,6 +47,15 @@ def find_availability_violations(
         violations += find_unavailable_step_covariates(views, step_covariates)
 
     return violations
+
+
+def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows of the days that the views are of: the others can show nothing."""
+    if not views:
+        return rows.limit(0)
+    first = min(view.origin_utc for view in views)
+    end = max(view.origin_utc + HORIZON * view.step for view in views)
+    return rows.filter(pl.col("start_utc").is_between(first, end))
 
 
 def format_violations(violations: Sequence[Violation]) -> str:

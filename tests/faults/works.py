@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.issued import read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
@@ -102,17 +102,17 @@ def read_windows(home: Path) -> Iterator[str]:
 
 
 def write_frames(home: Path) -> None:
-    """Merge covariates of twenty days, five at a time."""
+    """Merge covariates by step of twenty days around the end of a month, five at a time."""
     for first in range(0, 20, 5):
-        days = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
-        rows = [(f"R{n}", "t", d.date(), 1.0 * n, d, "x") for d in days for n in range(200)]
-        frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
-        FrameStore(home).write("electricity", FrameKind.COVARIATES, frame)
+        days = [datetime(2026, 1, 20, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
+        rows = [(f"R{n}", "t", d, 1.0 * n, d, "x") for d in days for n in range(200)]
+        frame = pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
+        FrameStore(home).write("electricity", FrameKind.STEP_COVARIATES, frame)
 
 
 def read_frames(home: Path) -> Iterator[str]:
     """Yield each stored row."""
-    frame = FrameStore(home).read("electricity", FrameKind.COVARIATES)
+    frame = FrameStore(home).read("electricity", FrameKind.STEP_COVARIATES)
     if frame is not None:
         yield from map(repr, frame.iter_rows())
 

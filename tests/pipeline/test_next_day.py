@@ -135,16 +135,17 @@ def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_wi
 
 def test_a_day_without_a_published_forecast_of_it_is_refused(layout: Layout) -> None:
     tables = FrameStore(layout.tables)
-    path = tables.path(DATASET, FrameKind.PUBLISHED)
-    published = pl.read_parquet(path)
+    published = tables.read(DATASET, FrameKind.PUBLISHED)
+    assert published is not None
     # One half-hour of the day is missing; the day before is whole.
-    published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5)).write_parquet(path)
+    cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
+    tables.write(DATASET, FrameKind.PUBLISHED, cut, replace=True)
     try:
         with pytest.raises(DataError, match="no published forecast of the whole day for NSW1"):
             issue(layout, date(2026, 2, 23))
         assert issue(layout, date(2026, 2, 22)).is_new
     finally:
-        published.write_parquet(path)
+        tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from compevo_core.data.build import BuiltViews, build_views, build_windows
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.splits import Span
+from compevo_core.data.step_values import find_oldest_needed
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
@@ -284,3 +285,23 @@ def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood() 
     (view,) = build(published=both).views
     for name in ("published_error_lag1", "published_error_mean7"):
         assert np.array_equal(view.step_covariates[name], clean.step_covariates[name])
+
+
+@pytest.mark.parametrize("known", [timedelta(), timedelta(hours=7)])
+def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known: timedelta) -> None:
+    days = 34
+    origin = FIRST + (days - 2) * DAY
+    frames = {
+        "published": make_published(FIRST, days),
+        "step_covariates": make_step_covariates(FIRST, days),
+    }
+    needed = pl.col("start_utc") >= find_oldest_needed(origin, HALF_HOUR)
+    cut = {name: frame.filter(needed) for name, frame in frames.items()}
+    assert cut["published"].height < frames["published"].height
+
+    series = make_series(
+        make_daily_values(days, seed=5), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+    )
+    (whole,) = build(series, origin, origin - known, **frames).views
+    (view,) = build(series, origin, origin - known, **cut).views
+    assert content(view) == content(whole)
