@@ -32,6 +32,7 @@ from compevo_core.config_sections import (
     SelectionConfig,
     SettingsSection,
 )
+from compevo_core.config_systems import list_differing
 from compevo_core.errors import ConfigError
 
 RENAMED_SETTINGS = {
@@ -71,6 +72,16 @@ class RunConfig(SettingsSection):
             raise ValueError(
                 f"forecast.known_errors = {base!r} and calibration.known_errors = {agents!r} would "
                 "add the drift of validation twice: set one of them to 'none'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_system(self) -> Self:
+        system = self.population.system
+        if differing := list_differing(system, self):
+            raise ValueError(
+                f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
+                f"compevo train --variant {system}, which sets all of them"
             )
         return self
 

@@ -21,6 +21,10 @@ PriorName = Literal[
 ]
 
 
+SystemName = Literal["compevo", "sa", "mael"]
+"""The paper's method, and the agents it is compared with (paper D.4)."""
+
+
 class SettingsSection(BaseModel):
     """A group of settings; unknown keys, wrong types and values out of bounds are refused."""
 
@@ -73,6 +77,9 @@ class MemberConfig(SettingsSection):
 class PopulationConfig(SettingsSection):
     """Agents and their adapters (paper D.2)."""
 
+    system: SystemName = Field(default="compevo", exclude_if=lambda name: name == "compevo")
+    """how the agents work together; another than 'compevo' needs the settings that
+    ``compevo train --variant`` gives it"""
     agents: int = Field(default=10, ge=1, le=64)
     """number of agents I"""
     exposed_peers: int = Field(default=2, ge=0)
@@ -244,6 +251,8 @@ class ObjectiveConfig(SettingsSection):
     """what L_pred minimises: the metric itself, or Huber's loss"""
     huber_delta: float = Field(default=1.0, gt=0.0)
     """scaled error above which Huber's loss is linear"""
+    lambda_pred: float = Field(default=1.0, ge=0.0, exclude_if=lambda weight: weight == 1.0)
+    """weight of L_pred, the error of the population's forecast (paper: 1)"""
     lambda_own: float = Field(default=0.0, ge=0.0)
     """weight of each agent's own error in L_pred (paper: 0)"""
     lambda_pg: float = Field(default=0.5, ge=0.0)
@@ -284,6 +293,8 @@ class RunLengthConfig(SettingsSection):
     supervised_epochs: int = Field(default=0, ge=0)
     """passes over the train windows before the first rewriting of logics, with a schedule of their
     own (paper D.2 names the stage)"""
+    supervised_rounds: int = Field(default=0, ge=0, exclude_if=lambda rounds: rounds == 0)
+    """rounds before the first rewriting of logics, in place of ``supervised_epochs``; 0 = those"""
     rounds: int = Field(default=0, ge=0)
     """rounds after the supervised stage; 0 = all epochs"""
     batch_size: int = Field(default=5, ge=1)

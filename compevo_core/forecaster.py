@@ -54,13 +54,11 @@ class CompEvoForecaster:
     """Forecasts windows with the sealed model of a run; use :meth:`load`.
 
     Attributes:
-        name: name of the method in result tables.
+        name: name of the method in result tables: that of its system of agents.
         config: the configuration it was trained with.
         logics: (A,) text that each agent chooses and reads news by.
         manifest: how the model was made, and the hash of each of its files.
     """
-
-    name = "compevo"
 
     def __init__(
         self, run: Path, news: NewsPool, backbone: Backbone | None, fit: FitBaseline
@@ -68,6 +66,7 @@ class CompEvoForecaster:
         folder = RunFolder(run)
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
         self.config = read_config(run)
+        self.name: str = self.config.population.system
         self.logics = read_logics(run)
         inputs = read_inputs(run)
         priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit)
@@ -132,6 +131,11 @@ class CompEvoForecaster:
     def knowledge_cutoff(self) -> str:
         """Stated end of the backbone's training data; scores before it may be memorised."""
         return self._model.backbone.knowledge_cutoff
+
+    @property
+    def trainable_parameters(self) -> int:
+        """How many numbers its training changed."""
+        return self._model.trainable_parameters
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecast windows.

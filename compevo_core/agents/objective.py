@@ -142,7 +142,7 @@ class LossTerms:
     def total(self, config: ObjectiveConfig) -> float:
         """Return the weighted sum that the round minimised (Eq. 15)."""
         return (
-            self.pred
+            config.lambda_pred * self.pred
             + config.lambda_own * self.own
             + config.lambda_pg * self.pg
             + config.lambda_div * self.div

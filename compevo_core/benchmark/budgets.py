@@ -92,6 +92,20 @@ BUDGETS: dict[str, Budget] = {
             rounds=316,
             round_windows=8,
         ),
+        Budget(
+            name="small",
+            meaning=(
+                "networks: learning rate 0.001, at most 10 passes of at most 1024 windows; "
+                "language models: 40 updates of 8 windows"
+            ),
+            passes=10,
+            patience=3,
+            pass_windows=1024,
+            learning_rates=(1e-3,),
+            tuning_passes=0,
+            rounds=40,
+            round_windows=8,
+        ),
     )
 }
 """Every budget by its name."""

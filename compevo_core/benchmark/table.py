@@ -5,6 +5,7 @@ What belongs here: the one list, and finding methods by name. What does not: the
 
 from collections.abc import Sequence
 
+from compevo_core.benchmark.agents import list_agents
 from compevo_core.benchmark.methods import Method
 from compevo_core.benchmark.numeric import list_numeric
 from compevo_core.errors import ConfigError
@@ -16,6 +17,7 @@ METHODS: dict[str, Method] = {
     for method in (
         # One line a family.
         *list_numeric(),
+        *list_agents(),
     )
 }
 """Every method by its name, in the order of tables."""

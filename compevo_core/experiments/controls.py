@@ -15,6 +15,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS, configure_variant
 from compevo_core.experiments.perturbations import swap_news
+from compevo_core.experiments.systems import SYSTEMS, configure_system
 
 #: The control in which the settings stay, and each window gets the news of another day.
 SWAPPED_NEWS = "swapped-news"
@@ -36,12 +37,12 @@ CONTROLS: dict[str, dict[str, object]] = {
     "alike-agents": {"population.members": ()},
 }
 
-#: Every variant of the ablation, then every control.
-EXPERIMENTS = (*VARIANTS, *CONTROLS)
+#: Every variant of the ablation, then every control, then every rival among the agents.
+EXPERIMENTS = (*VARIANTS, *CONTROLS, *SYSTEMS)
 
 
 def configure_experiment(config: RunConfig, name: str) -> RunConfig:
-    """Return the configuration of one variant of the ablation or one control.
+    """Return the configuration of one variant of the ablation, one control or one system.
 
     Args:
         config: of the full method.
@@ -52,6 +53,8 @@ def configure_experiment(config: RunConfig, name: str) -> RunConfig:
     """
     if name in VARIANTS:
         return configure_variant(config, name)
+    if name in SYSTEMS:
+        return configure_system(config, name)
     _require_known(name)
 
     changes = CONTROLS[name]

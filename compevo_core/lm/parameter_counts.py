@@ -126,14 +126,9 @@ def count_on_meta(architecture: Architecture, *, rank: int = PAPER_RANK) -> dict
     # Imported here, as the arithmetic alone needs no torch.
     import torch
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
-    config = AutoConfig.for_model(architecture.model_type, **sizes)
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-        model.tie_weights()  # else a shared vocabulary matrix would count twice
+        model = build_meta_model(architecture)
         # Counted before PEFT adds its own to the same model.
         backbone = sum(parameter.numel() for parameter in model.parameters())
         lora = LoraConfig(r=rank, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
@@ -141,6 +136,17 @@ def count_on_meta(architecture: Architecture, *, rank: int = PAPER_RANK) -> dict
 
     trainable = (parameter for parameter in adapted.parameters() if parameter.requires_grad)
     return {"backbone": backbone, "adapter": sum(parameter.numel() for parameter in trainable)}
+
+
+def build_meta_model(architecture: Architecture) -> Any:  # noqa: ANN401 - a transformers model
+    """Return the language model; call it within ``torch.device("meta")``, else it allocates."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
+    config = AutoConfig.for_model(architecture.model_type, **sizes)
+    model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()  # else a shared vocabulary matrix would count twice
+    return model
 
 
 def build_parameter_report(

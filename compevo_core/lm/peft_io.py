@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.lm.adapter_routing import LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.population import Population
 
@@ -39,7 +39,7 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
         inference_mode=True,
     )
     # Only where PEFT would otherwise look for adapters that are not there.
-    if kind == FORECAST and population.forecast_layers:
+    if kind != LOGIC and population.forecast_layers:
         config.layers_to_transform = list(range(population.forecast_layers))
     # PEFT keeps a set, whose order would change the file from run to run.
     config.target_modules = sorted(LORA_TARGETS)

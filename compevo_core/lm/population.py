@@ -38,6 +38,7 @@ class Population(nn.Module):
         local_agents: the agents whose adapters this process holds.
         forecast_layers: how many layers of the backbone have forecast adapters, the first ones; 0
             is all. All layers have logic adapters.
+        kinds: the kinds of adapters that an agent has; all but those of logics belong to forecasts.
         layers: the layers with adapters, by their name in the backbone.
 
     Raises:
@@ -53,8 +54,10 @@ class Population(nn.Module):
         local_agents: range | None = None,
         *,
         forecast_layers: int = 0,
+        kinds: Sequence[str] = KINDS,
     ) -> None:
         super().__init__()
+        self.kinds = tuple(kinds)
         self.backbone = backbone
         self.config = config
         self.local_agents = range(config.agents) if local_agents is None else local_agents
@@ -337,7 +340,7 @@ class Population(nn.Module):
                 self.local_agents,
                 self._router,
                 generator,
-                kinds=KINDS if number < depth else (LOGIC,),
+                kinds=[kind for kind in self.kinds if number < depth or kind == LOGIC],
             ).to(weight.device)
 
             parent_name, _, target = name.rpartition(".")

@@ -53,7 +53,7 @@ class StackedLoraLinear(nn.Module):
         self.lora_b = nn.ParameterDict()
 
         bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
-        for kind in KINDS:
+        for kind in (*KINDS, *(kind for kind in kinds if kind not in KINDS)):
             # Drawn for all agents, then sliced: a run gives the same adapters on 1 and n processes.
             all_agents = torch.empty(config.agents, config.rank, base.in_features)
             all_agents.uniform_(-bound, bound, generator=generator)

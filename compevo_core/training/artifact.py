@@ -23,7 +23,6 @@ from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config import RunConfig
 from compevo_core.data.files import write_json, write_text
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import KINDS
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.online.experience import Experience
 from compevo_core.training.checkpoint import write_sealed_folder
@@ -93,7 +92,7 @@ def load_model(folder: RunFolder, model: PopulationModel) -> None:
     """
     heads = []
     for agent in model.shards.local_agents:
-        for kind in KINDS:
+        for kind in model.population.kinds:
             adapter = _agent_folder(folder.model, agent) / kind
             load_adapter(model.population, agent, kind, adapter)
         heads.append(load_file(_agent_folder(folder.model, agent) / _HEAD_FILE))
@@ -162,7 +161,7 @@ def _write_agents(model: PopulationModel, part: Path) -> None:
     tensors = model.agent_tensors()
     for agent in model.shards.written_agents:
         row = model.shards.local_agents.index(agent)
-        for kind in KINDS:
+        for kind in model.population.kinds:
             save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
 
         # The text decoder has no head of its own, but calibration is fitted for it too.

@@ -179,7 +179,7 @@ class ForecastStep:
         values_ABH, token_loss_A = self._gather(part, [local])
 
         pred, own = self._loss(part, values_ABH)
-        total = pred + self.config.objective.lambda_own * own
+        total = self._weigh(pred, own)
         # Each process adds the token losses of its own agents: they reach no shared parameter.
         total = total + part.share * local.token_loss_A.sum()
         total.backward()  # type: ignore[no-untyped-call]
@@ -202,7 +202,7 @@ class ForecastStep:
         # The gradient by the forecasts, and by the gates, which need no second reading.
         values_ABH.requires_grad_()
         pred, own = self._loss(part, values_ABH)
-        total = pred + self.config.objective.lambda_own * own
+        total = self._weigh(pred, own)
         total.backward()  # type: ignore[no-untyped-call]
 
         # Text answers carry no gradient: there is nothing to read again for.
@@ -295,6 +295,10 @@ class ForecastStep:
         require_finite("L_pred", pred, part.round_number)
         require_finite("the own errors", own, part.round_number)
         return pred, own
+
+    def _weigh(self, pred: Tensor, own: Tensor) -> Tensor:
+        objective = self.config.objective
+        return objective.lambda_pred * pred + objective.lambda_own * own
 
     def _own_weights(self, part: _MicroBatch) -> Tensor:
         """Return how much each window and step counts in each agent's own error, (A, B, H)."""

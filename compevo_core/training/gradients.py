@@ -30,7 +30,12 @@ class Gradients:
         self._shared = {id(parameter) for parameter in model.shared_parameters()}
 
     def clip(
-        self, groups: Sequence[Sequence[nn.Parameter]], max_norm: float, round_number: int
+        self,
+        groups: Sequence[Sequence[nn.Parameter]],
+        max_norm: float,
+        round_number: int,
+        *,
+        by_agent: bool = False,
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``.
 
@@ -38,6 +43,8 @@ class Gradients:
             groups: parameters by group; those without a gradient do not count.
             max_norm: the limit; 0 leaves the gradients as they are.
             round_number: for messages.
+            by_agent: whether each agent has a norm of its own, as it would have alone; such groups
+                hold nothing that agents share.
 
         Returns:
             the Euclidean norm of all groups together, before that.
@@ -58,10 +65,17 @@ class Gradients:
 
             # The shared parameters count once: their gradient is the same on every process.
             norm = float(square_A.sum() + shared_square[0]) ** 0.5
+            norms.append(norm)
+            if by_agent:
+                norm_A = self.shards.local(square_A[:, 0]).sqrt()
+                for _, gradient in gradients:
+                    scale_A = _scale(norm_A, max_norm).to(gradient.dtype)
+                    gradient.mul_(scale_A.view(-1, *[1] * (gradient.dim() - 1)))
+                continue
+
             scale = min(1.0, max_norm / (norm + _NORM_FLOOR)) if max_norm else 1.0
             for _, gradient in gradients:
                 gradient.mul_(scale)
-            norms.append(norm)
         return gradient_norm(norms)
 
     def conflict(
@@ -97,6 +111,12 @@ class Gradients:
                 else:
                     local_AK[:, k] += value.flatten(1).sum(1)
         return self.shards.all_gather(local_AK, "norms"), shared_K
+
+
+def _scale(norm_A: Tensor, max_norm: float) -> Tensor:
+    if not max_norm:
+        return torch.ones_like(norm_A)
+    return (max_norm / (norm_A + _NORM_FLOOR)).clamp(max=1.0)
 
 
 def _multiply_gradients(

@@ -177,7 +177,7 @@ class TrainingLoop:
             round=0,
             logics=logics,
             rewards=[0.0] * agents,
-            previous_AD=self.round_trainer.writer.encode_logics(logics),
+            previous_AD=self.round_trainer.encode_logics(logics),
             regret=RegretTracker.start(agents, self.config.run.fixed_logics),
         )
 

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import ForecastDecoder
-from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config import RunConfig
@@ -25,9 +23,10 @@ from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.adapter_routing import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.population import Population
 from compevo_core.online.experience import Experience
+from compevo_core.training.modules import build_modules
 from compevo_core.training.prior import mix_priors
+from compevo_core.training.systems import SYSTEMS
 
 
 class PopulationModel:
@@ -52,40 +51,30 @@ class PopulationModel:
     ) -> None:
         agents = config.population.agents
         self.config = config
+        self.system = SYSTEMS[config.population.system]
         self.backbone = backbone
         self.inputs = inputs
         self.scaler = inputs.scaler
         self.shards = shards or AgentShards(agents)
 
-        # The adapters of all agents are drawn on every process, and those of others thrown away:
-        # an agent starts alike whoever holds it. The fusion draws after them.
-        generator = torch.Generator().manual_seed(config.run.seed)
-        self.population = Population(
-            backbone,
-            config.population,
-            generator,
-            self.shards.local_agents,
-            forecast_layers=config.forecast.layers,
+        entities = sorted(self.scaler.mean)
+        self.modules = build_modules(
+            config, backbone, self.shards, entities, _embed_end_of_text(backbone)
         )
+        self.population = self.modules.population
+        self.selection = self.modules.selection
+        self.fusion = self.modules.fusion
         _, mix_AP = mix_priors(config)
         self.mix_AP = mix_AP[list(self.shards.local_agents)]
         self.decoder: ForecastDecoder = self._build_decoder()
-        self.selection = FitnessSelection(agents, config.selection, sorted(self.scaler.mean)).to(
+
+        # Changes nothing until it is fitted, after training.
+        self.calibration = ErrorCalibration(agents, entities, len(self.shards.local_agents)).to(
             backbone.device
         )
 
-        # Changes nothing until it is fitted, after training.
-        self.calibration = ErrorCalibration(
-            agents, sorted(self.scaler.mean), len(self.shards.local_agents)
-        ).to(backbone.device)
-
         # What it has forecast of days that are over; begins with validation.
-        self.experience = Experience.start(sorted(self.scaler.mean), agents)
-
-        # The soft prompt starts near a token that means nothing: the end of text.
-        eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
-        neutral_D = self.population.embed(eos)[0].detach().float().cpu()
-        self.fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
+        self.experience = Experience.start(entities, agents)
 
     def executor(self, news_retriever: NewsRetriever) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1)."""
@@ -93,11 +82,24 @@ class PopulationModel:
             self.config, self.population, self.decoder, news_retriever, self.mix_AP
         )
 
-    def writer(self) -> LogicWriter:
-        """Return the logic generation of this population (paper 4.3)."""
+    def writer(self) -> LogicWriter | None:
+        """Return the logic generation of this population (paper 4.3); None if logics stay."""
+        if self.fusion is None:
+            return None
         return LogicWriter(
             self.config, self.population, self.fusion, self.shards, sorted(self.scaler.mean)
         )
+
+    @property
+    def trainable_parameters(self) -> int:
+        """How many numbers training changes, those of this process's agents."""
+        return self.modules.count_trainable() + sum(p.numel() for p in self.head_parameters())
+
+    def interaction_weights(self) -> Tensor:
+        """Return how much each agent draws on each other one (A, A); on itself alone if on none."""
+        if self.fusion is None:
+            return torch.eye(self.config.population.agents, device=self.backbone.device)
+        return self.fusion.interaction_weights().detach()
 
     def adapter_parameters(self) -> list[nn.Parameter]:
         """Return what ``optim.forecast_lr`` trains: the forecast adapters."""
@@ -108,8 +110,8 @@ class PopulationModel:
         return list(self.decoder.module.parameters())
 
     def gate_parameters(self) -> list[nn.Parameter]:
-        """Return the gates of selection, which L_pred trains."""
-        return list(self.selection.parameters())
+        """Return the gates of selection, which L_pred trains where the agents compete."""
+        return [gate for gate in self.selection.parameters() if gate.requires_grad]
 
     def policy_adapter_parameters(self) -> list[nn.Parameter]:
         """Return what ``optim.policy_lr`` trains: the logic adapters."""
@@ -117,7 +119,7 @@ class PopulationModel:
 
     def fusion_parameters(self) -> list[nn.Parameter]:
         """Return interaction scores, fusion gates and soft prompt, which L_pg trains."""
-        return list(self.fusion.parameters())
+        return [] if self.fusion is None else list(self.fusion.parameters())
 
     def forecast_parameters(self) -> list[nn.Parameter]:
         """Return what L_pred trains: forecast adapters, numeric tokens and read-out, gates."""
@@ -132,7 +134,7 @@ class PopulationModel:
 
         All other parameters have the local agents along their first dimension.
         """
-        return [*self.selection.parameters(), *self.fusion.parameters()]
+        return [*self.gate_parameters(), *self.fusion_parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or running tensor by its stored name, detached."""
@@ -152,7 +154,9 @@ class PopulationModel:
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
-        modules = _name_tensors("selection", self.selection) | _name_tensors("fusion", self.fusion)
+        modules = _name_tensors("selection", self.selection)
+        if self.fusion is not None:
+            modules |= _name_tensors("fusion", self.fusion)
         return modules | _add_prefix("calibration", self.calibration.shared_state())
 
     @torch.no_grad()
@@ -181,6 +185,13 @@ class PopulationModel:
         if self.config.forecast.decoder == "head":
             return HeadDecoder(self.population, self.config, self.inputs, self.mix_AP)
         return TextDecoder(self.population, self.config, self.scaler, self.mix_AP)
+
+
+def _embed_end_of_text(backbone: Backbone) -> Tensor:
+    """Return the embedding of a token that means nothing, which soft prompts start near, (D,)."""
+    eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
+    embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
+    return embeds_1D[0].detach().float().cpu()
 
 
 def _name_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:

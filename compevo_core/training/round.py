@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
@@ -55,7 +56,7 @@ class RoundTrainer:
         model: the population.
         executor: forecasts with it.
         schedule: which rounds rewrite the logics, and the learning rates.
-        writer: writes the agents' next logics; the model's own unless given.
+        writer: writes the agents' next logics; the model's own unless given, which may be none.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class RoundTrainer:
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
-        if self.schedule.rewrites(state.round):
-            rewriting = self._rewrite(state, played, examples, generators)
+        if self.writer is not None and self.schedule.rewrites(state.round):
+            rewriting = self._rewrite(self.writer, state, played, examples, generators)
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
         proposal = rewriting.proposal if rewriting else None
@@ -131,11 +132,21 @@ class RoundTrainer:
             weights_A=selection.population_weights().detach(),
             fitness_A=selection.population_fitness().clone(),
             gates_A=selection.gates_A.detach().clone(),
-            interaction_AA=self.model.fusion.interaction_weights().detach(),
+            interaction_AA=self.model.interaction_weights(),
         )
+
+    def encode_logics(self, logics: Sequence[str]) -> Tensor:
+        """Return the states (A, D) of all agents' logics, which the first rewriting begins from.
+
+        Agents that keep their logics have none, (A, 0).
+        """
+        if self.writer is None:
+            return torch.zeros(len(logics), 0)
+        return self.writer.encode_logics(logics)
 
     def _rewrite(
         self,
+        writer: LogicWriter,
         state: RoundState,
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
@@ -145,7 +156,7 @@ class RoundTrainer:
         # The numpy generator draws the peers and then the reward windows: in another order, a seed
         # would give another run.
         observation = self._observe(state, played, examples, generators.numpy_rng)
-        proposal = self.writer.propose(observation, state.previous_AD, generators.agents)
+        proposal = writer.propose(observation, state.previous_AD, generators.agents)
         picked = self._draw_reward_windows(len(examples), generators.numpy_rng)
         group = self._score_group(state.logics, proposal, played, examples, picked)
 

@@ -47,7 +47,7 @@ class RunSchedule:
         """Return the schedule of a run whose passes over the train windows take so many rounds."""
         run = config.run
         return cls(
-            supervised_rounds=run.supervised_epochs * rounds_per_epoch,
+            supervised_rounds=run.supervised_rounds or run.supervised_epochs * rounds_per_epoch,
             evolution_rounds=run.rounds or run.epochs * rounds_per_epoch,
             every=config.evolution.every,
             warmup_ratio=config.optim.warmup_ratio,

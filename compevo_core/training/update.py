@@ -33,7 +33,9 @@ class JointUpdate:
         optimizer: AdamW with the groups of :func:`group_parameters`.
     """
 
-    def __init__(self, model: PopulationModel, writer: LogicWriter, schedule: RunSchedule) -> None:
+    def __init__(
+        self, model: PopulationModel, writer: LogicWriter | None, schedule: RunSchedule
+    ) -> None:
         self.model = model
         self.writer = writer
         self.schedule = schedule
@@ -68,7 +70,7 @@ class JointUpdate:
             loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
         regulariser_grads = self._copy_policy_gradients()
 
-        prunes = self.schedule.stage(round_number) == EVOLUTION
+        prunes = self.model.system.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = self._backward_pruning() if prunes else 0.0
 
         policy_step, n_equal = None, 0
@@ -76,7 +78,7 @@ class JointUpdate:
         if proposal is not None and reward_AG is not None:
             local_AG = self.model.shards.local(reward_AG)
             advantage_AG, n_equal = group_advantages(local_AG, proposal.is_empty_AG)
-            if self.config.grpo.enabled:
+            if self.config.grpo.enabled and self.writer is not None:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG, self.config)
                 policy = policy_step.backward(round_number)
 
@@ -146,7 +148,12 @@ class JointUpdate:
         Parameters without a gradient stay as they are, weight decay included.
         """
         parameters = [group["params"] for group in groups]
-        norm = self.gradients.clip(parameters, self.config.optim.max_grad_norm, round_number)
+        norm = self.gradients.clip(
+            parameters,
+            self.config.optim.max_grad_norm,
+            round_number,
+            by_agent=not self.model.system.competes,
+        )
         self.optimizer.step()
         return norm
 
@@ -192,4 +199,5 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
         groups.append(([*gates, *fusion], optim.fusion_lr))
 
     groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr), *groups]
-    return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups]
+    # Agents that do not compete have no policy and no gates.
+    return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups if params]

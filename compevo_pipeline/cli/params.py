@@ -12,6 +12,6 @@ def params(
     rank: Annotated[int, typer.Option(help="Adapter rank.")] = 16,
 ) -> None:
     """Print trainable parameters by method and part, as JSON."""
-    from compevo_core.lm.parameter_counts import build_parameter_report
+    from compevo_core.experiments.built_parameters import report_built_parameters
 
-    typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
+    typer.echo(json.dumps(report_built_parameters(backbone, agents=agents, rank=rank), indent=1))

@@ -6,6 +6,7 @@ import torch
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.diagnostics.regret import RegretTracker
+from compevo_core.experiments.controls import configure_experiment
 from compevo_core.training.generators import RunGenerators
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundResult
@@ -16,10 +17,10 @@ from tests.support.population import tiny
 
 
 def build_round_trainer(
-    rounds: int = 100, supervised: int = 0, **overrides: object
+    rounds: int = 100, supervised: int = 0, system: str = "compevo", **overrides: object
 ) -> tuple[RoundTrainer, RoundState, list[ForecastExample]]:
     """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
-    config = tiny(**overrides)
+    config = configure_experiment(tiny(**overrides), system)
     model = build_model(config)
     fill_with_noise(model)
     schedule = RunSchedule(
@@ -35,7 +36,7 @@ def build_round_trainer(
         round=0,
         logics=logics,
         rewards=[0.0] * len(logics),
-        previous_AD=trainer.writer.encode_logics(logics),
+        previous_AD=trainer.encode_logics(logics),
         regret=RegretTracker.start(len(logics), config.run.fixed_logics),
     )
     return trainer, state, make_batch(config)

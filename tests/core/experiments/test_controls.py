@@ -12,6 +12,7 @@ from compevo_core.experiments.controls import (
     configure_experiment,
     prepare_windows,
 )
+from compevo_core.experiments.systems import SYSTEMS
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows
 
@@ -58,7 +59,7 @@ def test_one_agent_is_the_first_member_alone() -> None:
 
 def test_controls_and_variants_have_names_of_their_own() -> None:
     assert set(CONTROLS) == {*EXPECTED, "one-agent"}
-    assert len(set(EXPERIMENTS)) == len(VARIANTS) + len(CONTROLS)
+    assert len(set(EXPERIMENTS)) == len(VARIANTS) + len(CONTROLS) + len(SYSTEMS)
     assert configure_experiment(tiny(), "no-grpo").grpo.enabled is False
     with pytest.raises(ConfigError, match="no variant or control 'no-new'; known: compevo"):
         configure_experiment(tiny(), "no-new")

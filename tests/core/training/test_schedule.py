@@ -30,3 +30,8 @@ def test_each_stage_warms_up_and_decays_on_its_own() -> None:
     second = [learning_rate_factor(n, 20, 0.2) for n in range(20)]
     assert [plan.factor(n) for n in range(30)] == [*first, *second]
     assert plan.factor(9) < 0.2 < plan.factor(10) < plan.factor(13) == 1.0
+
+
+def test_a_supervised_stage_is_as_long_as_it_is_said_to_be() -> None:
+    plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__supervised_rounds=5), 7)
+    assert plan.supervised_rounds == 5

@@ -1,0 +1,118 @@
+"""Agents of the benchmark: the paper's method and the systems it is compared with.
+
+What belongs here: a training under a budget, and the sealed model as a method. What does not: the
+systems (``training.systems``) and their settings (``config_systems``), the training itself
+(``training.trainer``).
+
+All of them have one budget: the preset ``default``, so many updates of so many windows. Logics may
+change in the last ones (:data:`EVOLUTION_SHARE`), as that costs a multiple of any other update.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from compevo_core.baselines.facts import MethodFacts
+from compevo_core.benchmark.budgets import Budget
+from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method
+from compevo_core.config import RunConfig
+from compevo_core.config_systems import SYSTEM_SETTINGS
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import WindowView
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.configs import hash_without_seed
+from compevo_core.experiments.controls import configure_experiment
+
+if TYPE_CHECKING:
+    from compevo_core.forecaster import CompEvoForecaster
+
+EVOLUTION_SHARE = 8
+"""One of so many updates may rewrite logics, and at most as many as the preset has."""
+
+
+def list_agents() -> list[Method]:
+    """Return the systems of agents, the paper's method first."""
+    return [
+        Method(
+            name=name,
+            family="agents",
+            fit=partial(fit_agents, name),
+            seeds=LANGUAGE_MODEL_SEEDS,
+            reads_news=True,
+        )
+        for name in SYSTEM_SETTINGS
+    ]
+
+
+def configure_agents(system: str, budget: Budget, seed: int) -> RunConfig:
+    """Return the settings of a training of a system under a budget."""
+    preset = RunConfig.preset("default")
+    evolution = min(preset.run.rounds, max(1, budget.rounds // EVOLUTION_SHARE))
+    changes = {
+        "run.seed": seed,
+        "run.supervised_rounds": budget.rounds - evolution,
+        "run.rounds": evolution,
+        "run.batch_size": budget.round_windows,
+        "run.micro_batch_size": budget.round_windows,
+    }
+    return configure_experiment(preset.with_overrides(changes), system)
+
+
+def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
+    """Train a system; its run folder is gone afterwards, as a row needs the sealed model alone.
+
+    Raises:
+        ConfigError: there are no news to train with.
+    """
+    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.training.trainer import train
+
+    if inputs.news is None:
+        raise ConfigError(f"{system} reads news, and none was given: pass FitInputs.news")
+
+    config = configure_agents(system, inputs.budget, inputs.seed)
+    with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
+        train(config, inputs.train, inputs.val, inputs.news, folder)
+        return SealedAgents(CompEvoForecaster.load(folder, inputs.news))
+
+
+class SealedAgents:
+    """The sealed model of a training as a method of the benchmark.
+
+    Attributes:
+        name: that of its system.
+    """
+
+    def __init__(self, forecaster: "CompEvoForecaster") -> None:
+        self.name = forecaster.name
+        self._forecaster = forecaster
+        self._unread = 0
+        self._answers = 0
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Forecast N windows, (N, H) in the views' unit."""
+        prediction = self._forecaster.predict_by_agent(views)
+        self._unread += prediction.n_unparsed
+        self._answers += len(prediction.agents) * len(views)
+        return prediction.aggregate
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        config = self._forecaster.config
+        return MethodFacts(
+            trainable_parameters=self._forecaster.trainable_parameters,
+            learning_rate=config.optim.forecast_lr,
+            backbone=config.backbone.name_or_path,
+            knowledge_cutoff=self._forecaster.knowledge_cutoff,
+            device=str(self._forecaster.manifest["device"]),
+            config_hash=config.hash,
+            seedless_hash=hash_without_seed(config),
+            artifact_hash=self._forecaster.artifact_hash,
+            news_top_k=config.news.top_k,
+        )
+
+    def count_answers(self) -> tuple[int, int]:
+        """Return how many answers could not be read so far, and how many there were."""
+        return self._unread, self._answers
