@@ -28,6 +28,7 @@ LAYERS = (
     ("compevo_core.baselines",),
     ("compevo_core.networks",),
     ("compevo_core.agents",),
+    ("compevo_core.news_aware",),
     ("compevo_core.online",),
     ("compevo_core.diagnostics",),
     ("compevo_core.training",),

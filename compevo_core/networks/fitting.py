@@ -12,7 +12,7 @@ Shapes: N windows, H horizon.
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -65,11 +65,7 @@ def forecast_scaled(network: Network, inputs: NetworkInputs) -> Tensor:
     variance_N1 = inputs.values_NL.var(dim=1, keepdim=True, unbiased=False)
     spread_N1 = torch.sqrt(variance_N1 + _LEAST_VARIANCE)
 
-    normalised = NetworkInputs(
-        values_NL=(inputs.values_NL - mean_N1) / spread_N1,
-        past_NLM=inputs.past_NLM,
-        future_NHM=inputs.future_NHM,
-    )
+    normalised = replace(inputs, values_NL=(inputs.values_NL - mean_N1) / spread_N1)
     forecast: Tensor = network(normalised)
     return forecast * spread_N1 + mean_N1
 

@@ -46,6 +46,9 @@ from compevo_core.networks.pyraformer import Pyraformer
 
 WEIGHTS_FILE = "weights.safetensors"
 
+Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
+"""From views and the scales of the train split to what a network is given."""
+
 LEARNING_RATE = 1e-3
 
 _FORECAST_BATCH = 256
@@ -58,10 +61,12 @@ class NetworkKind:
     Attributes:
         make: builds it, with weights drawn from torch's generator.
         seeds: how many seeds its rows have.
+        encode: makes its inputs; networks that read text add theirs.
     """
 
     make: Callable[[], Network]
     seeds: int = 5
+    encode: Encode = NetworkInputs.encode
 
 
 def _make_gpt4ts() -> Network:
@@ -90,10 +95,16 @@ class NetworkBaseline:
     """A fitted network with the scales of its train split."""
 
     def __init__(
-        self, name: str, network: Network, scaler: Scaler, report: FitReport | None = None
+        self,
+        name: str,
+        network: Network,
+        scaler: Scaler,
+        report: FitReport | None = None,
+        encode: Encode = NetworkInputs.encode,
     ) -> None:
         """Take a fitted network; use :meth:`fit` or :meth:`load`."""
         self._name = name
+        self._encode = encode
         self._network = network.eval()
         self._scaler = scaler
         self.report = report
@@ -118,16 +129,18 @@ class NetworkBaseline:
         seed: int = 0,
         learning_rate: float = LEARNING_RATE,
         budget: FitBudget | None = None,
+        kind: NetworkKind | None = None,
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
 
         Args:
-            name: one of :data:`NETWORKS`.
+            name: one of :data:`NETWORKS`, or that of ``kind``.
             train: windows of the train split.
             val: windows of the validation split.
             seed: of weights, order of windows and dropout.
             learning_rate: of AdamW.
             budget: another than that of all networks.
+            kind: a network that is not in the table, as those that read news.
 
         Raises:
             ConfigError: the name is unknown.
@@ -135,7 +148,7 @@ class NetworkBaseline:
             DataError: one of the splits has no window.
             NonFiniteLoss: the fit diverged.
         """
-        kind = find_network(name)
+        kind = kind or find_network(name)
         refuse_held_out_splits(train, name)
         refuse_held_out_splits(val, name)
 
@@ -147,13 +160,13 @@ class NetworkBaseline:
         scaler = Scaler.fit(train)
         report = fit_network(
             network,
-            _prepare(train, scaler),
-            _prepare(val, scaler),
+            _prepare(train, scaler, kind.encode),
+            _prepare(val, scaler, kind.encode),
             learning_rate=learning_rate,
             seed=seed,
             budget=budget,
         )
-        return cls(name, network, scaler, report)
+        return cls(name, network, scaler, report, kind.encode)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -162,7 +175,7 @@ class NetworkBaseline:
         if not views:
             return stack_rows([])
 
-        inputs = NetworkInputs.encode(views, self._scaler)
+        inputs = self._encode(views, self._scaler)
         batches = torch.split(torch.arange(len(views)), _FORECAST_BATCH)
         scaled = [forecast_scaled(self._network, inputs.select(batch)) for batch in batches]
         rows = [row.double().numpy() for batch in scaled for row in batch]
@@ -183,15 +196,20 @@ class NetworkBaseline:
         )
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
         """Read what :meth:`save` wrote.
+
+        Args:
+            folder: where it was written.
+            kind: a network that is not in the table, as :meth:`fit` was given it.
 
         Raises:
             CheckpointMismatch: the folder is incomplete, or its weights are of another network.
             ConfigError: it holds no network.
         """
         facts = read_baseline_file(folder)
-        network = find_network(facts["baseline"]).make()
+        kind = kind or find_network(facts["baseline"])
+        network = kind.make()
         weights = load_file(folder / WEIGHTS_FILE)
 
         shapes = {name: value.shape for name, value in weights.items()}
@@ -203,7 +221,8 @@ class NetworkBaseline:
         network.load_state_dict(weights, strict=False)
 
         report = FitReport(**facts["report"]) if facts["report"] else None
-        return cls(facts["baseline"], network, Scaler.from_json(facts["scaler"]), report)
+        scaler = Scaler.from_json(facts["scaler"])
+        return cls(facts["baseline"], network, scaler, report, kind.encode)
 
 
 def find_network(name: str) -> NetworkKind:
@@ -217,17 +236,14 @@ def find_network(name: str) -> NetworkKind:
     return NETWORKS[name]
 
 
-def _prepare(windows: WindowSet, scaler: Scaler) -> tuple[NetworkInputs, Tensor]:
+def _prepare(windows: WindowSet, scaler: Scaler, encode: Encode) -> tuple[NetworkInputs, Tensor]:
     """Return inputs and scaled targets (N, H), NaN where masked."""
     target_NH = np.stack([scaler.scale(window.y, window.view.entity) for window in windows])
     if not np.isfinite(target_NH).any():
         raise DataError(
             f"no target of {len(windows)} windows of {windows.dataset} is known; build them again"
         )
-    return (
-        NetworkInputs.encode(windows.views(), scaler),
-        torch.tensor(target_NH, dtype=torch.float32),
-    )
+    return encode(windows.views(), scaler), torch.tensor(target_NH, dtype=torch.float32)
 
 
 def _select_weights(network: Network) -> dict[str, Tensor]:

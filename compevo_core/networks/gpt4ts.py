@@ -8,16 +8,20 @@ Series Forecasting?", NeurIPS 2024. No library at hand provides them.
 Differs: the backbone is this project's, not GPT-2; it has no learned positions to train, so norms,
 patch embedding and output map are what is trained.
 
+Networks that read text beside the patches (``news_aware``) put their tokens in front of them.
+
 Shapes: B windows, L input steps, P patches, D width of the backbone.
 """
 
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.lm.frozen_linear import frozen_linear
 from compevo_core.networks.inputs import NetworkInputs
 from compevo_core.networks.layers import Network
 
@@ -25,7 +29,7 @@ PATCH_STEPS = 16
 PATCH_STRIDE = 8
 LAYERS = 6
 
-_PATCHES = (LOOKBACK + PATCH_STRIDE - PATCH_STEPS) // PATCH_STRIDE + 1
+PATCHES = (LOOKBACK + PATCH_STRIDE - PATCH_STEPS) // PATCH_STRIDE + 1
 
 
 class PatchNetwork(Network):
@@ -35,14 +39,19 @@ class PatchNetwork(Network):
         """Make the maps; ``width`` is that of the packaged backbone."""
         super().__init__()
         self.embedding = nn.Linear(PATCH_STEPS, width)
-        self.projection = nn.Linear(_PATCHES * width, HORIZON)
+        self.projection = nn.Linear(PATCHES * width, HORIZON)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
-        padded_BL = functional.pad(inputs.values_NL, (0, PATCH_STRIDE), mode="replicate")
-        patches_BPD = self.embedding(padded_BL.unfold(1, PATCH_STEPS, PATCH_STRIDE))
-        forecast_BH: Tensor = self.projection(self.transform(patches_BPD).flatten(1))
+        states_BPD = self.transform(self.embed_patches(inputs.values_NL))
+        forecast_BH: Tensor = self.projection(states_BPD.flatten(1))
         return forecast_BH
+
+    def embed_patches(self, values_BL: Tensor) -> Tensor:
+        """Return one token a patch, (B, P, D); the last value is repeated to fill the last one."""
+        padded_BL = functional.pad(values_BL, (0, PATCH_STRIDE), mode="replicate")
+        patches_BPD: Tensor = self.embedding(padded_BL.unfold(1, PATCH_STEPS, PATCH_STRIDE))
+        return patches_BPD
 
     def transform(self, patches_BPD: Tensor) -> Tensor:
         """Return what is read of the patches."""
@@ -52,23 +61,22 @@ class PatchNetwork(Network):
 class GPT4TS(PatchNetwork):
     """The same with the first layers of a language model between the two maps."""
 
-    def __init__(self, decoder: Any, *, layers: int = LAYERS) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        decoder: Any,  # noqa: ANN401 - a transformers module
+        *,
+        layers: int = LAYERS,
+        matmul_dtype: torch.dtype | None = None,
+    ) -> None:
         """Copy the first layers of a decoder.
 
         Args:
             decoder: the stack of layers of a transformers model; it stays as it is.
             layers: number of its layers that are used.
+            matmul_dtype: type of the products with frozen layers; None: that of the weights.
         """
         super().__init__(width=decoder.config.hidden_size)
-        # Training changes the norms, and the model may be shared with others.
-        original, decoder.layers = decoder.layers, decoder.layers[:layers]
-        try:
-            self.decoder = copy.deepcopy(decoder)
-        finally:
-            decoder.layers = original
-
-        # Patches take the place of embedded words.
-        del self.decoder.embed_tokens
+        self.decoder = copy_first_layers(decoder, layers, matmul_dtype)
         for name, parameter in self.decoder.named_parameters():
             parameter.requires_grad_("norm" in name)
 
@@ -76,3 +84,51 @@ class GPT4TS(PatchNetwork):
         """Return the states of the last layer used, after the decoder's own norm."""
         states: Tensor = self.decoder(inputs_embeds=patches_BPD, use_cache=False).last_hidden_state
         return states
+
+
+def copy_first_layers(
+    decoder: Any,  # noqa: ANN401 - a transformers module
+    layers: int,
+    matmul_dtype: torch.dtype | None = None,
+) -> Any:  # noqa: ANN401
+    """Return a copy of a decoder's first layers and its norm, without embedded words.
+
+    Args:
+        decoder: the stack of layers of a transformers model; it stays as it is.
+        layers: number of its layers that are copied.
+        matmul_dtype: type of the products; None: that of the weights.
+    """
+    # Training changes the norms, and the model may be shared with others.
+    original, decoder.layers = decoder.layers, decoder.layers[:layers]
+    try:
+        copied = copy.deepcopy(decoder)
+    finally:
+        decoder.layers = original
+
+    # Patches take the place of embedded words.
+    del copied.embed_tokens
+    if matmul_dtype is not None:
+        _convert_products(copied, matmul_dtype)
+    return copied
+
+
+class _FrozenLinear(nn.Module):
+    """A linear layer that never learns, whose products run in a type of their own."""
+
+    def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(layer.weight.detach().to(dtype), requires_grad=False)
+        self.bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return frozen_linear(x, self.weight, self.bias)
+
+
+def _convert_products(decoder: nn.Module, dtype: torch.dtype) -> None:
+    """Replace every linear layer; embeddings, norms and attention stay as they are."""
+    linear = [
+        (name, layer) for name, layer in decoder.named_modules() if isinstance(layer, nn.Linear)
+    ]
+    for name, layer in linear:
+        parent, _, own = name.rpartition(".")
+        setattr(decoder.get_submodule(parent), own, _FrozenLinear(layer, dtype))

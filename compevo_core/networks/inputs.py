@@ -10,7 +10,7 @@ Shapes: N windows, L lookback (48), H horizon (48), M time features.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Self
 from zoneinfo import ZoneInfo
@@ -62,13 +62,10 @@ class NetworkInputs:
         """Return the number of windows."""
         return len(self.values_NL)
 
-    def select(self, positions: Tensor) -> "NetworkInputs":
-        """Return the windows at some positions."""
-        return NetworkInputs(
-            values_NL=self.values_NL[positions],
-            past_NLM=self.past_NLM[positions],
-            future_NHM=self.future_NHM[positions],
-        )
+    def select(self, positions: Tensor) -> Self:
+        """Return the windows at some positions, with all that a subclass adds."""
+        chosen = {field.name: getattr(self, field.name)[positions] for field in fields(self)}
+        return replace(self, **chosen)
 
 
 def _encode_steps(view: WindowView) -> FloatArray:
