@@ -1,15 +1,33 @@
 """Peak memory of the running process.
 
-What belongs here: the one reading of the operating system's high-water mark. What does not: what is
-done with it (``training.trainer``, the demo command, the benchmarks).
+What belongs here: the operating system's high-water mark. What does not: what is done with it
+(``training.trainer``, ``evaluation``, the demo command, the benchmarks).
 """
 
 import resource
 import sys
+from pathlib import Path
 
 # getrusage reports bytes on macOS and kibibytes elsewhere.
 _BYTES_PER_UNIT = 1 if sys.platform == "darwin" else 1024
 _BYTES_PER_GIGABYTE = 1e9
+
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # proc(5): set the peak to what is resident now
+
+
+def reset_peak_memory() -> bool:
+    """Start the high-water mark of this process anew.
+
+    Returns:
+        Whether the system can: where it cannot, as on macOS, the mark stays that of the whole
+        process.
+    """
+    try:
+        _CLEAR_REFS.write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
 
 
 def peak_memory_gigabytes(*, include_children: bool = False) -> float:

@@ -73,6 +73,7 @@ LAYERS = (
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.admission", "compevo_pipeline.embedded_news"),
     (
+        "compevo_pipeline.benchmark_runs",
         "compevo_pipeline.next_day_inputs",
         "compevo_pipeline.preparation",
         "compevo_pipeline.source_coverage",

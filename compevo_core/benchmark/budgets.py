@@ -20,6 +20,7 @@ class Budget:
         passes: most passes over the train windows.
         patience: passes without a better validation loss after which a fit ends.
         pass_windows: most train windows of a pass, drawn anew for each; None: all.
+        val_windows: most validation windows that a pass is measured on; None: all.
         learning_rates: rates of which validation chooses one; a single one is taken as it is.
         tuning_passes: passes that each rate is tried for, with seed 0.
         rounds: updates of a language model with adapters.
@@ -36,6 +37,7 @@ class Budget:
     tuning_passes: int
     rounds: int
     round_windows: int
+    val_windows: int | None = None
     most_seeds: int | None = None
 
     def choose_seeds(self, seeds: int) -> range:
@@ -70,6 +72,7 @@ BUDGETS: dict[str, Budget] = {
             passes=2,
             patience=2,
             pass_windows=256,
+            val_windows=256,
             learning_rates=(1e-3,),
             tuning_passes=0,
             rounds=4,
@@ -80,15 +83,16 @@ BUDGETS: dict[str, Budget] = {
         Budget(
             name="tuned",
             meaning=(
-                "networks: learning rate 0.0003, 0.001 or 0.003, by the validation loss after 6 "
-                "passes with seed 0, at most 40 passes of at most 1024 windows; language models: "
-                "the same rates after 20 updates, 316 updates of 8 windows"
+                "networks: learning rate 0.0003, 0.001 or 0.003, by the loss on validation after "
+                "4 passes with seed 0; at most 80 passes of at most 256 windows, ended by the loss "
+                "on at most 256 validation windows; language models: 316 updates of 8 windows"
             ),
-            passes=40,
-            patience=6,
-            pass_windows=1024,
+            passes=80,
+            patience=10,
+            pass_windows=256,
+            val_windows=256,
             learning_rates=(3e-4, 1e-3, 3e-3),
-            tuning_passes=6,
+            tuning_passes=4,
             rounds=316,
             round_windows=8,
         ),

@@ -21,6 +21,7 @@ Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 
 CHEAP_SEEDS = 5
 LANGUAGE_MODEL_SEEDS = 3
+DEFAULT_LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class FitInputs:
         val: windows of the validation split, for every choice.
         seed: of everything that is drawn.
         budget: what the fit may spend.
+        learning_rate: what :attr:`Method.tune` chose of the budget's rates.
         news: articles that windows of all splits name, each known before the window that names it;
             None for methods that read none.
     """
@@ -40,6 +42,7 @@ class FitInputs:
     val: WindowSet
     seed: int
     budget: Budget
+    learning_rate: float = DEFAULT_LEARNING_RATE
     news: NewsPool | None = None
 
 
@@ -56,6 +59,7 @@ class Method:
         name: its name in rows and on the command line.
         family: the part of the paper's table that it stands in.
         fit: fits it; heavy libraries are imported in there.
+        tune: chooses one of the budget's learning rates on validation; None for methods without.
         seeds: how many seeds its rows have; 1 where nothing is drawn.
         has_budget: whether what it may spend changes its rows.
         reads_news: whether a fit needs ``FitInputs.news``.
@@ -65,6 +69,7 @@ class Method:
     name: str
     family: Family
     fit: Callable[[FitInputs], Forecaster]
+    tune: Callable[[FitInputs], float] | None = None
     seeds: int = CHEAP_SEEDS
     has_budget: bool = True
     reads_news: bool = False

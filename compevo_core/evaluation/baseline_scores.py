@@ -1,8 +1,9 @@
-"""Fit baselines and networks, and score them on the same windows.
+"""Fit methods, and score them on the same windows.
 
 What belongs here: what is fitted under which seeds, and from fitted forecasters to result rows.
 What does not: populations (``evaluation.scoring``), metrics (``evaluation.metrics``), files
-(``evaluation.score_files``), the methods themselves (``baselines``, ``networks``).
+(``evaluation.score_files``), the methods themselves (``baselines``, ``networks``), the table of
+them (``benchmark``).
 
 Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
 """
@@ -15,14 +16,21 @@ from functools import partial
 import polars as pl
 
 from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines.facts import count_answers, read_facts
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.recalibration import RECALIBRATED
-from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
+from compevo_core.evaluation.result_rows import (
+    RESULT_SCHEMA,
+    Identity,
+    evaluate,
+    forecast_windows,
+)
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.evaluation.scored_quantiles import ValidationForecasts
+from compevo_core.process_memory import peak_memory_gigabytes, reset_peak_memory
 
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
@@ -38,21 +46,25 @@ class Candidate:
         name: its name in rows.
         seeds: the seeds that it is fitted with.
         fit: fits it with a seed.
-        is_measured: whether rows say how long a fit took and how many weights it has.
+        is_applicable: whether it can forecast all of some windows.
+        budget: name of what a fit may spend; empty where that changes nothing.
+        is_measured: whether rows say how long a fit took and what memory it needed.
     """
 
     name: str
     seeds: Sequence[int]
     fit: Callable[[int], Forecaster]
+    is_applicable: Callable[[WindowSet], bool]
+    budget: str = ""
     is_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineScores:
-    """Scores of the baselines.
+    """Scores of methods.
 
     Attributes:
-        rows: result rows of every baseline, seed and scope.
+        rows: result rows of every method, seed and scope.
         forecasts: for each scope, forecasts (N, H) by method; of seed 0 where a method has seeds.
     """
 
@@ -88,40 +100,13 @@ def score_baselines(
             name=name,
             seeds=range(seeds if name in SEEDED_BASELINES else 1),
             fit=partial(_fit_baseline, fit, name, train),
+            is_applicable=partial(is_applicable, name),
         )
         for name in BASELINES
     ]
     return score_candidates(
         candidates, train, scopes, experiment=experiment, commit=commit, val=val
     )
-
-
-def list_networks(
-    names: Sequence[str], train: WindowSet, val: WindowSet, *, seeds: int | None = None
-) -> list[Candidate]:
-    """Return networks as candidates.
-
-    Args:
-        names: names of ``compevo_core.networks.forecaster.NETWORKS``.
-        train: what they are fitted on.
-        val: what decides when a fit ends.
-        seeds: at most this many seeds; None: as many as each network's rows have.
-
-    Raises:
-        ConfigError: an unknown name.
-    """
-    # torch takes seconds to import; whoever scores baselines alone does not wait for it.
-    from compevo_core.networks.forecaster import find_network
-
-    return [
-        Candidate(
-            name=name,
-            seeds=range(min(seeds or kind.seeds, kind.seeds)),
-            fit=partial(_fit_network, name, train, val),
-            is_measured=True,
-        )
-        for name, kind in ((name, find_network(name)) for name in names)
-    ]
 
 
 def score_candidates(
@@ -154,27 +139,30 @@ def score_candidates(
     for candidate in candidates:
         name = candidate.name
         # All windows or none: a method that leaves out its hard days is in no table.
-        answerable = [i for i, scope in enumerate(scopes) if is_applicable(name, scope.windows)]
+        answerable = [i for i, scope in enumerate(scopes) if candidate.is_applicable(scope.windows)]
         if not answerable:
             continue
 
         for seed in candidate.seeds:
             # Fitted once for all scopes: they share the train split.
+            if candidate.is_measured:
+                reset_peak_memory()
             started = time.monotonic()
             fitted = candidate.fit(seed)
             fit_seconds = time.monotonic() - started
             if on_fitted is not None:
                 on_fitted(name, seed, fit_seconds)
 
+            has_val = val is not None and candidate.is_applicable(val)
             known = ValidationForecasts.make(
-                name, fitted, train[:0] if val is None else val, scaler
+                name, fitted, val if val is not None and has_val else train[:0], scaler
             )
-            identity = Identity(experiment=experiment, method=name, seed=seed, commit=commit)
+            identity = _identify(candidate, seed, fitted, experiment=experiment, commit=commit)
             if candidate.is_measured:
                 identity = replace(
                     identity,
                     train_seconds=fit_seconds,
-                    trainable_parameters=getattr(fitted, "trainable_parameters", None),
+                    peak_memory_gb=peak_memory_gigabytes(),
                 )
 
             for i in answerable:
@@ -184,17 +172,36 @@ def score_candidates(
                 for method, forecast_NH in by_method.items():
                     forecasts[i].setdefault(method, forecast_NH)
 
-    return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
+    # One empty frame more, since a method may be able to forecast none of the scopes.
+    empty = pl.DataFrame(schema=RESULT_SCHEMA)
+    return BaselineScores(rows=pl.concat([empty, *rows]), forecasts=forecasts)
 
 
 def _fit_baseline(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:
     return fit(name, train, seed=seed)
 
 
-def _fit_network(name: str, train: WindowSet, val: WindowSet, seed: int) -> Forecaster:
-    from compevo_core.networks.forecaster import NetworkBaseline
-
-    return NetworkBaseline.fit(name, train, val, seed=seed)
+def _identify(
+    candidate: Candidate, seed: int, fitted: Forecaster, *, experiment: str, commit: str
+) -> Identity:
+    """Return what rows say about a fitted method, without what is measured of it."""
+    facts = read_facts(fitted)
+    return Identity(
+        experiment=experiment,
+        method=candidate.name,
+        seed=seed,
+        commit=commit,
+        budget=candidate.budget,
+        trainable_parameters=facts.trainable_parameters,
+        learning_rate=facts.learning_rate,
+        backbone=facts.backbone,
+        knowledge_cutoff=facts.knowledge_cutoff,
+        device=facts.device,
+        config_hash=facts.config_hash,
+        seedless_hash=facts.seedless_hash,
+        artifact_hash=facts.artifact_hash,
+        news_top_k=facts.news_top_k,
+    )
 
 
 def _score_scope(
@@ -206,9 +213,24 @@ def _score_scope(
 ) -> tuple[pl.DataFrame, dict[str, FloatArray]]:
     """Return rows and forecasts (N, H) of a fitted method, and of its recalibrated form."""
     # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
+    unreadable_before, answers_before = count_answers(fitted)
     started = time.monotonic()
     values_NH = forecast_windows(fitted, scope.windows)
     seconds = time.monotonic() - started
+
+    unreadable, answers = count_answers(fitted)
+    identity = replace(
+        identity,
+        subset=scope.subset,
+        seconds=seconds,
+        parse_failure_rate=(
+            (unreadable - unreadable_before) / (answers - answers_before)
+            if answers > answers_before
+            else None
+        ),
+        # Memory of the fit and of the forecasts so far, where it is measured at all.
+        peak_memory_gb=None if identity.peak_memory_gb is None else peak_memory_gigabytes(),
+    )
 
     by_method = {identity.method: values_NH}
     if known.level is not None:
@@ -219,7 +241,7 @@ def _score_scope(
         evaluate(
             forecast_NH,
             scope.windows,
-            replace(identity, method=method, subset=scope.subset, seconds=seconds),
+            replace(identity, method=method),
             quantiles_NQH=known.follow(method, scope.windows, forecast_NH),
             train=train,
         )

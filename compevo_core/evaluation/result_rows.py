@@ -64,6 +64,10 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(QUANTILE_COLUMNS, pl.Float64()),
     "train_seconds": pl.Float64(),
     "trainable_parameters": pl.Int64(),
+    "budget": pl.String(),
+    "learning_rate": pl.Float64(),
+    "seconds_per_window": pl.Float64(),
+    "peak_memory_gb": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 ADDED_COLUMNS = (
@@ -73,6 +77,10 @@ ADDED_COLUMNS = (
     *QUANTILE_COLUMNS,
     "train_seconds",
     "trainable_parameters",
+    "budget",
+    "learning_rate",
+    "seconds_per_window",
+    "peak_memory_gb",
 )
 """Columns that files of older versions lack; read as null there."""
 
@@ -102,8 +110,13 @@ class Identity:
             without a configuration.
         news_top_k: articles that an agent reads of a window's candidates; None for methods that
             read none. Where a window has no more candidates than that, no logic had a choice.
-        train_seconds: time that the fit took; None where it was not measured.
+        train_seconds: time that the fit took, without choosing a learning rate; None where it was
+            not measured.
         trainable_parameters: weights that the fit changed; None where they were not counted.
+        budget: name of what the fit could spend; empty where that changes nothing.
+        learning_rate: what the fit used; None for methods without one.
+        peak_memory_gb: largest resident memory of the process in fit and forecasts, in GB of 10^9
+            bytes; None where it was not measured.
     """
 
     experiment: str
@@ -123,6 +136,9 @@ class Identity:
     news_top_k: int | None = None
     train_seconds: float | None = None
     trainable_parameters: int | None = None
+    budget: str = ""
+    learning_rate: float | None = None
+    peak_memory_gb: float | None = None
 
 
 def forecast_windows(
@@ -213,6 +229,7 @@ def evaluate(
         "split": split,
         "data_hash": windows.hash,
         "seconds": seconds,
+        "seconds_per_window": seconds / len(windows),
         "synthetic": bool(windows.manifest.get("synthetic", False)),
         "unit": unit,
     }

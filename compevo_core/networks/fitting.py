@@ -35,12 +35,16 @@ class FitBudget:
         passes: most passes over the train windows.
         patience: passes without a better validation loss after which it ends.
         batch_size: windows of an update.
+        pass_windows: most train windows of a pass, drawn anew for each; None: all.
+        val_windows: most validation windows that are measured, evenly spaced; None: all.
         largest_gradient: norm to which gradients are cut.
     """
 
     passes: int = 40
     patience: int = 6
     batch_size: int = 32
+    pass_windows: int | None = None
+    val_windows: int | None = None
     largest_gradient: float = 1.0
 
 
@@ -52,11 +56,13 @@ class FitReport:
         passes: passes that were made.
         best_pass: the pass whose weights were kept, from 1.
         validation_loss: Huber loss of those weights on validation windows.
+        learning_rate: what AdamW used.
     """
 
     passes: int
     best_pass: int
     validation_loss: float
+    learning_rate: float
 
 
 def forecast_scaled(network: Network, inputs: NetworkInputs) -> Tensor:
@@ -95,8 +101,9 @@ def fit_network(
     budget = budget or FitBudget()
     trainable = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=learning_rate)
+    val = _thin_out(val, budget.val_windows)
 
-    best = FitReport(passes=0, best_pass=0, validation_loss=math.inf)
+    best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
     kept: dict[str, Tensor] = {}
     # Dropout draws from torch's own generator: the caller's stays as it was.
     with torch.random.fork_rng(devices=[]):
@@ -106,11 +113,9 @@ def fit_network(
             loss = _measure_loss(network, val, budget.batch_size)
             log.debug("pass %d: validation loss %.5f", number, loss)
 
-            best = FitReport(
-                passes=number, best_pass=best.best_pass, validation_loss=best.validation_loss
-            )
+            best = replace(best, passes=number)
             if loss < best.validation_loss:
-                best = FitReport(passes=number, best_pass=number, validation_loss=loss)
+                best = replace(best, best_pass=number, validation_loss=loss)
                 kept = {name: value.clone() for name, value in network.state_dict().items()}
             if number - best.best_pass >= budget.patience:
                 break
@@ -128,7 +133,8 @@ def _train_one_pass(
 ) -> None:
     inputs, target_NH = train
     network.train()
-    for positions in torch.split(torch.randperm(len(inputs)), budget.batch_size):
+    drawn = torch.randperm(len(inputs))[: budget.pass_windows]
+    for positions in torch.split(drawn, budget.batch_size):
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
         if not torch.isfinite(loss):
             raise NonFiniteLoss(
@@ -139,6 +145,17 @@ def _train_one_pass(
         loss.backward()  # type: ignore[no-untyped-call] # torch's own
         torch.nn.utils.clip_grad_norm_(network.parameters(), budget.largest_gradient)
         optimizer.step()
+
+
+def _thin_out(
+    windows: tuple[NetworkInputs, Tensor], most: int | None
+) -> tuple[NetworkInputs, Tensor]:
+    """Return at most that many windows, evenly spaced, so that every season stays."""
+    inputs, target_NH = windows
+    if most is None or most >= len(inputs):
+        return windows
+    positions = torch.arange(most) * len(inputs) // most
+    return inputs.select(positions), target_NH[positions]
 
 
 @torch.no_grad()

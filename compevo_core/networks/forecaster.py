@@ -3,8 +3,8 @@
 What belongs here: names, learning rates, files. What does not: the networks, the loop that fits
 them (``fitting``), scoring.
 
-One learning rate serves all of them: nothing but the pass at which a fit ends was chosen. Weights
-are kept as safetensors; of GPT4TS those alone that were trained.
+One learning rate serves all of them unless validation chooses one of a few, each tried for the same
+few passes. Weights are kept as safetensors; of GPT4TS those alone that were trained.
 
 Shapes: N windows, H horizon.
 """
@@ -26,6 +26,7 @@ from compevo_core.baselines.base import (
     stack_rows,
     write_baseline_file,
 )
+from compevo_core.baselines.facts import MethodFacts
 from compevo_core.config_sections import BackboneConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
@@ -33,7 +34,7 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
-from compevo_core.lm.backbone import PACKAGED, load_backbone
+from compevo_core.lm.backbone import KNOWLEDGE_CUTOFFS, PACKAGED, load_backbone
 from compevo_core.networks.dlinear import DLinear
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
@@ -62,11 +63,13 @@ class NetworkKind:
         make: builds it, with weights drawn from torch's generator.
         seeds: how many seeds its rows have.
         encode: makes its inputs; networks that read text add theirs.
+        backbone: the pretrained model that it is made of; empty for most.
     """
 
     make: Callable[[], Network]
     seeds: int = 5
     encode: Encode = NetworkInputs.encode
+    backbone: str = ""
 
 
 def _make_gpt4ts() -> Network:
@@ -85,7 +88,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "film": NetworkKind(make=FiLM),
     "pyraformer": NetworkKind(make=Pyraformer),
     "fedformer": NetworkKind(make=FEDformer),
-    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3),
+    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=PACKAGED),
     "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
 }
 """Every network by the name that its result rows carry."""
@@ -100,11 +103,11 @@ class NetworkBaseline:
         network: Network,
         scaler: Scaler,
         report: FitReport | None = None,
-        encode: Encode = NetworkInputs.encode,
+        kind: NetworkKind | None = None,
     ) -> None:
         """Take a fitted network; use :meth:`fit` or :meth:`load`."""
         self._name = name
-        self._encode = encode
+        self._kind = kind or find_network(name)
         self._network = network.eval()
         self._scaler = scaler
         self.report = report
@@ -115,9 +118,15 @@ class NetworkBaseline:
         return self._name
 
     @property
-    def trainable_parameters(self) -> int:
-        """Number of weights that the fit changed."""
-        return count_trainable(self._network)
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        backbone = self._kind.backbone
+        return MethodFacts(
+            trainable_parameters=count_trainable(self._network),
+            learning_rate=None if self.report is None else self.report.learning_rate,
+            backbone=backbone,
+            knowledge_cutoff=KNOWLEDGE_CUTOFFS.get(backbone, ""),
+        )
 
     @classmethod
     def fit(
@@ -152,21 +161,17 @@ class NetworkBaseline:
         refuse_held_out_splits(train, name)
         refuse_held_out_splits(val, name)
 
-        # The caller's generator stays as it was; equal seeds give equal weights.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = kind.make()
-
+        network = draw_network(kind, seed)
         scaler = Scaler.fit(train)
         report = fit_network(
             network,
-            _prepare(train, scaler, kind.encode),
-            _prepare(val, scaler, kind.encode),
+            prepare_windows(train, scaler, kind.encode),
+            prepare_windows(val, scaler, kind.encode),
             learning_rate=learning_rate,
             seed=seed,
             budget=budget,
         )
-        return cls(name, network, scaler, report, kind.encode)
+        return cls(name, network, scaler, report, kind)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -175,7 +180,7 @@ class NetworkBaseline:
         if not views:
             return stack_rows([])
 
-        inputs = self._encode(views, self._scaler)
+        inputs = self._kind.encode(views, self._scaler)
         batches = torch.split(torch.arange(len(views)), _FORECAST_BATCH)
         scaled = [forecast_scaled(self._network, inputs.select(batch)) for batch in batches]
         rows = [row.double().numpy() for batch in scaled for row in batch]
@@ -222,7 +227,7 @@ class NetworkBaseline:
 
         report = FitReport(**facts["report"]) if facts["report"] else None
         scaler = Scaler.from_json(facts["scaler"])
-        return cls(facts["baseline"], network, scaler, report, kind.encode)
+        return cls(facts["baseline"], network, scaler, report, kind)
 
 
 def find_network(name: str) -> NetworkKind:
@@ -236,7 +241,17 @@ def find_network(name: str) -> NetworkKind:
     return NETWORKS[name]
 
 
-def _prepare(windows: WindowSet, scaler: Scaler, encode: Encode) -> tuple[NetworkInputs, Tensor]:
+def draw_network(kind: NetworkKind, seed: int) -> Network:
+    """Return a network whose weights are drawn with a seed."""
+    # The caller's generator stays as it was; equal seeds give equal weights.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return kind.make()
+
+
+def prepare_windows(
+    windows: WindowSet, scaler: Scaler, encode: Encode
+) -> tuple[NetworkInputs, Tensor]:
     """Return inputs and scaled targets (N, H), NaN where masked."""
     target_NH = np.stack([scaler.scale(window.y, window.view.entity) for window in windows])
     if not np.isfinite(target_NH).any():

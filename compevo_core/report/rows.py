@@ -28,6 +28,7 @@ IDENTITY = (
     "seed",
     "config_hash",
     "data_hash",
+    "budget",
 )
 
 _AVERAGED = (
@@ -38,6 +39,9 @@ _AVERAGED = (
     "mase",
     "parse_failure_rate",
     "seconds",
+    "seconds_per_window",
+    "train_seconds",
+    "peak_memory_gb",
     *QUANTILE_COLUMNS,
 )
 # Equal in all seeds of one method and configuration, or only shown as an example of them.
@@ -59,6 +63,8 @@ _TAKEN_FROM_FIRST = (
     "backbone",
     "news_choice_share",
     "refit",
+    "trainable_parameters",
+    "learning_rate",
 )
 
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
@@ -105,9 +111,11 @@ def read_result_file(path: Path) -> pl.DataFrame:
             f"{path}: a value does not fit its column ({error}); evaluate again"
         ) from error
 
-    # Older versions did not measure what was added later: unknown, not false.
-    nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
-    return rows.with_columns(nulls).select(list(RESULT_SCHEMA))
+    # Older versions did not measure what was added later: unknown, not false. A budget is part of
+    # what identifies a row, as a hash is, and empty where there was none.
+    unknown = {name: "" if name == "budget" else None for name in absent}
+    added = [pl.lit(unknown[name], dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
+    return rows.with_columns(added).select(list(RESULT_SCHEMA))
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

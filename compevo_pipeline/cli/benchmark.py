@@ -1,25 +1,26 @@
 """``compevo benchmark``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from compevo_core.durations import format_duration
-from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.evaluated_runs import render_scores
-
-if TYPE_CHECKING:
-    import polars as pl
-
-ALL = "all"
 
 
 def benchmark(
-    dataset: Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")],
+    dataset: Annotated[str, typer.Option(help="Name of a data set whose windows are built.")],
     methods: Annotated[
-        str, typer.Option(help="Networks to fit, separated by commas; all: every one.")
-    ] = ALL,
+        str,
+        typer.Option(
+            help="Methods to run, separated by commas: names, a family (numeric, zero-shot, "
+            "news-aware, agents), or all."
+        ),
+    ] = "all",
+    budget: Annotated[
+        str, typer.Option(help="What a fit may spend: quick, standard or tuned.")
+    ] = "standard",
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="At most this many seeds; else five, three for language models."),
@@ -29,74 +30,39 @@ def benchmark(
         Path | None, typer.Option(help="Folder of result rows; else that of the deployment.")
     ] = None,
 ) -> None:
-    """Fit the neural forecasters of the paper's comparison and score them on the test windows.
+    """Fit methods of the paper's comparison and score them on the test windows.
 
-    Rows go into networks-DATASET.csv, where they replace those of the same methods: a method can
-    be run again alone.
+    Rows go into benchmark-DATASET.csv, where they replace those of the same method, seed and
+    budget: a method can be run again alone.
     """
-    from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.baseline_scores import list_networks, score_candidates
-    from compevo_core.evaluation.result_rows import write_rows
-    from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.benchmark.budgets import find_budget
+    from compevo_core.benchmark.table import select_methods
     from compevo_core.report.rows import read_result_file
-    from compevo_pipeline.provenance import read_commit
+    from compevo_pipeline.benchmark_runs import BenchmarkData
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings
 
-    names = _parse_methods(methods)
-    workspace = Workspace(settings=Settings.from_environment())
-    windows = WindowSet.read(workspace.layout.windows(workspace.registry()[dataset].name))
-    train, val = windows.split("train"), windows.split("val")
-    scopes = select_test_scopes(windows, every)
-    path = (results or workspace.layout.results) / f"networks-{dataset}.csv"
-
-    # Written method by method: what was fitted before an interruption is kept.
-    for candidate in list_networks(names, train, val, seeds=seeds):
-        scores = score_candidates(
-            [candidate],
-            train,
-            scopes,
-            val=val,
-            experiment="test",
-            commit=read_commit(),
-            on_fitted=_report_fit,
-        )
-        write_rows(path, _replace_methods(path, scores.rows))
-
-    typer.echo(render_scores(read_result_file(path)))
-    typer.echo(f"\nRows by series: {path}")
-
-
-def _parse_methods(methods: str) -> list[str]:
-    """Return names of networks.
-
-    Raises:
-        ConfigError: no name.
-    """
-    from compevo_core.networks.forecaster import NETWORKS, find_network
-
-    names = list(NETWORKS) if methods == ALL else [name for name in methods.split(",") if name]
-    if not names:
-        raise ConfigError(f"--methods names none; known: {', '.join(NETWORKS)}, or {ALL}")
     # Before hours of fitting: a later name may be misspelt.
-    for name in names:
-        find_network(name)
-    return names
+    chosen = select_methods([name.strip() for name in methods.split(",") if name.strip()])
+    allowed = find_budget(budget)
+    typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
+
+    workspace = Workspace(settings=Settings.from_environment())
+    data = BenchmarkData.read(workspace, dataset, every=every, results=results)
+
+    # Written seed by seed: what was fitted before an interruption is kept.
+    for method in chosen:
+        if not any(method.is_applicable(scope.windows) for scope in data.scopes):
+            typer.echo(f"{method.name}: left out, it cannot forecast these windows")
+            continue
+        inputs = data.prepare(workspace, method, allowed)
+        for seed in allowed.choose_seeds(method.seeds)[:seeds]:
+            data.run(method, inputs, seed, on_fitted=_report_fit)
+
+    if data.rows.exists():
+        typer.echo(render_scores(read_result_file(data.rows)))
+        typer.echo(f"\nRows by series: {data.rows}")
 
 
 def _report_fit(name: str, seed: int, seconds: float) -> None:
     typer.echo(f"{name}, seed {seed}: fitted in {format_duration(seconds)}")
-
-
-def _replace_methods(path: Path, rows: "pl.DataFrame") -> "pl.DataFrame":
-    """Return stored rows of other methods, and the new ones."""
-    import polars as pl
-
-    from compevo_core.report.rows import read_result_file
-
-    if not path.exists():
-        return rows
-    others = read_result_file(path).filter(
-        ~pl.col("method").is_in(rows["method"].unique().to_list())
-    )
-    return pl.concat([others, rows])

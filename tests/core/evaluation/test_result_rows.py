@@ -166,7 +166,9 @@ def test_rows_hold_scores_of_quantiles_where_they_are_given_and_nulls_elsewhere(
     assert rows["width_80"].to_list() == pytest.approx([16.0] * 3)
     plain = evaluate(windows.truth(), windows, identity)
     assert plain.select(QUANTILE_COLUMNS).null_count().row(0) == (3,) * len(QUANTILE_COLUMNS)
-    assert plain.drop("seconds", *QUANTILE_COLUMNS).equals(rows.drop("seconds", *QUANTILE_COLUMNS))
+    assert plain.drop("seconds", "seconds_per_window", *QUANTILE_COLUMNS).equals(
+        rows.drop("seconds", "seconds_per_window", *QUANTILE_COLUMNS)
+    )
 
     # Each entity is scored on its own windows.
     quantiles[-1] += 100.0

@@ -207,8 +207,8 @@ def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
     poisoned_NH[2:] *= 5
     assert (
         score(test.with_truth(poisoned_NH)[:2])
-        .drop("seconds", "data_hash")
-        .equals(ordinary.drop("seconds", "data_hash"))
+        .drop("seconds", "seconds_per_window", "data_hash")
+        .equals(ordinary.drop("seconds", "seconds_per_window", "data_hash"))
     )
     early = test.with_truth(np.where(np.arange(len(test))[:, None] < 30, 5, 1) * test.truth())
     last = slice(len(test) - 2, None)
@@ -227,7 +227,9 @@ def test_a_validation_that_is_scored_itself_counts_each_error_once():
     alone = score_baselines(TRAIN, scopes, **shared).rows
     given = score_baselines(TRAIN, scopes, val=val, **shared).rows
     same = given.filter(~pl.col("method").str.ends_with("-recalibrated"))
-    assert same.drop("seconds").equals(alone.drop("seconds"))
+    assert same.drop("seconds", "seconds_per_window").equals(
+        alone.drop("seconds", "seconds_per_window")
+    )
 
 
 def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published():

@@ -32,7 +32,9 @@ def invoke(*words):
 
 def read_rows(*paths):
     rows = [pl.read_csv(path, schema_overrides=RESULT_SCHEMA) for path in paths]
-    return pl.concat(rows).drop("seconds")  # the one cell that two measurements never share
+    return pl.concat(rows).drop(
+        "seconds", "seconds_per_window"
+    )  # the one cell that two measurements never share
 
 
 @pytest.fixture(scope="module")

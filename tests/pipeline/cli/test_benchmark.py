@@ -1,4 +1,4 @@
-"""``compevo benchmark``: rows of networks, method by method."""
+"""``compevo benchmark``: rows of methods, seed by seed."""
 
 import polars as pl
 import pytest
@@ -28,10 +28,10 @@ def results(tmp_path, monkeypatch):
 
 
 def run(results, methods: str, seeds: int) -> pl.DataFrame:
-    arguments = ["benchmark", "traffic", "--methods", methods, "--seeds", str(seeds)]
+    arguments = ["benchmark", "--dataset", "traffic", "--methods", methods, "--seeds", str(seeds)]
     done = RUNNER.invoke(app, [*arguments, "--results", str(results)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return pl.read_csv(results / "networks-traffic.csv")
+    return pl.read_csv(results / "benchmark-traffic.csv")
 
 
 def test_a_method_that_is_run_again_replaces_its_own_rows_alone(results):
@@ -40,13 +40,18 @@ def test_a_method_that_is_run_again_replaces_its_own_rows_alone(results):
     assert first["seed"].to_list() == [0, 1, 0, 1]
     assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
     assert set(first["trainable_parameters"]) == {4_704, 175_728}
-    assert (first["train_seconds"] > 0).all()
+    for column in ("train_seconds", "seconds_per_window", "peak_memory_gb"):
+        assert (first[column] > 0).all()
+    assert set(first["budget"]) == {"standard"}
+    assert set(first["learning_rate"]) == {0.001}
 
     again = run(results, "dlinear", 1).filter(pl.col("entity") == "pooled")
-    assert again["method"].to_list() == ["gpt4ts-no-lm"] * 2 + ["dlinear"]
+    assert again.select("method", "seed").rows() == first.select("method", "seed").rows()
+    changed = (again["train_seconds"] != first["train_seconds"]).to_list()
+    assert changed == [True, False, False, False]
 
 
 def test_an_unknown_network_is_refused_before_any_is_fitted(results):
-    with pytest.raises(ConfigError, match="no network 'lstm'"):
+    with pytest.raises(ConfigError, match="no method 'lstm'"):
         run(results, "dlinear,lstm", 1)
     assert not results.exists()

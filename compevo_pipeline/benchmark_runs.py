@@ -1,0 +1,141 @@
+"""Runs of the benchmark on stored windows, and the files that they leave.
+
+What belongs here: what command and assets share: reading windows and news, running a method under a
+seed, putting its rows and forecasts in the place of older ones. What does not: the methods
+(``compevo_core.benchmark``), options and partitions.
+
+Rows of a data set are one file. Whoever writes holds a lock and replaces the rows of the same
+method, seed and budget alone: runs side by side lose nothing of each other, and a run that broke is
+run again alone. Forecasts are a file a run.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+
+from compevo_core.benchmark.budgets import Budget
+from compevo_core.benchmark.methods import FitInputs, Method
+from compevo_core.benchmark.running import prepare_inputs, score_seed
+from compevo_core.config import RunConfig
+from compevo_core.data.filelock import file_lock
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
+from compevo_core.report.rows import read_result_file
+from compevo_pipeline.embedded_news import read_news
+from compevo_pipeline.provenance import read_commit
+from compevo_pipeline.resources import Workspace
+
+if TYPE_CHECKING:
+    from compevo_core.data.news_pool import NewsPool
+
+log = logging.getLogger(__name__)
+
+_RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
+"""Rows that agree in these are of the same run of a method."""
+
+_ORDER = ("method", "budget", "seed", "subset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkData:
+    """What all methods of a data set are run on.
+
+    Attributes:
+        windows: all windows.
+        scopes: the test windows, by subset.
+        forecasts: folder of stored forecasts.
+        rows: the file of result rows.
+    """
+
+    windows: WindowSet
+    scopes: list[Scope]
+    forecasts: Path
+    rows: Path
+
+    @classmethod
+    def read(
+        cls, workspace: Workspace, dataset: str, *, every: int = 1, results: Path | None = None
+    ) -> Self:
+        """Read the windows of a data set.
+
+        Args:
+            workspace: the deployment.
+            dataset: its name in the registry.
+            every: score every n-th origin.
+            results: folder of the rows; None: that of the deployment.
+
+        Raises:
+            ConfigError: there is no such data set.
+            DataError: its windows are not built.
+        """
+        layout = workspace.layout
+        name = workspace.registry()[dataset].name
+        windows = WindowSet.read(layout.windows(name))
+        return cls(
+            windows=windows,
+            scopes=select_test_scopes(windows, every),
+            forecasts=layout.forecasts / f"benchmark-{name}",
+            rows=(results or layout.results) / f"benchmark-{name}.csv",
+        )
+
+    def prepare(self, workspace: Workspace, method: Method, budget: Budget) -> FitInputs:
+        """Return what every seed of a method is fitted with."""
+        return prepare_inputs(
+            method,
+            self.windows.split("train"),
+            self.windows.split("val"),
+            budget,
+            news=self._read_news(workspace) if method.reads_news else None,
+        )
+
+    def run(
+        self,
+        method: Method,
+        inputs: FitInputs,
+        seed: int,
+        *,
+        on_fitted: Callable[[str, int, float], None] | None = None,
+    ) -> pl.DataFrame:
+        """Fit and score a method with one seed, store its forecasts and put its rows in place.
+
+        Returns:
+            Its rows; none where it can forecast none of the scopes.
+        """
+        scores = score_seed(
+            method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
+        )
+        if scores.rows.is_empty():
+            return scores.rows
+
+        budget = f"-{inputs.budget.name}" if method.has_budget else ""
+        write_forecasts(
+            self.forecasts / f"{method.name}{budget}-seed{seed}.parquet",
+            list(zip(self.scopes, scores.forecasts, strict=True)),
+        )
+        replace_rows(self.rows, scores.rows)
+        return scores.rows
+
+    def _read_news(self, workspace: Workspace) -> "NewsPool":
+        preset = workspace.settings.preset_for(workspace.settings.mode, self.windows.dataset)
+        encoder = RunConfig.preset(preset).news.encoder
+        return read_news(workspace, encoder, self.windows.views(), log=log)
+
+
+def replace_rows(path: Path, rows: pl.DataFrame) -> None:
+    """Put rows in the place of those of the same method, seed, subset and budget.
+
+    The order in the file does not depend on who wrote first.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with file_lock(lock, exclusive=True):
+        if path.exists():
+            others = read_result_file(path)
+            rows = pl.concat([others.join(rows, on=_RUN, how="anti"), rows])
+        write_rows(path, rows.sort(_ORDER, maintain_order=True))
+        # Nothing but rows stays in a folder that is committed.
+        lock.unlink()
