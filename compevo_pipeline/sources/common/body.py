@@ -139,12 +139,14 @@ def parse_retry_after_s(value: str | None, now: datetime) -> float:
     """Return the seconds that a ``Retry-After`` header (a number or a date) asks for, or 0."""
     if not value:
         return 0.0
-    if value.strip().isdigit():
+    # Of the characters that are digits, some ("²") are no part of a number.
+    if value.isascii() and value.strip().isdigit():
         return float(value)
 
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
+        # The zone of a date can be further away than any time span.
         return 0.0
 
     # HTTP dates are GMT, also where the zone is left out.

@@ -119,6 +119,14 @@ FAULTS = {
     "429-for-an-hour": (Answer(status=429, headers={"Retry-After": "3600"}), Throttled),
     "429-until-a-date": (Answer(status=429, headers={"Retry-After": IN_AN_HOUR}), Throttled),
     "429-for-nonsense": (Answer(status=429, headers={"Retry-After": "soon"}), Throttled),
+    "429-for-a-digit-of-no-number": (
+        Answer(status=429, headers={"Retry-After": "\u00b2"}),
+        Throttled,
+    ),
+    "429-in-a-zone-beyond-time": (
+        Answer(status=429, headers={"Retry-After": f"Mon, 20 Jul 2026 08:00 +{'9' * 20}"}),
+        Throttled,
+    ),
     "503-for-an-hour": (Answer(status=503, headers={"Retry-After": "3600"}), Throttled),
     "redirect-off-the-list": (moved("https://files.example/x.csv"), SourceRejected),
     "redirect-to-http": (moved("http://nemweb.com.au/x.csv"), SourceRejected),
