@@ -22,8 +22,9 @@ from pathlib import Path
 from compevo_core.errors import SourceTransient
 
 WAIT_SECONDS = 60.0
-"""How long to wait for other readers and writers before giving up."""
+"""How long to wait for one other reader or writer before giving up."""
 
+_MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
 _POLL_SECONDS = 0.02
 _MODE = 0o644
 
@@ -39,10 +40,11 @@ def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS
     Args:
         path: the lock file.
         exclusive: whether to lock as the one writer, or as one of many readers.
-        wait_seconds: how long to wait for others.
+        wait_seconds: how long to wait while the lock does not change hands; ten times as long
+            in all.
 
     Raises:
-        StoreBusy: it was not free within ``wait_seconds``.
+        StoreBusy: it was not free in time.
     """
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     handle = _open_locked(path, kind, wait_seconds)
@@ -72,12 +74,19 @@ def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
 
 def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
     # Polling, because flock itself cannot wait for a limited time.
-    deadline = time.monotonic() + wait_seconds
+    started = time.monotonic()
+    deadline, latest = started + wait_seconds, started + _MOST_TURNS * wait_seconds
+    seen = os.fstat(handle).st_mtime_ns
     while True:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            # Many short turns of others are work that goes on, one long turn may be none.
+            changed = os.fstat(handle).st_mtime_ns
+            if changed != seen:
+                seen, deadline = changed, min(now + wait_seconds, latest)
+            if now >= deadline:
                 raise StoreBusy(
                     f"{path} was held by another run for {wait_seconds:.0f} s; "
                     "wait for it to end and retry"
@@ -85,4 +94,6 @@ def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
 
             time.sleep(_POLL_SECONDS)
         else:
+            # The others see by this that it is another's turn.
+            os.utime(handle)
             return
