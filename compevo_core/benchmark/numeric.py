@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines.theta import Theta
 from compevo_core.benchmark.budgets import Budget
 from compevo_core.benchmark.methods import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.evaluation.baseline_scores import SEEDED_BASELINES
@@ -35,6 +36,8 @@ def list_numeric() -> list[Method]:
         )
         for name in BASELINES
     ]
+    # Not among the baselines that every evaluation fits: it takes a tenth of a second a window.
+    theta = Method(name=Theta.name, family="numeric", fit=_fit_theta, seeds=1, has_budget=False)
     networks = [
         Method(
             name=name,
@@ -45,7 +48,11 @@ def list_numeric() -> list[Method]:
         )
         for name in NETWORK_NAMES
     ]
-    return baselines + networks
+    return [*baselines, theta, *networks]
+
+
+def _fit_theta(inputs: FitInputs) -> Forecaster:
+    return Theta.fit(inputs.train)
 
 
 def _fit_baseline(name: str, inputs: FitInputs) -> Forecaster:

@@ -22,6 +22,7 @@ METHOD_NAMES = {
     "fedformer": "FEDformer",
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
+    "theta": "Theta",
     "published": "Published forecast (AEMO POE50)",
     "published-error-ridge": "Ridge on the published forecast's error",
     "published-error-gbm": "Trees on the published forecast's error",

@@ -1,0 +1,110 @@
+"""Theta: the last day without its usual shape, smoothed and continued with half of its trend.
+
+What belongs here: this forecaster, and the usual shape of a day. What does not: other smoothing.
+
+Source: Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting"
+International Journal of Forecasting, 2000; ``statsmodels`` provides the model. Differs: no season
+can be estimated from 48 inputs, which hold one day; the shape of the day is the mean of each step
+over the train windows of the entity, on the clock of its people. Daily grids have no shape.
+
+Shapes: N windows, H horizon (48), L lookback (48).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar, Self
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from compevo_core.baselines.base import refuse_held_out_splits, stack_rows
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+
+THETA = 2.0
+"""The theta line whose forecast is averaged with the trend; 2 is the authors' own."""
+
+_LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
+
+DayStep = tuple[str, int]
+"""An entity, and minutes after midnight on its clock."""
+
+
+class Theta:
+    """The theta method on what is left of the last day without its usual shape."""
+
+    name: ClassVar[str] = "theta"
+
+    def __init__(self, shape: Mapping[DayStep, float]) -> None:
+        """Take the usual value of each step of the day; use :meth:`fit`."""
+        self._shape = dict(shape)
+
+    @classmethod
+    def fit(cls, train: WindowSet) -> Self:
+        """Average the unmasked targets of each step of the day; nothing is drawn.
+
+        Raises:
+            LeakageError: a window is of the test or inference split.
+            DataError: there is no window.
+        """
+        refuse_held_out_splits(train, cls.name)
+        values: dict[DayStep, list[float]] = defaultdict(list)
+        for window in train:
+            # Values may stand in for other days' where a season is one step: there is no shape.
+            if window.view.season_steps == 1:
+                continue
+            steps = _list_day_steps(window.view, 0, HORIZON)
+            for step, value in zip(steps, window.y, strict=True):
+                if np.isfinite(value):
+                    values[step].append(float(value))
+
+        return cls({step: float(np.mean(known)) for step, known in values.items()})
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit.
+
+        Raises:
+            DataError: an entity, or a step of its day, was in no train window.
+        """
+        return stack_rows([self._forecast(view) for view in views])
+
+    def _forecast(self, view: WindowView) -> FloatArray:
+        # Takes a second to import, and most users of this package never ask for it.
+        from statsmodels.tsa.forecasting.theta import ThetaModel
+
+        if view.season_steps == 1:
+            past_L, future_H = np.zeros(LOOKBACK), np.zeros(HORIZON)
+        else:
+            past_L = self._look_up(view, -LOOKBACK, 0)
+            future_H = self._look_up(view, 0, HORIZON)
+
+        left_L = view.x - past_L
+        # The model divides by the errors of its smoothing, and a level has none.
+        if np.ptp(left_L) <= _LEAST_RANGE * np.abs(view.x).max():
+            return np.asarray(left_L[-1] + future_H, dtype=np.float64)
+
+        model = ThetaModel(left_L, period=1, deseasonalize=False)
+        forecast = model.fit(disp=False).forecast(HORIZON, theta=THETA)
+        return np.asarray(forecast, dtype=np.float64) + future_H
+
+    def _look_up(self, view: WindowView, start: int, end: int) -> FloatArray:
+        steps = list(_list_day_steps(view, start, end))
+        unknown = [step for step in steps if step not in self._shape]
+        if unknown:
+            entity, minutes = unknown[0]
+            raise DataError(
+                f"no train window of {entity} has a value at {minutes // 60:02}:{minutes % 60:02}; "
+                "fit theta on whole days of every entity"
+            )
+        return np.array([self._shape[step] for step in steps])
+
+
+def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]:
+    """Yield the entity and the local time of day of steps, counted from the origin."""
+    zone = ZoneInfo(view.calendar.timezone)
+    for i in range(start, end):
+        local: datetime = (view.origin_utc + i * view.step).astimezone(zone)
+        yield view.entity, 60 * local.hour + local.minute
