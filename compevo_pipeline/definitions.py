@@ -74,7 +74,9 @@ def build_defs(
     # Schedules name jobs by object, so both come from one list.
     registry = load_registry(settings.datasets_folder)
     table: FeedTable = {
-        **(default_feeds(settings.news_queries) if feeds is None else feeds),
+        **(
+            default_feeds(settings.news_queries, settings.pems_stations) if feeds is None else feeds
+        ),
         **{dataset.name: dataset.feeds for dataset in registry.own},
     }
     jobs = build_jobs(registry)

@@ -85,12 +85,16 @@ FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
 
-def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...]]:
+def default_feeds(
+    news_queries: Path | None = None, pems_stations: Sequence[str] = ()
+) -> dict[str, tuple[Feed, ...]]:
     """Return every source of this project, by data set.
 
     Args:
         news_queries: file that says which live news is kept, in place of the packaged one.
+        pems_stations: stations whose traffic is kept; all unless given.
     """
+    parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     exchange_parsers = {FrameKind.SERIES: _concat(exchange.parse)}
     news_parsers = {
         FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
@@ -117,7 +121,7 @@ def default_feeds(news_queries: Path | None = None) -> dict[str, tuple[Feed, ...
             _make_feed(
                 "pems",
                 pems.read_files,
-                {FrameKind.SERIES: _concat(pems.parse)},
+                {FrameKind.SERIES: _concat(parse_traffic)},
                 pems_live.fetch_live,
             ),
         ),

@@ -133,7 +133,9 @@ def ingest_dataset(
         ConfigError: there is no such data set, or its declaration is broken.
     """
     declared = workspace.registry()[dataset]
-    feeds = declared.feeds or default_feeds(workspace.settings.news_queries)[dataset]
+    settings = workspace.settings
+    built_in = default_feeds(settings.news_queries, settings.pems_stations)
+    feeds = declared.feeds or built_in[dataset]
     there = [feed for feed in feeds if feed.exists_in(workspace.data_mode)]
     return ingest_feeds(workspace, there, dataset, clock=clock, log=log)
 

@@ -98,6 +98,7 @@ class Workspace(dg.ConfigurableResource[None]):
             until=until,
             saved=self.settings.archive,
             pems=self.settings.pems,
+            open_meteo=self.settings.open_meteo,
             news_queries=self.settings.news_queries,
         )
 

@@ -1,8 +1,8 @@
 """The one place that reads the environment: folders, mode, judge, variables of child processes.
 
 What belongs here: environment variables, their defaults, and the folder layout below
-``COMPEVO_HOME``. What does not: objects that open files (``resources``), run settings
-(``compevo_core.config``).
+``COMPEVO_HOME``. What does not: objects that open files (``resources``), what the variables about
+publishers may hold (``publisher_settings``), run settings (``compevo_core.config``).
 
 Synthetic and real data of a source never share a folder: ``sample`` mode works below
 ``<home>/sample``, ``archive`` and ``live`` below ``<home>/real``. A user's own data sets are the
@@ -17,7 +17,14 @@ from typing import Self
 
 from compevo_core import __version__
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.common.access import PEMS_DISTRICT, PEMS_FILES, PemsAccess
+from compevo_pipeline.publisher_settings import (
+    PUBLISHER_VARIABLES,
+    read_contact,
+    read_open_meteo,
+    read_pems,
+    read_stations,
+)
+from compevo_pipeline.sources.common.access import PemsAccess, QueryKey
 from compevo_pipeline.sources.common.base import Mode
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -27,9 +34,6 @@ DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "def
 
 DATASET_PRESETS = {"electricity-operational": "operational"}
 """Preset that takes the place of ``default`` for a data set whose views hold more."""
-
-_PEMS_DISTRICTS = ("3", "4", "5", "6", "7", "8", "10", "11", "12")
-_PEMS_KINDS = ("station_hour", "station_5min")
 
 JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
 """Variable of the endpoint's API key; its value is read by the resource that sends it alone."""
@@ -49,24 +53,7 @@ VARIABLES = {
         "`demo` for sample; else `operational` for operational demand and `default` for the others",
         "training preset, or a path to a `.toml`",
     ),
-    "COMPEVO_CONTACT": (
-        "none: only the program's name is sent",
-        "address or page where a publisher reaches you; sent with every request of live mode",
-    ),
-    "COMPEVO_NEWS_QUERIES": (
-        "the packaged `queries.toml`",
-        "TOML file that says which of GDELT's news is kept, and how much is fetched a refresh",
-    ),
-    "COMPEVO_PEMS_USER": ("none", "account name at PeMS, for traffic in live mode"),
-    "COMPEVO_PEMS_PASSWORD": (
-        "none",
-        "its password; sent to PeMS over TLS alone, and never logged or stored",
-    ),
-    "COMPEVO_PEMS_DISTRICT": (f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"),
-    "COMPEVO_PEMS_FILES": (
-        f"`{','.join(PEMS_FILES)}`",
-        "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
-    ),
+    **PUBLISHER_VARIABLES,
     "COMPEVO_REPORT_URL": (
         "none: Dagster shows the path",
         "address of the report where something serves its folder, for the link in Dagster",
@@ -193,6 +180,8 @@ class Settings:
     declarations: Path | None = None
     news_queries: Path | None = None
     pems: PemsAccess | None = None
+    pems_stations: tuple[str, ...] = ()
+    open_meteo: QueryKey | None = None
     pod: Path | None = None
 
     @property
@@ -229,7 +218,8 @@ class Settings:
         ``COMPEVO_DATASETS``, ``COMPEVO_REPORT_URL``, ``COMPEVO_CONTACT``,
         ``COMPEVO_NEWS_QUERIES``, ``COMPEVO_POD``; for the judge ``COMPEVO_JUDGE_URL``,
         ``COMPEVO_JUDGE_MODEL`` and ``COMPEVO_JUDGE_KEY``; for PeMS ``COMPEVO_PEMS_USER``,
-        ``COMPEVO_PEMS_PASSWORD``, ``COMPEVO_PEMS_DISTRICT`` and ``COMPEVO_PEMS_FILES``.
+        ``COMPEVO_PEMS_PASSWORD``, ``COMPEVO_PEMS_DISTRICT``, ``COMPEVO_PEMS_FILES`` and
+        ``COMPEVO_PEMS_STATIONS``; for Open-Meteo ``COMPEVO_OPEN_METEO_KEY``.
 
         Args:
             environment: variables to read in place of the process's own.
@@ -251,11 +241,13 @@ class Settings:
             archive=_read_archive(env, mode),
             preset=env.get("COMPEVO_PRESET", ""),
             report_url=env.get("COMPEVO_REPORT_URL", ""),
-            contact=_read_contact(env),
+            contact=read_contact(env),
             judge=_read_judge(env),
             declarations=Path(declarations).expanduser().resolve() if declarations else None,
             news_queries=Path(queries).expanduser().resolve() if queries else None,
-            pems=_read_pems(env),
+            pems=read_pems(env),
+            pems_stations=read_stations(env),
+            open_meteo=read_open_meteo(env),
             pod=Path(env["COMPEVO_POD"]) if env.get("COMPEVO_POD") else None,
         )
 
@@ -272,16 +264,6 @@ def _read_archive(env: Mapping[str, str], mode: Mode) -> Path | None:
     return archive
 
 
-def _read_contact(env: Mapping[str, str]) -> str:
-    contact = env.get("COMPEVO_CONTACT", "").strip()
-    # It goes into a header: another character could end the header and begin another one.
-    if not contact.isascii() or not contact.isprintable():
-        raise ConfigError(
-            "COMPEVO_CONTACT holds characters that no HTTP header may; use plain ASCII"
-        )
-    return contact
-
-
 def _read_judge(env: Mapping[str, str]) -> JudgeSettings | None:
     url = env.get("COMPEVO_JUDGE_URL", "")
     model = env.get("COMPEVO_JUDGE_MODEL", "")
@@ -295,25 +277,6 @@ def _read_judge(env: Mapping[str, str]) -> JudgeSettings | None:
     if not url:
         return None
     return JudgeSettings(url=url, model=model, has_key=bool(env.get(JUDGE_KEY_VARIABLE)))
-
-
-def _read_pems(env: Mapping[str, str]) -> PemsAccess | None:
-    user = env.get("COMPEVO_PEMS_USER", "")
-    password = env.get("COMPEVO_PEMS_PASSWORD", "")
-    # No message of this function may hold either value.
-    if bool(user) != bool(password):
-        missing = "COMPEVO_PEMS_PASSWORD" if user else "COMPEVO_PEMS_USER"
-        raise ConfigError(f"PeMS needs an account name and its password: set {missing}, or neither")
-    if not user:
-        return None
-
-    district = env.get("COMPEVO_PEMS_DISTRICT") or str(PEMS_DISTRICT)
-    kinds = tuple((env.get("COMPEVO_PEMS_FILES") or ",".join(PEMS_FILES)).split(","))
-    if district not in _PEMS_DISTRICTS:
-        raise ConfigError(f"COMPEVO_PEMS_DISTRICT {district!r} is none of {_PEMS_DISTRICTS}")
-    if not set(kinds) <= set(_PEMS_KINDS):
-        raise ConfigError(f"COMPEVO_PEMS_FILES {kinds} are not all of {_PEMS_KINDS}")
-    return PemsAccess(user=user, password=password, district=int(district), files=kinds)
 
 
 def parse_mode(text: str) -> Mode:

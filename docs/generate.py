@@ -162,7 +162,13 @@ def live_sources_page() -> str:
     from compevo_pipeline.sources.common import answers, hosts
 
     known = [
-        [f"`{name}`", host.publisher, f"{host.pause_s:g}"] for name, host in hosts.HOSTS.items()
+        [
+            f"`{name}`",
+            host.publisher,
+            f"{host.pause_s:g}",
+            f"{host.throttled_s:g}" if host.throttled_s else "",
+        ]
+        for name, host in hosts.HOSTS.items()
     ]
     meanings = [(meaning.words, meaning.error) for meaning in answers.MEANINGS]
     return page(
@@ -173,8 +179,12 @@ def live_sources_page() -> str:
             "How to run it: [Fetch from the publishers](../how-to/live-mode.md).",
             "## Hosts",
             "No other host is ever asked, over https alone; a redirect to another host is refused. "
-            "The pause is kept by all processes of a home together.",
-            table(("host", "publisher", "seconds between requests"), known),
+            "The pauses are kept by all processes of a home together. The last column is the pause "
+            "after an answer that asks for fewer requests and does not say for how long; where "
+            "there is none, the step tries again as after any other transient failure.",
+            table(
+                ("host", "publisher", "seconds between requests", "seconds after a throttle"), known
+            ),
             "## Answers",
             "The first row that fits is used (`compevo_pipeline/sources/common/answers.py`).",
             failure_table("answer", meanings),

@@ -51,6 +51,7 @@ LAYERS = (
     ),
     ("compevo_pipeline.asset_keys", "compevo_pipeline.sketch"),
     ("compevo_pipeline.sources.common",),
+    ("compevo_pipeline.publisher_settings",),
     ("compevo_pipeline.settings",),
     ("compevo_pipeline.provenance",),
     ("compevo_pipeline.storage",),

@@ -32,14 +32,16 @@ def backfill(
     from compevo_pipeline.resources import Clock, Workspace
     from compevo_pipeline.settings import Settings
 
-    workspace = Workspace(settings=Settings.from_environment())
+    settings = Settings.from_environment()
+    workspace = Workspace(settings=settings)
+    built_in = default_feeds(settings.news_queries, settings.pems_stations)
     own = {declared.name: declared.feeds for declared in workspace.registry().own}
     # Progress goes to standard error, a line a month.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     counts = fetch_missing(
         workspace,
         dataset,
-        choose_feeds({**default_feeds(), **own}, dataset, feed),
+        choose_feeds({**built_in, **own}, dataset, feed),
         since=since.replace(tzinfo=UTC),
         until=None if until is None else until.replace(tzinfo=UTC),
         clock=Clock(),

@@ -17,6 +17,9 @@ from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.weather_runs import PLACES, PUBLIC_AFTER, SOURCE, VARIABLES
 
 URL = "https://single-runs-api.open-meteo.com/v1/forecast"
+CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"
+"""The same for a paid plan, whose key goes with every request."""
+
 RUN_HOUR = 18  # UTC
 LOOKBACK = timedelta(days=4)
 """How far back a refresh looks for runs that it does not have."""
@@ -43,7 +46,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         try:
             raw = _fetch_run(live, run, name)
         except SourceAbsent:
-            live.ledger.mark_absent(SOURCE, name, URL, live.now)
+            live.ledger.mark_absent(SOURCE, name, _find_url(live), live.now)
             continue
         if raw is not None:
             yield raw
@@ -67,11 +70,12 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
     """
     try:
         raw = live.client.fetch(
-            URL,
+            _find_url(live),
             source=SOURCE,
             name=name,
             params=_make_query(run),
             is_final=True,
+            key=live.open_meteo,
             check_start=weather_runs.refuse_streamed_error,
         )
     except SourceRejected as error:
@@ -88,6 +92,10 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
         live.ledger.reject(SOURCE, name, f"{type(error).__name__}: {error}")
         raise
     return raw
+
+
+def _find_url(live: LiveContext) -> str:
+    return URL if live.open_meteo is None else CUSTOMER_URL
 
 
 def _make_query(run: datetime) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The real archive, feed by feed: each file gives as many rows as its provenance says it holds.
 
-The numbers are those of PROVENANCE.md beside the files (its sections in comments), not of a run.
+The numbers are those that the provenance beside the files states (its sections in comments).
 """
 
 from datetime import UTC, datetime

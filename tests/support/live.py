@@ -51,7 +51,7 @@ class LiveHome:
 
     def ingest(self, dataset, *, only=None, span=WHAT_IS_NEW):
         """Reads the live feeds of a data set as its asset does; returns counts by feed."""
-        feeds = default_feeds(self._settings.news_queries)[dataset]
+        feeds = default_feeds(self._settings.news_queries, self._settings.pems_stations)[dataset]
         chosen = [
             feed for feed in feeds if feed.exists_in(Mode.LIVE) and (not only or feed.name in only)
         ]
@@ -65,7 +65,7 @@ class LiveHome:
 
     def materialize(self, dataset):
         """Materializes the asset of a data set's series, or of the news, through Dagster."""
-        feeds = default_feeds(self._settings.news_queries)
+        feeds = default_feeds(self._settings.news_queries, self._settings.pems_stations)
         if dataset == NEWS:
             asset = build_articles_asset(feeds[NEWS])
         else:

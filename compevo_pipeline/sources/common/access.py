@@ -5,12 +5,32 @@ come from (``compevo_pipeline.settings``), sending them (a source's own ``live``
 """
 
 from dataclasses import dataclass, field
+from typing import AnyStr
 
 PEMS_DISTRICT = 4
 """The San Francisco Bay Area."""
 
 PEMS_FILES = ("station_hour",)
 """Kinds of files that are fetched unless a deployment names others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryKey:
+    """A key that a publisher wants in the address; its value is in no text.
+
+    Attributes:
+        name: the parameter.
+        value: the key.
+    """
+
+    name: str
+    value: str = field(repr=False)
+
+    def hide(self, text: AnyStr) -> AnyStr:
+        """Return a text or bytes in which the key is three asterisks."""
+        if isinstance(text, bytes):
+            return text.replace(self.value.encode("ascii"), b"***")
+        return text.replace(self.value, "***")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,13 @@ class Host:
     Attributes:
         publisher: who runs it.
         pause_s: least seconds between the starts of two requests, over all processes of a home.
+        throttled_s: how long nobody asks after it said that requests are too many, where it does
+            not say for how long; 0 leaves that to the waits of any other failure.
     """
 
     publisher: str
     pause_s: float
+    throttled_s: float = 0.0
 
 
 HOSTS: dict[str, Host] = {
@@ -38,13 +41,14 @@ HOSTS: dict[str, Host] = {
     # GDELT's own host name has had a certificate that does not match; this bucket is the same data.
     "storage.googleapis.com": Host(publisher="GDELT (bulk files)", pause_s=0.2),
     "data.gdeltproject.org": Host(publisher="GDELT (bulk files)", pause_s=0.2),
-    # GDELT asks for at most one request every five seconds.
-    "api.gdeltproject.org": Host(publisher="GDELT (DOC API)", pause_s=5.5),
+    # GDELT asks for at most one request every five seconds, and who is throttled for minutes.
+    "api.gdeltproject.org": Host(publisher="GDELT (DOC API)", pause_s=5.5, throttled_s=300.0),
     "archive-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "historical-forecast-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "previous-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
     "single-runs-api.open-meteo.com": Host(publisher="Open-Meteo", pause_s=1.0),
+    "customer-single-runs-api.open-meteo.com": Host(publisher="Open-Meteo (paid)", pause_s=0.2),
 }
 """By host name; no other host is ever asked."""
 

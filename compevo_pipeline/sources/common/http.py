@@ -10,6 +10,7 @@ Bot protection and log-ins are never circumvented, and every certificate is chec
 """
 
 import io
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ import requests
 
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceRejected
 from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
+from compevo_pipeline.sources.common.access import QueryKey
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.body import (
     MAX_BODY_BYTES,
@@ -32,7 +34,7 @@ from compevo_pipeline.sources.common.body import (
     translate_failure,
 )
 from compevo_pipeline.sources.common.connection import Session
-from compevo_pipeline.sources.common.hosts import find_host, resolve_redirect
+from compevo_pipeline.sources.common.hosts import Host, find_host, resolve_redirect
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.common.pacer import Pacer
 from compevo_pipeline.sources.common.raw_store import RawStore
@@ -63,10 +65,11 @@ class _Request:
     check_start: Callable[[bytes], None] | None = None
     may_be_absent: bool = False
     tail_bytes: int = 0
+    key: QueryKey | None = None
 
     @property
     def address(self) -> str:
-        """The address with its parameters."""
+        """The address with its parameters, but for the key."""
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
@@ -106,6 +109,7 @@ class Client:
         may_be_absent: bool = False,
         max_bytes: int = MAX_BODY_BYTES,
         check_start: Callable[[bytes], None] | None = None,
+        key: QueryKey | None = None,
     ) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.
 
@@ -122,6 +126,7 @@ class Client:
             max_bytes: largest body, after decompression by the connection.
             check_start: raises the error that the first kilobytes of a success amount to, at
                 publishers who say with status 200 that there is no such file.
+            key: sent as one more parameter; it is in no message, and neither noted nor kept.
 
         Returns:
             The file; None where its rows are in the store and the publisher has nothing newer.
@@ -142,6 +147,7 @@ class Client:
             may_be_absent=may_be_absent,
             max_bytes=max_bytes,
             check_start=check_start,
+            key=key,
         )
         entry = self.ledger.get(source, name)
         if entry is not None and is_final and entry.state is EntryState.STORED:
@@ -245,8 +251,9 @@ class Client:
             raise
 
     def _receive(self, request: _Request, headers: Mapping[str, str]) -> RawFile | None:
-        source, name, url = request.source, request.name, request.address
-        with self._open(url, headers) as response, self.raw.receive(source, name) as part:
+        source, name, url, key = request.source, request.name, request.address, request.key
+        opened = self._open(url, headers, key=key)
+        with opened as response, self.raw.receive(source, name) as part:
             now = self.clock()
             if response.status_code == _NOT_MODIFIED and headers:
                 self.ledger.record_unchanged(source, name, now)
@@ -254,6 +261,9 @@ class Client:
 
             with part.open("wb") as sink:
                 head = read_body(response, url, request.max_bytes, sink)
+            if key is not None:
+                # Publishers quote the address that they refuse.
+                head = key.hide(head)
             refuse_failure(response, head, url, html_expected=request.html_expected, now=now)
             refuse_damaged(part, head, name)
             if request.check_start is not None:
@@ -262,7 +272,7 @@ class Client:
                 source=source,
                 name=name,
                 content=part.read_bytes(),
-                url=response.url,
+                url=url if key is not None else response.url,
                 fetched_at=now,
                 mode=Mode.LIVE,
             )
@@ -296,43 +306,61 @@ class Client:
 
     @contextmanager
     def _open(
-        self, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        form: Mapping[str, str] | None = None,
+        key: QueryKey | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an answer, following redirects to known hosts alone."""
+        """Open an answer, following redirects to known hosts alone, and none with a key."""
         for _ in range(MAX_REDIRECTS + 1):
             name, host = find_host(url)
             self.pacer.wait_for_turn(name, host.pause_s)
             try:
-                response = self._send(url, headers, form)
+                response = self._send(url, headers, form, key)
             except requests.RequestException as error:
-                raise translate_failure(error, url) from error
+                if key is None:
+                    raise translate_failure(error, url) from error
+                # The failure that it follows from names the whole address, in every log of it.
+                raise translate_failure(type(error)(key.hide(str(error))), url) from None
 
             with response:
                 target = response.headers.get("Location")
                 if response.status_code not in _REDIRECTS or not target:
-                    with self._postponing(name):
+                    with self._postponing(name, host):
                         yield response
                     return
 
+            if key is not None:
+                raise SourceRejected(f"{url}: a redirect, which no key follows; correct the host")
             url, form = resolve_redirect(url, target), None
 
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
 
     @contextmanager
-    def _postponing(self, host: str) -> Iterator[None]:
+    def _postponing(self, name: str, host: Host) -> Iterator[None]:
         """Pass a host's wish for a pause on to every process that asks it."""
         try:
             yield
         except Throttled as error:
-            self.pacer.postpone(host, min(error.retry_after_s, MAX_RETRY_AFTER_S))
+            error.retry_after_s = error.retry_after_s or host.throttled_s
+            self.pacer.postpone(name, min(error.retry_after_s, MAX_RETRY_AFTER_S))
             raise
 
     def _send(
-        self, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        form: Mapping[str, str] | None,
+        key: QueryKey | None,
     ) -> requests.Response:
+        if key is not None:
+            # It writes whole addresses at DEBUG.
+            logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
         return self.session.request(
             "GET" if form is None else "POST",
             url,
+            params=None if key is None else {key.name: key.value},
             data=form,
             headers={"User-Agent": self.user_agent, **headers},
             # Without this, requests would send a login that a .netrc file has for the host.

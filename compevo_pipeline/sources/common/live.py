@@ -18,7 +18,7 @@ from compevo_core.errors import (
     SourceError,
     SourceRejected,
 )
-from compevo_pipeline.sources.common.access import PemsAccess
+from compevo_pipeline.sources.common.access import PemsAccess, QueryKey
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger
 
@@ -40,6 +40,7 @@ class LiveContext:
         until: end of a backfill's span; None is now.
         saved: archive folder, whose files a person may have fetched by hand.
         pems: the account at PeMS.
+        open_meteo: the key of a paid plan at Open-Meteo.
         news_queries: file of queries in place of the packaged one.
     """
 
@@ -50,6 +51,7 @@ class LiveContext:
     until: datetime | None = None
     saved: Path | None = None
     pems: PemsAccess | None = None
+    open_meteo: QueryKey | None = None
     news_queries: Path | None = None
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_pipeline.failures import Throttled
 from compevo_pipeline.sources.common.articles import (
     EmptyNewsAnswer,
     NewsRecord,
@@ -33,6 +34,7 @@ from compevo_pipeline.sources.common.text import read_title
 from compevo_pipeline.sources.gdelt.json_repair import load_json, parse_utc
 
 _SEEN_FORMAT = "%Y%m%dT%H%M%SZ"
+_HEAD_CHARACTERS = 300
 _THROTTLE_PHRASES = ("limit requests", "too many requests", "rate limit")
 
 
@@ -104,13 +106,13 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
 
 def _refuse_notice(text: str, name: str) -> None:
     """Refuse an answer that is no JSON at all; GDELT sends its notices as one plain sentence."""
-    head = text.strip()[:300]
+    head = text.strip()[:_HEAD_CHARACTERS]
     if head.startswith(("{", "[")):
         return
     if not head:
         raise SourceTransient(f"{name}: an empty body; GDELT is overloaded, ask again later")
 
-    if head.startswith("<") or any(phrase in head.lower() for phrase in _THROTTLE_PHRASES):
+    if _is_throttle_notice(head):
         raise SourceTransient(
             f"{name}, line 1: a throttle notice or web page, not an article list: {head[:120]!r}; "
             "wait, then ask again"
@@ -119,6 +121,23 @@ def _refuse_notice(text: str, name: str) -> None:
         f"{name}, line 1: GDELT refused the query: {head[:200]!r}; correct the query, "
         "asking again will not help"
     )
+
+
+def refuse_throttled(start: bytes) -> None:
+    """Refuse a throttle notice or a page that comes with status 200 in place of a list.
+
+    Raises:
+        Throttled: GDELT wants fewer requests.
+    """
+    head = start.decode("utf-8", "replace").strip()[:_HEAD_CHARACTERS]
+    if _is_throttle_notice(head):
+        raise Throttled(f"a throttle notice or web page, not an article list: {head[:120]!r}")
+
+
+def _is_throttle_notice(head: str) -> bool:
+    is_list = head.startswith(("{", "["))
+    is_notice = any(phrase in head.lower() for phrase in _THROTTLE_PHRASES)
+    return not is_list and (head.startswith("<") or is_notice)
 
 
 def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, datetime]:

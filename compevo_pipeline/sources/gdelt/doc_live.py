@@ -2,7 +2,7 @@
 
 What belongs here: queries over spans of time, halved where an answer was cut. What does not: the
 answers' format (``gdelt.doc``), the topics (``gdelt.queries``), the pace (``common.hosts``: one
-request in 5.5 seconds, over all processes).
+request in 5.5 seconds, over all processes, and none for minutes after the API was throttled).
 
 The API has been shedding load since 2026 and gives no guarantee; it is a feed of its own, and what
 the bulk files gave is stored whether it answers or not.
@@ -16,7 +16,7 @@ from compevo_core.errors import SourceError
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.gdelt.doc import parse_doc, refuse_throttled
 from compevo_pipeline.sources.gdelt.live import QUARTER_HOUR
 from compevo_pipeline.sources.gdelt.queries import read_queries
 from compevo_pipeline.sources.gdelt.source import DOC_SOURCE
@@ -92,9 +92,10 @@ def _fetch_span(
             "startdatetime": f"{start:{_STAMP}}",
             "enddatetime": f"{end:{_STAMP}}",
         },
-        # GDELT sends its refusals as text/html; parse_doc tells them from throttling.
+        # GDELT sends its refusals as text/html; parse_doc reads them.
         html_expected=True,
         is_final=True,
+        check_start=refuse_throttled,
     )
     if raw is None:
         return

@@ -122,6 +122,29 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     )
 
 
+def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
+    """Parse a file as :func:`parse`; of a published station file, the chosen stations alone.
+
+    Args:
+        raw: the file.
+        stations: their numbers; none are all. The benchmark table has sensors without stations.
+
+    Raises:
+        SourceTransient: a damaged or empty file.
+        SchemaDrift: the file breaks its format, or has none of the stations.
+    """
+    if not stations or raw.mode is Mode.SAMPLE or not is_station_file(raw.name):
+        return parse(raw)
+
+    frame = parse(raw, only=stations)
+    if not frame.height:
+        raise SchemaDrift(
+            f"{raw.name}: none of the stations {', '.join(stations)}; correct "
+            "COMPEVO_PEMS_STATIONS, or the district that the files are of"
+        )
+    return frame
+
+
 def is_station_file(name: str) -> bool:
     """Return whether a file of this name holds values of stations."""
     return HOUR_FILE in name or five_minutes.FILE in name

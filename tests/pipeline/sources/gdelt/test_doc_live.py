@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_pipeline.failures import Throttled, to_dagster
 from compevo_pipeline.own_feeds import make_feeds
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.hosts import HOSTS
@@ -55,6 +56,10 @@ def ask(home, *, days=1, now=NOW):
     return list(
         doc_live.fetch_query(live, "storm", timedelta(days=days), source="gdelt_doc")
     ), live.ledger
+
+
+def end_pause(home):
+    (home / "locks" / f"{DOC[0]}.turn").unlink(missing_ok=True)
 
 
 def test_the_api_is_asked_at_most_once_in_five_and_a_half_seconds():
@@ -121,7 +126,32 @@ def test_each_fault_ends_in_its_class_and_is_not_kept_as_an_answer(
     with pytest.raises(expected):
         ask(tmp_path)
     replay.serve({DOC: answer_every(60)})
+    end_pause(tmp_path)
     assert len(ask(tmp_path)[0]) == 2
+
+
+THROTTLED = (
+    Answer(status=429, body=b"slow down", kind="text/plain"),
+    Answer(status=429, headers={"Retry-After": "0"}, kind="text/plain"),
+    Answer(body=b"Please limit requests to one every 5 seconds", kind="text/html"),
+    Answer(body=b"<!doctype html><p>busy", kind="text/html"),
+)
+
+
+@pytest.mark.parametrize("answer", THROTTLED)
+def test_a_throttle_that_names_no_time_is_a_pause_of_minutes_and_no_step_asks_again(
+    tmp_path, replay, answer
+):
+    replay.serve({DOC: answer})
+    with pytest.raises(Throttled) as caught:
+        ask(tmp_path)
+    assert caught.value.retry_after_s == 300
+    assert len(replay.seen) == 1
+    # Another process of the home, and another query.
+    with pytest.raises(Throttled, match="asked for a pause"):
+        ask(tmp_path, days=2)
+    assert len(replay.seen) == 1
+    assert to_dagster(caught.value).seconds_to_wait == 300
 
 
 def test_where_the_api_asks_for_a_pause_no_process_asks_before_it_is_over(tmp_path, replay):

@@ -1,0 +1,75 @@
+"""Chosen PeMS stations: the others of a file are left out, live and from the archive."""
+
+import gzip
+
+import pytest
+
+from compevo_core.errors import ConfigError, SchemaDrift
+from compevo_pipeline.feeds import default_feeds
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.access import PemsAccess
+from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
+from compevo_pipeline.sources.pems import sample, source
+from tests.pipeline.sources.pems import test_pems_live as live
+from tests.pipeline.sources.pems.test_pems import NAME, line
+from tests.support.live import LiveHome
+from tests.support.sources import clock, raw
+
+STATIONS = ("400001", "400017", "400030")
+LINES = "\n".join(line(station=station) for station in STATIONS) + "\n"
+
+
+def stations_of(frame):
+    return set(frame["series_id"].str.extract("^PEMS/(.*)$").drop_nulls())
+
+
+def parse_archive(folder, stations):
+    (feed,) = default_feeds(pems_stations=stations)["traffic"]
+    return feed.parsers[FrameKind.SERIES](list(feed.read_files(Mode.ARCHIVE, folder, clock)))
+
+
+@pytest.fixture
+def archive(tmp_path):
+    folder = tmp_path / "archive" / "traffic"
+    folder.mkdir(parents=True)
+    (folder / f"{NAME}.gz").write_bytes(gzip.compress(LINES.encode()))
+    return folder.parent
+
+
+def test_the_archive_gives_the_chosen_stations_and_all_where_none_is_chosen(archive):
+    assert stations_of(parse_archive(archive, ())) == set(STATIONS)
+    assert stations_of(parse_archive(archive, STATIONS[1:])) == set(STATIONS[1:])
+
+
+def test_live_mode_stores_the_chosen_stations(tmp_path, replay, monkeypatch):
+    hours = gzip.compress(LINES.replace("03/01/2016", "10/01/2026").encode(), mtime=0)
+    monkeypatch.setitem(live.FILES, live.HOUR_FILE, ("October", hours))
+    september = "d04_text_station_hour_2026_09.txt.gz"
+    monkeypatch.setitem(live.FILES, september, ("September", gzip.compress(LINES.encode())))
+    replay.serve({("pems.dot.ca.gov", "/"): live.Site()})
+    access = PemsAccess(user=live.USER, password=live.PASSWORD)
+    chosen = {"pems": access, "pems_stations": ("400017",)}
+    home = LiveHome(tmp_path / "home", live.NOW, chosen)
+    assert home.materialize("traffic").success
+    assert stations_of(home.series("traffic")) == {"400017"}
+
+
+def test_a_file_that_has_none_of_the_stations_is_refused_by_name(archive):
+    with pytest.raises(SchemaDrift, match=rf"{NAME}: none of the stations 999, 1000; correct"):
+        parse_archive(archive, ("999", "1000"))
+
+
+def test_the_sample_and_the_benchmark_table_have_no_published_stations_and_stay_whole():
+    name, content = next(iter(sample.make_station_hour_files()))
+    made = wrap_sample("pems", name, content)
+    assert source.parse_chosen(made, stations=("999",)).equals(source.parse(made))
+    with pytest.raises(SchemaDrift, match="neither a header"):
+        source.parse_chosen(raw("traffic.csv", "not,a,table\n", "pems"), stations=("999",))
+
+
+def test_stations_come_from_the_environment_and_are_numbers():
+    settings = Settings.from_environment({"COMPEVO_PEMS_STATIONS": " 400001,400017, "})
+    assert settings.pems_stations == STATIONS[:2]
+    assert Settings.from_environment({}).pems_stations == ()
+    with pytest.raises(ConfigError, match="COMPEVO_PEMS_STATIONS holds 'S-101'"):
+        Settings.from_environment({"COMPEVO_PEMS_STATIONS": "400001,S-101"})
