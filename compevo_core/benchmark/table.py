@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from compevo_core.benchmark.agents import list_agents
 from compevo_core.benchmark.methods import Method
+from compevo_core.benchmark.news_aware import list_news_aware
 from compevo_core.benchmark.numeric import list_numeric
 from compevo_core.errors import ConfigError
 
@@ -17,6 +18,7 @@ METHODS: dict[str, Method] = {
     for method in (
         # One line a family.
         *list_numeric(),
+        *list_news_aware(),
         *list_agents(),
     )
 }
