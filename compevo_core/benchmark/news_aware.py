@@ -4,45 +4,72 @@ What belongs here: these as methods, and what a budget means to them. What does 
 (``news_aware``).
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from compevo_core.baselines import Forecaster
 from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method
+from compevo_core.benchmark.numeric import make_fit_budget
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from compevo_core.lm.backbone import Backbone
     from compevo_core.networks.forecaster import NetworkKind
+
+Describe = Callable[[FitInputs], "NetworkKind"]
+"""Makes a network and its inputs for the windows of a fit."""
 
 
 def list_news_aware() -> list[Method]:
-    """Return the news-aware methods, each beside its control."""
+    """Return the news-aware methods, GPT4MTS with its control."""
+    # The control reads of the news no more than their times, which are checked as for its twin.
+    networks: dict[str, tuple[Describe, bool]] = {
+        "gpt4mts": (partial(_describe_gpt4mts, "gpt4mts", True), True),
+        "gpt4mts-no-news": (partial(_describe_gpt4mts, "gpt4mts-no-news", False), True),
+        "ltp-llm": (_describe_ltp_llm, False),
+    }
     return [
         Method(
             name=name,
             family="news-aware",
-            fit=partial(_fit_gpt4mts, name, reads_news),
+            fit=partial(_fit_network, name, describe),
+            tune=partial(_tune_network, name, describe),
             seeds=LANGUAGE_MODEL_SEEDS,
-            # The control reads the pool's dates alone, to be given the same inputs.
-            reads_news=True,
+            reads_news=reads_news,
         )
-        for name, reads_news in (("gpt4mts", True), ("gpt4mts-no-news", False))
+        for name, (describe, reads_news) in networks.items()
     ]
 
 
-def _fit_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> Forecaster:
-    from compevo_core.config_sections import BackboneConfig
-    from compevo_core.lm.backbone import PACKAGED, load_backbone
+def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
     from compevo_core.news_aware.gpt4mts import make_gpt4mts
 
-    backbone = load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
-    pool = _require_news(name, inputs)
-    return _fit_network(name, make_gpt4mts(pool, backbone, reads_news=reads_news), inputs)
+    return make_gpt4mts(_require_news(name, inputs), _load_backbone(), reads_news=reads_news)
 
 
-def _fit_network(name: str, kind: "NetworkKind", inputs: FitInputs) -> Forecaster:
-    from compevo_core.networks.fitting import FitBudget
+def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
+    from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
+    from compevo_core.lm.packaged_models import DEFAULT_CACHE
+    from compevo_core.news_aware.ltp_llm import make_ltp_llm
+    from compevo_core.news_aware.pattern_writer import PatternWriter
+
+    # Seeds run in processes of their own; what one of them wrote is there for the others.
+    writer = PatternWriter(_load_backbone(), DEFAULT_CACHE)
+    return make_ltp_llm(writer, load_encoder(PACKAGED_ENCODER))
+
+
+@cache
+def _load_backbone() -> "Backbone":
+    # Reading the packaged model takes seconds, and no network changes it.
+    from compevo_core.config_sections import BackboneConfig
+    from compevo_core.lm.backbone import PACKAGED, load_backbone
+
+    return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
+
+
+def _fit_network(name: str, describe: Describe, inputs: FitInputs) -> Forecaster:
     from compevo_core.networks.forecaster import NetworkBaseline
 
     return NetworkBaseline.fit(
@@ -50,8 +77,22 @@ def _fit_network(name: str, kind: "NetworkKind", inputs: FitInputs) -> Forecaste
         inputs.train,
         inputs.val,
         seed=inputs.seed,
-        budget=FitBudget(passes=inputs.budget.passes, patience=inputs.budget.patience),
-        kind=kind,
+        learning_rate=inputs.learning_rate,
+        budget=make_fit_budget(inputs.budget, inputs.budget.passes),
+        kind=describe(inputs),
+    )
+
+
+def _tune_network(name: str, describe: Describe, inputs: FitInputs) -> float:
+    from compevo_core.networks.tuning import choose_learning_rate
+
+    return choose_learning_rate(
+        name,
+        inputs.train,
+        inputs.val,
+        rates=inputs.budget.learning_rates,
+        budget=make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
+        kind=describe(inputs),
     )
 
 

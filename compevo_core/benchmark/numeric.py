@@ -68,7 +68,7 @@ def _fit_network(name: str, inputs: FitInputs) -> Forecaster:
         inputs.val,
         seed=inputs.seed,
         learning_rate=inputs.learning_rate,
-        budget=_make_fit_budget(inputs.budget, inputs.budget.passes),
+        budget=make_fit_budget(inputs.budget, inputs.budget.passes),
     )
 
 
@@ -80,11 +80,12 @@ def _tune_network(name: str, inputs: FitInputs) -> float:
         inputs.train,
         inputs.val,
         rates=inputs.budget.learning_rates,
-        budget=_make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
+        budget=make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
     )
 
 
-def _make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
+def make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
+    """Return what a network may spend under a budget, with at most so many passes."""
     from compevo_core.networks.fitting import FitBudget
 
     return FitBudget(

@@ -200,6 +200,7 @@ def make_gpt4mts(
         make=lambda: GPT4MTS(backbone, embedding_size=size, reads_news=reads_news, layers=layers),
         seeds=SEEDS,
         encode=NewsReader(pool, backbone, layers=layers).encode,
+        backbone=backbone.name_or_path,
     )
 
 

@@ -107,7 +107,12 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
             sentence_NE=torch.from_numpy(_embed(writer.write(views), encoder)),
         )
 
-    return NetworkKind(make=lambda: LTPLLM(embedding_size=size), seeds=SEEDS, encode=encode)
+    return NetworkKind(
+        make=lambda: LTPLLM(embedding_size=size),
+        seeds=SEEDS,
+        encode=encode,
+        backbone=writer.backbone_name,
+    )
 
 
 def _embed(sentences: Sequence[str], encoder: Encoder) -> Vectors:

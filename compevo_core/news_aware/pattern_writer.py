@@ -53,6 +53,11 @@ class PatternWriter:
         self._file = None if folder is None else folder / name
         self._sentences = self._read_file()
 
+    @property
+    def backbone_name(self) -> str:
+        """Name or path of the backbone that writes."""
+        return self._backbone.name_or_path
+
     def write(self, views: Sequence[WindowView]) -> list[str]:
         """Return a sentence about each view, from what it knows alone."""
         prompts = [write_pattern_prompt(view) for view in views]

@@ -1,0 +1,61 @@
+"""News-aware methods of the benchmark: their news, their budget and their facts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compevo_core.benchmark import news_aware
+from compevo_core.benchmark.budgets import find_budget
+from compevo_core.benchmark.methods import FitInputs
+from compevo_core.benchmark.table import METHODS
+from compevo_core.config_sections import BackboneConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm import encoder, packaged_models
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.news_aware import pattern_writer
+from tests.support.population import news_pool, windows
+
+INPUTS = FitInputs(
+    train=windows("train", 3),
+    val=windows("val", 2, first_day=10),
+    seed=0,
+    budget=replace(find_budget("quick"), passes=1),
+    learning_rate=2e-3,
+    news=news_pool(),
+)
+
+
+@pytest.fixture(autouse=True)
+def use_tiny_models(monkeypatch, tmp_path):
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    monkeypatch.setattr(news_aware, "_load_backbone", lambda: tiny)
+    monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
+    monkeypatch.setattr(packaged_models, "DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr(pattern_writer, "SENTENCE_TOKENS", 4)
+
+
+@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "ltp-llm"])
+def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
+    method = METHODS[name]
+    assert (method.family, method.seeds) == ("news-aware", 3)
+    fitted = method.fit(INPUTS)
+    assert fitted.name == name
+    views = windows("test", 1, first_day=20).views()
+    assert np.isfinite(fitted.predict(views)).all()
+    assert fitted.report.passes == 1
+    assert fitted.facts.learning_rate == 2e-3
+    assert fitted.facts.backbone == TINY
+
+
+def test_a_learning_rate_is_chosen_among_those_of_the_budget():
+    budget = replace(INPUTS.budget, learning_rates=(1e-9, 2e-3), tuning_passes=2)
+    assert METHODS["ltp-llm"].tune(replace(INPUTS, budget=budget)) in budget.learning_rates
+
+
+@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news"])
+def test_a_method_that_reads_news_is_refused_without_them(name):
+    assert METHODS[name].reads_news
+    with pytest.raises(ConfigError, match=f"{name} reads news"):
+        METHODS[name].fit(replace(INPUTS, news=None))
