@@ -17,6 +17,7 @@ from compevo_core.baselines.published_error_ridge import PublishedErrorRidge
 from compevo_core.baselines.published_features import knows_published_errors
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.baselines.weekly import WeeklyPersistence, has_full_week
+from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
@@ -42,10 +43,17 @@ BASELINES: dict[str, type[Any]] = {
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
     """Fit a baseline on train windows.
 
+    Args:
+        name: one of :data:`BASELINES`, or ``zero-shot:`` and a pretrained model.
+        train: windows of the train split.
+        seed: of what is drawn.
+
     Raises:
         ConfigError: the name is unknown.
         LeakageError: ``train`` holds a test or inference window.
     """
+    if is_zero_shot(name):
+        return ZeroShot.fit(train, seed=seed, name=name)
     fitted: Baseline = _find_class(name).fit(train, seed=seed)
     return fitted
 
@@ -57,7 +65,10 @@ def load_baseline(folder: Path) -> Baseline:
         CheckpointMismatch: the folder is incomplete.
         ConfigError: it holds a baseline of an unknown name.
     """
-    loaded: Baseline = _find_class(read_baseline_file(folder)["baseline"]).load(folder)
+    name = read_baseline_file(folder)["baseline"]
+    if is_zero_shot(name):
+        return ZeroShot.load(folder)
+    loaded: Baseline = _find_class(name).load(folder)
     return loaded
 
 

@@ -15,6 +15,7 @@ from compevo_core.baselines.base import BASELINE_FILE
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.ridge import CalendarRidge
+from compevo_core.baselines.zero_shot import make_folder_name
 from compevo_core.data.window import WindowSet
 
 _HASH_CHARACTERS = 16
@@ -47,7 +48,7 @@ class SharedFits:
             ConfigError: the name is unknown.
             LeakageError: ``train`` holds a test or inference window.
         """
-        key = f"{name}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
+        key = f"{make_folder_name(name)}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
         if key not in self._fitted:
             self._fitted[key] = self._find_or_fit(key, name, train, seed)
         return self._fitted[key]

@@ -5,10 +5,12 @@ What belongs here: the one list, and finding methods by name. What does not: the
 
 from collections.abc import Sequence
 
+from compevo_core.baselines.zero_shot import PREFIX, is_zero_shot
 from compevo_core.benchmark.agents import list_agents
 from compevo_core.benchmark.methods import Method
 from compevo_core.benchmark.news_aware import list_news_aware
 from compevo_core.benchmark.numeric import list_numeric
+from compevo_core.benchmark.zero_shot import make_zero_shot
 from compevo_core.errors import ConfigError
 
 ALL = "all"
@@ -28,11 +30,16 @@ METHODS: dict[str, Method] = {
 def find_method(name: str) -> Method:
     """Return a method.
 
+    Args:
+        name: one of :data:`METHODS`, or ``zero-shot:`` and a pretrained model.
+
     Raises:
         ConfigError: the name is unknown.
     """
+    if is_zero_shot(name):
+        return make_zero_shot(name)
     if name not in METHODS:
-        raise ConfigError(f"no method {name!r}; known: {', '.join(METHODS)}")
+        raise ConfigError(f"no method {name!r}; known: {', '.join(METHODS)}, {PREFIX}PATH")
     return METHODS[name]
 
 
@@ -48,7 +55,8 @@ def select_methods(names: Sequence[str]) -> list[Method]:
         if name == ALL or name in families:
             chosen |= {m.name: m for m in METHODS.values() if name in (ALL, m.family)}
         else:
-            chosen[name] = find_method(name)
+            method = find_method(name)
+            chosen[method.name] = method
 
     if not chosen:
         raise ConfigError(f"no method is named; known: {', '.join(METHODS)}, or {ALL}")

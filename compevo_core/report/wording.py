@@ -55,6 +55,7 @@ SUBSET_NAMES = {
 }
 #: What the rows of one agent's own forecasts begin with, and those of recalibrated ones end with.
 AGENT = "compevo-agent-"
+ZERO_SHOT = "zero-shot-"
 RECALIBRATED = "-recalibrated"
 MISSING = "n/a"
 # Enough to be unique among the runs of one project, and short enough for a column.
@@ -65,6 +66,8 @@ def method_name(method: str) -> str:
     """Return the display name of a method, a part of a population, a variant or a control."""
     if method.startswith(AGENT):
         return f"Agent {method.removeprefix(AGENT)} alone"
+    if method.startswith(ZERO_SHOT):
+        return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
     plain = method.removesuffix(RECALIBRATED)
     name = METHOD_NAMES.get(plain, plain)
     return name if plain == method else f"{name}, known errors added"

@@ -27,6 +27,7 @@ from compevo_core.baselines.blend import BLEND_WEIGHTS
 from compevo_core.baselines.error_levels import ErrorLevels
 from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.baselines.zero_shot import make_folder_name
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.replay import replay_days
@@ -59,7 +60,8 @@ class PriorKey:
     @property
     def folder(self) -> str:
         """The name of its folder in a sealed model."""
-        return f"{self.name}-{self.calibration_days}d" if self.calibration_days else self.name
+        name = make_folder_name(self.name)
+        return f"{name}-{self.calibration_days}d" if self.calibration_days else name
 
 
 def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:

@@ -14,12 +14,12 @@ def benchmark(
     methods: Annotated[
         str,
         typer.Option(
-            help="Methods to run, separated by commas: names, a family (numeric, zero-shot, "
-            "news-aware, agents), or all."
+            help="Methods to run, separated by commas: names, a family (numeric, "
+            "news-aware, agents), zero-shot:PATH, or all."
         ),
     ] = "all",
     budget: Annotated[
-        str, typer.Option(help="What a fit may spend: quick, standard or tuned.")
+        str, typer.Option(help="What a fit may spend: quick, small, standard or tuned.")
     ] = "standard",
     seeds: Annotated[
         int | None,

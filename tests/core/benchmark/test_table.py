@@ -39,3 +39,9 @@ def test_a_budget_is_found_by_its_name_and_limits_the_number_of_seeds():
     assert list(find_budget("standard").choose_seeds(3)) == [0, 1, 2]
     with pytest.raises(ConfigError, match="no budget 'huge'; known: quick, standard"):
         find_budget("huge")
+
+
+def test_a_pretrained_model_is_a_method_by_its_path():
+    (method,) = select_methods(["zero-shot:/models/chronos-2"])
+    assert (method.name, method.family) == ("zero-shot-chronos-2", "zero-shot")
+    assert (method.seeds, method.has_budget) == (1, False)

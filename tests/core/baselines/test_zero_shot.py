@@ -1,0 +1,139 @@
+"""Pretrained models as they are: in a series' unit, window by window, from safetensors alone."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from compevo_core.baselines import Baseline, fit_baseline, load_baseline
+from compevo_core.baselines.facts import read_facts
+from compevo_core.config import RunConfig
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError
+from compevo_core.training.prior import PriorSet
+from tests.support import tiny_time_series_models as tiny
+from tests.support.window_samples import make_window
+
+STEPS = np.arange(48)
+TRAIN = WindowSet(
+    [make_window(i, x=900 + 50 * np.sin(STEPS / (3 + i))) for i in range(4)], dataset="electricity"
+)
+
+
+@pytest.fixture(scope="module")
+def timesfm(tmp_path_factory):
+    return tiny.save_timesfm(tmp_path_factory.mktemp("models") / "tiny-timesfm")
+
+
+def fit(folder):
+    return fit_baseline(f"zero-shot:{folder}", TRAIN)
+
+
+def change_units(views, factor, shift):
+    return [make_window(i, x=factor * view.x + shift).view for i, view in enumerate(views)]
+
+
+def check_contract(folder, fitted):
+    """What every model keeps, whichever library runs it."""
+    views = TRAIN.views()
+    whole = fitted.predict(views)
+    alone = np.concatenate([fitted.predict([view]) for view in reversed(views)])[::-1]
+    np.testing.assert_allclose(whole, alone, rtol=1e-4)
+    assert np.isfinite(whole).all() and np.ptp(whole, axis=0).max() > 1
+    np.testing.assert_allclose(
+        fitted.predict(change_units(views, 0.01, -30)), 0.01 * whole - 30, rtol=1e-3
+    )
+    assert fitted.name == f"zero-shot-{folder.name}"
+    assert fitted.predict([]).shape == (0, 48)
+
+
+def test_timesfm_forecasts_each_window_by_itself_in_any_unit(timesfm):
+    check_contract(timesfm, fit(timesfm))
+
+
+@pytest.mark.parametrize("save", [tiny.save_chronos_2, tiny.save_chronos_bolt])
+def test_chronos_forecasts_each_window_by_itself_in_any_unit(save, tmp_path):
+    pytest.importorskip("chronos")
+    folder = save(tmp_path / "tiny-chronos")
+    check_contract(folder, fit(folder))
+
+
+def test_toto_is_asked_as_its_library_wants_to_be(tmp_path, monkeypatch):
+    folder = tiny.save_toto(tmp_path / "tiny-toto")
+    with pytest.raises(ConfigError, match=r"pip install toto-2 \(Python 3.12"):
+        fit(folder)
+
+    class Toto2Model:
+        """The library's interface: quantiles (9, B, V, H) of a target (B, V, L)."""
+
+        @classmethod
+        def from_pretrained(cls, path):
+            made = cls()
+            made.level = float(load_file(f"{path}/model.safetensors")["level"])
+            return made
+
+        def eval(self):
+            return self
+
+        def forecast(self, inputs, horizon, has_missing_values):
+            target = inputs["target"]
+            assert inputs["target_mask"].all() and not has_missing_values
+            assert inputs["series_ids"].shape == target.shape[:2]
+            last = target[..., -1:].expand(*target.shape[:2], horizon)
+            return torch.stack([last + self.level * (q - 4) for q in range(9)])
+
+    monkeypatch.setitem(sys.modules, "toto2", SimpleNamespace(Toto2Model=Toto2Model))
+    expected = [np.full(48, view.x[-1]) for view in TRAIN.views()]
+    np.testing.assert_allclose(fit(folder).predict(TRAIN.views()), expected, rtol=1e-5)
+
+
+def test_its_rows_say_which_weights_it_has_and_that_it_may_have_read_the_truth(timesfm):
+    facts = read_facts(fit(timesfm))
+    assert (facts.backbone, facts.knowledge_cutoff) == ("tiny-timesfm", "unknown")
+    assert (facts.trainable_parameters, len(facts.artifact_hash)) == (0, 64)
+
+
+def test_it_is_a_prior_that_a_sealed_model_finds_again_unless_its_weights_changed(
+    tmp_path, monkeypatch
+):
+    model = tiny.save_timesfm(tmp_path / "tiny-timesfm")
+    config = RunConfig.preset("tiny").with_overrides({"forecast.prior": f"zero-shot:{model}"})
+    scaler = Scaler.fit(TRAIN)
+    fitted = PriorSet.fit(config, TRAIN, scaler)
+    (prior,) = fitted.fitted.values()
+    assert isinstance(prior, Baseline)
+
+    fitted.save(tmp_path / "sealed")
+    (folder,) = (tmp_path / "sealed" / "prior").iterdir()
+    loaded = PriorSet.load(config, tmp_path / "sealed", scaler)
+    assert loaded.forecast(TRAIN.views()).tobytes() == fitted.forecast(TRAIN.views()).tobytes()
+
+    weights = load_file(model / "model.safetensors")
+    changed = {name: value + 1 for name, value in weights.items()}
+    save_file(changed, model / "model.safetensors")
+    from compevo_core.baselines import zero_shot
+
+    zero_shot._load_once.cache_clear()
+    with pytest.raises(CheckpointMismatch, match="tiny-timesfm has other weights"):
+        load_baseline(folder)
+
+
+def test_what_is_no_such_model_is_refused_by_name(tmp_path, timesfm):
+    with pytest.raises(ConfigError, match=r"no model 'amazon/none'.*hf download amazon/none"):
+        fit("amazon/none")
+    with pytest.raises(ConfigError, match="names no model"):
+        fit("")
+    with pytest.raises(ConfigError, match=r"holds no config\.json"):
+        fit(tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"of another kind.*LlamaForCausalLM.*known: Chronos2"):
+        fit(tmp_path)
+
+    later = WindowSet([make_window(0, split="test")], dataset="electricity")
+    with pytest.raises(LeakageError):
+        fit_baseline(f"zero-shot:{timesfm}", later)
