@@ -55,6 +55,7 @@ class Feed:
         is_whole: whether its files hold all years, so that a backfill reads them once.
         is_optional: whether windows can do without it: where it fails, the others are stored all
             the same.
+        folds_titles: whether live news of it is left out where a near-identical headline is stored.
         with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
             them.
     """
@@ -67,6 +68,7 @@ class Feed:
     replaces: bool = False
     is_whole: bool = False
     is_optional: bool = False
+    folds_titles: bool = False
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
 
     def accept_gaps(self) -> "Feed":
@@ -126,8 +128,14 @@ def default_feeds(
             ),
         ),
         "news": (
-            _make_feed("gdelt", gdelt.read_files, news_parsers, gdelt_live.fetch_live),
-            _make_live_extra("gdelt-doc", doc_live.fetch_topics, news_parsers),
+            replace(
+                _make_feed("gdelt", gdelt.read_files, news_parsers, gdelt_live.fetch_live),
+                folds_titles=True,
+            ),
+            replace(
+                _make_live_extra("gdelt-doc", doc_live.fetch_topics, news_parsers),
+                folds_titles=True,
+            ),
             _make_feed(
                 "news2forecast",
                 news2forecast.read_files,

@@ -16,16 +16,18 @@ from datetime import datetime
 import polars as pl
 
 from compevo_core.data.build import build_windows
+from compevo_core.data.near_titles import NEAR, drop_near_identical
 from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, SourceAbsent, SourceError, SourceTransient
+from compevo_core.errors import ConfigError, DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_pipeline.admission import drop_mistimed, refuse_future, refuse_series
 from compevo_pipeline.feeds import Feed, default_feeds
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.storage.news_store import NewsStore
 
 log = logging.getLogger(__name__)
 
@@ -307,8 +309,33 @@ def _store_frame(
         }
 
     if kind is FrameKind.ARTICLES:
+        folded = 0
+        if feed.folds_titles and workspace.data_mode is Mode.LIVE:
+            kept = _fold_titles(workspace.news_store(), frame)
+            frame, folded = kept, frame.height - kept.height
         stored = workspace.news_store().upsert_articles(frame)
-        return {"articles": frame.height, "new": stored.added, "changed": stored.changed}
+        return {
+            "articles": frame.height,
+            "new": stored.added,
+            "changed": stored.changed,
+            "told before": folded,
+        }
 
     rows = workspace.frame_store().write(dataset, kind, frame, replace=feed.replaces)
     return {f"{kind} rows stored": rows}
+
+
+def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:
+    """Leave out articles whose headline is stored, near-identical, from the days before."""
+    if not frame.height:
+        return frame
+    first, last = frame.select(
+        pl.col("available_at").min().alias("first"), pl.col("available_at").max().alias("last")
+    ).row(0)
+    try:
+        known = store.read_articles(first - NEAR, last)
+    except DataError:
+        return frame  # nothing is stored yet
+
+    # News of a user's own data set is no other's, and folds away nothing of theirs.
+    return drop_near_identical(frame, select_articles(known, ""))

@@ -27,21 +27,30 @@ NEAR = timedelta(days=3)
 MOST_COMPARED = 200
 """Kept titles that a title is compared with for one word, the newest ones."""
 
+_KNOWN = "_is_known"
 _FEWEST_WORDS = 5  # one word of difference in four is a different headline
 _WORD = re.compile(r"\w+")
 _OUTLET = re.compile("\\s+[|\u2013\u2014-]\\s+[^|\u2013\u2014-]{2,40}$")
 
 
-def drop_near_identical(frame: pl.DataFrame) -> pl.DataFrame:
+def drop_near_identical(frame: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
     """Keep of near-identical titles the article that was available first.
 
     Args:
         frame: follows ``ARTICLE_SCHEMA``.
+        known: articles that are stored already, which all stay; one of them that was available
+            earlier takes the place of an article of ``frame``.
 
     Returns:
-        The kept articles, by availability and id.
+        The kept articles of ``frame``, by availability and id.
     """
-    ordered = frame.sort("available_at", "article_id")
+    given = frame.with_columns(pl.lit(value=False).alias(_KNOWN))
+    if known is not None:
+        # What is given again is the given one's matter.
+        others = known.join(frame, on="article_id", how="anti").select(frame.columns)
+        given = pl.concat([given, others.with_columns(pl.lit(value=True).alias(_KNOWN))])
+    ordered = given.sort("available_at", "article_id")
+    is_known: list[bool] = ordered[_KNOWN].to_list()
     titles = [split_words(title or "") for title in ordered["title"]]
     frequency = Counter(word for words in titles for word in words)
 
@@ -53,7 +62,7 @@ def drop_near_identical(frame: pl.DataFrame) -> pl.DataFrame:
     for row, words in enumerate(titles):
         keys = [(languages[row], word) for word in _rarest_words(words, frequency)]
         earlier = {other for key in keys for other in by_word[key]}
-        if any(
+        if not is_known[row] and any(
             moments[row] - moments[other] <= NEAR and _are_near(words, titles[other])
             for other in earlier
         ):
@@ -62,7 +71,7 @@ def drop_near_identical(frame: pl.DataFrame) -> pl.DataFrame:
         kept.append(row)
         for key in keys:
             by_word[key].append(row)
-    return ordered[kept]
+    return ordered[kept].filter(~pl.col(_KNOWN)).drop(_KNOWN)
 
 
 def split_words(title: str) -> frozenset[str]:

@@ -99,3 +99,13 @@ def test_comparing_titles_of_a_rare_common_word_alone_finds_what_comparing_all_f
     assert all(
         len(one & two) < 0.8 * len(one | two) for one, two in itertools.combinations(sets, 2)
     )
+
+
+def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one():
+    known, later = articles(TITLE, f"{TITLE} | The Advertiser").partition_by("article_id")
+    assert drop_near_identical(later, known).is_empty()
+    assert drop_near_identical(known, later).equals(known)
+    assert drop_near_identical(later, later).equals(later), "given again, it is no other's repeat"
+
+    old = known.with_columns(available_at=pl.col("available_at") - near_titles.NEAR)
+    assert drop_near_identical(later, old).equals(later)

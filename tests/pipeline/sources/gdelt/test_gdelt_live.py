@@ -7,6 +7,7 @@ import json
 import zipfile
 from datetime import UTC, datetime, timedelta
 
+import polars as pl
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
@@ -184,6 +185,56 @@ def test_only_news_that_concerns_a_data_set_is_kept_and_near_identical_titles_on
         "Blackout hits a quiet suburb of Lagos today",  # of a .com.au site
         story,
     ]
+
+
+def serve_story(replay, slot, title, domain):
+    replay.serve({gal_path(slot, minute): gal(slot, title, domain=domain) for minute in (1, 2)})
+
+
+def test_a_story_that_is_stored_is_not_stored_again_by_a_later_refresh(home, replay):
+    first, second, *_ = slots()
+    story = "Heatwave in Sydney pushes the power grid to its very limit"
+    quarter = timedelta(minutes=15)
+    serve_story(replay, first, story, "a.com.au")
+    serve_story(replay, second, f"{story} | The Herald", "b.com.au")
+    ingest(home, span=(first, first + quarter))
+    before = home.articles()
+    assert before["title"].to_list() == [story]
+
+    counts = ingest(home, span=(second, second + quarter))
+    assert (counts["new"], counts["told before"]) == (0, 1)
+    assert home.articles().equals(before)
+
+
+def test_an_earlier_version_of_a_story_joins_the_one_that_windows_may_name(home, replay):
+    first, second, *_ = slots()
+    story = "Heatwave in Sydney pushes the power grid to its very limit"
+    quarter = timedelta(minutes=15)
+    serve_story(replay, first, story, "a.com.au")
+    serve_story(replay, second, f"{story} | The Herald", "b.com.au")
+    # A refresh goes from the newest to the oldest.
+    ingest(home, span=(second, second + quarter))
+    before = home.articles()
+    counts = ingest(home, span=(first, first + quarter))
+    assert (counts["new"], counts["told before"]) == (1, 0)
+    after = home.articles()
+    assert after.filter(after["article_id"].is_in(before["article_id"].implode())).equals(before)
+
+
+def test_news_of_a_users_own_data_set_folds_no_other_away(home, replay):
+    first, second, *_ = slots()
+    story = "Heatwave in Sydney pushes the power grid to its very limit"
+    serve_story(replay, first, story, "a.com.au")
+    ingest(home, span=(first, first + timedelta(minutes=15)))
+    store = home.workspace.news_store()
+    own = home.articles().with_columns(
+        article_id=pl.lit("f" * 32), source=pl.lit("live:own-demand/news.csv")
+    )
+    home.workspace.layout.news_database.unlink()
+    store.upsert_articles(own)
+
+    serve_story(replay, second, story, "b.com.au")
+    assert ingest(home, span=(second, second + timedelta(minutes=15)))["new"] == 1
 
 
 def test_a_refresh_goes_back_from_the_newest_and_stops_at_its_limits(tmp_path, replay):
