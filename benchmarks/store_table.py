@@ -1,4 +1,4 @@
-"""The tables of the news store and of GKG parsers: rows of two files to Markdown.
+"""The tables of the stores and of GKG parsers: rows of three files to Markdown.
 
 What belongs here: which columns are shown, and in which units. What does not: measuring (``store``,
 ``gkg``), writing the document (``table``).
@@ -14,6 +14,10 @@ STORE_MARKERS = (
     "<!-- store: made by `make readme` from benchmarks/results/store.csv -->",
     "<!-- end of store -->",
 )
+FRAMES_MARKERS = (
+    "<!-- frames: made by `make readme` from benchmarks/results/frames.csv -->",
+    "<!-- end of frames -->",
+)
 GKG_MARKERS = (
     "<!-- gkg: made by `make readme` from benchmarks/results/gkg.csv -->",
     "<!-- end of gkg -->",
@@ -22,6 +26,7 @@ GKG_MARKERS = (
 Row = dict[str, str]
 
 STORE_HEADER = ("step", "articles", "seconds", "processor's", "exponent", "peak MB", "disk MB")
+FRAMES_HEADER = ("step", "way", "months", "rows", "seconds", "processor's", "MB written", "peak MB")
 GKG_HEADER = ("way", "files", "MB", "articles", "MB/s", "articles/s", "peak MB")
 
 
@@ -54,6 +59,25 @@ def format_store(rows: Sequence[Row]) -> str:
         f"{table}\n\nOn {first['machine']}, {first['threads']} thread; duckdb {first['duckdb']}, "
         f"polars {first['polars']}, numpy {first['numpy']}."
     )
+
+
+def format_frames(rows: Sequence[Row]) -> str:
+    """Return the steps of published forecasts, each by way and size."""
+    cells = [
+        (
+            row["step"],
+            row["way"],
+            row["months"],
+            f"{int(row['rows']):,}",
+            _format_seconds(row["seconds"]),
+            _format_seconds(row["cpu_seconds"]),
+            f"{float(row['written_mb']):.1f}",
+            f"{float(row['peak_memory_mb']):,.0f}",
+        )
+        for row in sorted(rows, key=lambda row: (row["step"], row["way"], int(row["months"])))
+    ]
+    table = markdown_table(FRAMES_HEADER, cells, align="llrrrrrr")
+    return f"{table}\n\nOn {rows[0]['machine']}, 1 thread; polars {rows[0]['polars']}."
 
 
 def format_gkg(rows: Sequence[Row]) -> str:

@@ -13,8 +13,10 @@ import typer
 
 from benchmarks.engine_rows import REPO, RESULTS, Row, read_rows
 from benchmarks.store_table import (
+    FRAMES_MARKERS,
     GKG_MARKERS,
     STORE_MARKERS,
+    format_frames,
     format_gkg,
     format_store,
     read_table,
@@ -134,6 +136,7 @@ def main(
     for table, markers in (
         (format_speed_table(read_rows(RESULTS)), MARKERS),
         (format_store(read_table(folder / "store.csv")), STORE_MARKERS),
+        (format_frames(read_table(folder / "frames.csv")), FRAMES_MARKERS),
         (format_gkg(read_table(folder / "gkg.csv")), GKG_MARKERS),
     ):
         text = replace_between(text, table, *markers, document=str(document))
