@@ -18,10 +18,8 @@ PriorName = Literal[
     "published",
     "published-error-ridge",
     "published-error-gbm",
+    "zero-shot",
 ]
-
-ZeroShotName = Annotated[str, Field(pattern=r"^zero-shot:.")]
-"""A pretrained model of time series: ``zero-shot:`` and its folder or hub id."""
 
 
 SystemName = Literal["compevo", "sa", "mael"]
@@ -56,7 +54,7 @@ class BackboneConfig(SettingsSection):
 class MemberConfig(SettingsSection):
     """What sets one agent apart from the others; the defaults set it apart in nothing."""
 
-    prior: Literal[PriorName, "shared"] | ZeroShotName = "shared"
+    prior: Literal[PriorName, "shared"] = "shared"
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
     """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
@@ -115,10 +113,11 @@ class ForecastConfig(SettingsSection):
 
     decoder: Literal["head", "text"] = "head"
     """numbers as soft tokens and a numeric head, or the paper's answer text"""
-    prior: PriorName | ZeroShotName = "calendar-ridge"
+    prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
-    mixture of calendar ridge and boosted trees, 'zero-shot:PATH' a pretrained model of time series
-    in a folder or of the hub"""
+    mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
+    zero_shot_model: str = Field(default="", exclude_if=lambda path: not path)
+    """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
     known_errors: Literal["none", "mean", "kalman"] = "none"
     """what is added to the priors' forecasts before the agents see them: nothing, or the level of
     their own known errors by series and step, remembered as ``calibration.half_life_days`` says;

@@ -109,12 +109,8 @@ def _to_dagster_type(annotation: Any) -> Any:  # noqa: ANN401 - a type hint, and
     if origin is Literal:
         return _to_choice([str(value) for value in arguments])
     if origin in (Union, UnionType):
-        kinds = [kind for kind in arguments if kind is not NoneType]
-        if len(kinds) < len(arguments):
-            (inner,) = kinds
-            return dg.Noneable(_to_dagster_type(inner))
-        # Fixed names or text of a pattern: what is offered is text, and the settings check it.
-        return str
+        (inner,) = (kind for kind in arguments if kind is not NoneType)
+        return dg.Noneable(_to_dagster_type(inner))
     if origin in (list, tuple):
         return dg.Array(_to_dagster_type(arguments[0]))
 

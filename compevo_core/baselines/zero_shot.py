@@ -88,7 +88,10 @@ class ZeroShot:
         """
         path = name.removeprefix(PREFIX)
         if not path:
-            raise ConfigError(f"{name!r} names no model; write {PREFIX}FOLDER or {PREFIX}HUB-ID")
+            raise ConfigError(
+                f"{name!r} names no model; write {PREFIX}FOLDER or {PREFIX}HUB-ID, or for a prior "
+                "forecast.zero_shot_model"
+            )
         refuse_held_out_splits(train, name)
         return cls(path, _load_once(path))
 

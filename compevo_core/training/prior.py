@@ -27,7 +27,7 @@ from compevo_core.baselines.blend import BLEND_WEIGHTS
 from compevo_core.baselines.error_levels import ErrorLevels
 from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.baselines.shared_fits import FitBaseline
-from compevo_core.baselines.zero_shot import make_folder_name
+from compevo_core.baselines.zero_shot import PREFIX, make_folder_name
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.replay import replay_days
@@ -43,6 +43,7 @@ _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _NO_PRIOR = "none"
 _SHARED = "shared"
+_ZERO_SHOT = "zero-shot"
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -84,6 +85,8 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     if name == _NO_PRIOR:
         return {}
 
+    if name == _ZERO_SHOT:
+        name = f"{PREFIX}{config.forecast.zero_shot_model}"
     # The parts of a blend are fitted as priors of their own: where they disagree is evidence.
     weights: Mapping[str, float] = BLEND_WEIGHTS if name == "blend" else {name: 1.0}
     return {PriorKey(part, member.calibration_days): weight for part, weight in weights.items()}

@@ -101,7 +101,9 @@ def test_it_is_a_prior_that_a_sealed_model_finds_again_unless_its_weights_change
     tmp_path, monkeypatch
 ):
     model = tiny.save_timesfm(tmp_path / "tiny-timesfm")
-    config = RunConfig.preset("tiny").with_overrides({"forecast.prior": f"zero-shot:{model}"})
+    config = RunConfig.preset("tiny").with_overrides(
+        {"forecast.prior": "zero-shot", "forecast.zero_shot_model": str(model)}
+    )
     scaler = Scaler.fit(TRAIN)
     fitted = PriorSet.fit(config, TRAIN, scaler)
     (prior,) = fitted.fitted.values()
