@@ -13,10 +13,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from urllib.parse import unquote, urljoin
+from urllib.parse import unquote
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.decode import decode_lossy
+from compevo_pipeline.sources.common.hosts import resolve_link
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.nem import NEM_OFFSET
 
@@ -76,7 +77,7 @@ def read_listing(
         stamp = _read_stamp(unquote(unquote(name)), prefixes)
         if stamp is not None:
             first, last = stamp
-            files[name] = ListedFile(name=name, url=urljoin(url, link), first=first, last=last)
+            files[name] = ListedFile(name=name, url=resolve_link(url, link), first=first, last=last)
 
     if not files:
         raise SchemaDrift(
@@ -108,7 +109,7 @@ def _read_stamp(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime]
 
     try:
         stamp = datetime.strptime(match[1], _STAMP_FORMATS[len(match[1])])  # noqa: DTZ007 - NEM time
-    except ValueError:
+        first = (stamp - NEM_OFFSET).replace(tzinfo=UTC)
+        return first, first + (WEEK if len(match[1]) == 8 else timedelta(0))
+    except (ValueError, OverflowError):
         return None
-    first = (stamp - NEM_OFFSET).replace(tzinfo=UTC)
-    return first, first + (WEEK if len(match[1]) == 8 else timedelta(0))

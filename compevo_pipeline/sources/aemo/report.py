@@ -84,12 +84,12 @@ def read_created(raw: RawFile) -> datetime:
     stamp = " ".join(record[5:7])
     try:
         created = datetime.strptime(stamp, STAMP_FORMATS[0])  # noqa: DTZ007 - NEM time, as published
-    except ValueError as error:
+        return (created - NEM_OFFSET).replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is no date and time of creation; "
             "fetch the file again, or extend the parser if the C record changed"
         ) from error
-    return (created - NEM_OFFSET).replace(tzinfo=UTC)
 
 
 def _read_column_names(

@@ -83,8 +83,8 @@ def find_host(url: str) -> tuple[str, Host]:
     return name, HOSTS[name]
 
 
-def resolve_redirect(url: str, target: str) -> str:
-    """Return the address that a redirect names, which may be relative to the one that was asked.
+def resolve_link(url: str, target: str) -> str:
+    """Return the address that a redirect or a page names, which may be relative to the asked one.
 
     Raises:
         SourceRejected: it is no address.
@@ -93,5 +93,5 @@ def resolve_redirect(url: str, target: str) -> str:
         return urljoin(url, target)
     except ValueError as error:
         raise SourceRejected(
-            f"{url}: redirects to {target[:100]!r}, which is no address ({error}); correct the URL"
+            f"{url}: names {target[:100]!r}, which is no address ({error}); correct the URL"
         ) from error

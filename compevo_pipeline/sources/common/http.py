@@ -34,7 +34,7 @@ from compevo_pipeline.sources.common.body import (
     translate_failure,
 )
 from compevo_pipeline.sources.common.connection import Session
-from compevo_pipeline.sources.common.hosts import Host, find_host, resolve_redirect
+from compevo_pipeline.sources.common.hosts import Host, find_host, resolve_link
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
 from compevo_pipeline.sources.common.pacer import Pacer
 from compevo_pipeline.sources.common.raw_store import RawStore
@@ -333,7 +333,7 @@ class Client:
 
             if key is not None:
                 raise SourceRejected(f"{url}: a redirect, which no key follows; correct the host")
-            url, form = resolve_redirect(url, target), None
+            url, form = resolve_link(url, target), None
 
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
 

@@ -145,16 +145,30 @@ def is_no_news(text: str) -> bool:
 
 
 def sydney_to_utc(text: str) -> datetime:
-    """Return a Sydney wall-clock time in UTC; of a repeated hour the later one."""
+    """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
+
+    Raises:
+        ValueError: it is no time, or its UTC lies before the year 1.
+    """
     local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
-    return local.astimezone(UTC)
+    try:
+        return local.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} has no UTC") from error
 
 
 def end_of_day_utc(text: str) -> datetime:
-    """Return the midnight that ends a Sydney day, in UTC."""
-    # By the calendar and not by 24 hours: days that daylight saving changes are longer or shorter.
-    next_day = date.fromisoformat(text) + timedelta(days=1)
-    return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
+    """Return the midnight that ends a Sydney day, in UTC.
+
+    Raises:
+        ValueError: it is no day, or the last one of the year 9999.
+    """
+    day = date.fromisoformat(text)
+    try:
+        # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
+        return datetime.combine(day + timedelta(days=1), time(), ZONE).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} has no next day") from error
 
 
 def _starts_with_no(text: str) -> bool:
@@ -167,7 +181,7 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[N
     """Return a row's item, and whether its timestamp is on the day it was collected for."""
     published_at = _read_stamp(raw, row, row["time"].strip()) if has_stamp else None
     day_text = row["date"].strip()
-    day = _read_day(raw, row, day_text)
+    day, end_of_day = _read_day(raw, row, day_text)
     is_on_its_day = published_at is not None and published_at.astimezone(ZONE).date() == day
 
     item = NewsItem(
@@ -175,7 +189,7 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[N
         region=row["region"].strip(),
         comment=row["rationality"].strip(),
         published_at=published_at,
-        seen_at=None if is_on_its_day else end_of_day_utc(day_text),
+        seen_at=None if is_on_its_day else end_of_day,
     )
     return item, is_on_its_day
 
@@ -211,9 +225,10 @@ def _read_stamp(raw: RawFile, row: dict[str, str], text: str) -> datetime:
         ) from error
 
 
-def _read_day(raw: RawFile, row: dict[str, str], text: str) -> date:
+def _read_day(raw: RawFile, row: dict[str, str], text: str) -> tuple[date, datetime]:
+    """Return a day and its end in UTC."""
     try:
-        return date.fromisoformat(text)
+        return date.fromisoformat(text), end_of_day_utc(text)
     except ValueError as error:
         raise SchemaDrift(
             f"{raw.name}, line {row[LINE]}: date {text!r} is not YYYY-MM-DD; correct the cell"

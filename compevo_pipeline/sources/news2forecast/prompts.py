@@ -170,22 +170,27 @@ def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[N
             f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the parser"
         )
 
-    for stamp, effect in stamped:
-        yield NewsItem(
-            text=effect,
-            region=entity.removesuffix("1"),
-            comment="",
-            published_at=sydney_to_utc(stamp),
-        )
-    for day, region, text, comment in dated:
-        if not is_no_news(text):
+    try:
+        for stamp, effect in stamped:
             yield NewsItem(
-                text=text,
-                region=region,
-                comment=comment,
-                published_at=None,
-                seen_at=end_of_day_utc(day),
+                text=effect,
+                region=entity.removesuffix("1"),
+                comment="",
+                published_at=sydney_to_utc(stamp),
             )
+        for day, region, text, comment in dated:
+            if not is_no_news(text):
+                yield NewsItem(
+                    text=text,
+                    region=region,
+                    comment=comment,
+                    published_at=None,
+                    seen_at=end_of_day_utc(day),
+                )
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"
+        ) from error
 
 
 def _read_samples(raw: RawFile) -> list[dict[str, str]]:

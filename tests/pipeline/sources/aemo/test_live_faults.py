@@ -4,7 +4,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.nem import REGIONS
@@ -86,6 +92,19 @@ LISTINGS = {
     "a-day-that-is-none": (
         nemweb.listing(ACTUAL, [f"{aemo_live.ACTUAL_REPORT}_20269999.zip"]),
         SchemaDrift,
+    ),
+    "days-at-the-ends-of-time": (
+        nemweb.listing(
+            ACTUAL, [f"{aemo_live.ACTUAL_REPORT}_{day}.zip" for day in ("00010101", "99991231")]
+        ),
+        SchemaDrift,
+    ),
+    "a-link-that-is-no-address": (
+        Answer(
+            body=f'<a href="https://[/{aemo_live.ACTUAL_REPORT}_202607190030.zip">'.encode(),
+            kind="text/html",
+        ),
+        SourceRejected,
     ),
 }
 

@@ -163,9 +163,11 @@ def test_a_report_holds_only_what_it_is() -> None:
 
 
 def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
-    bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created="yesterday,17:00")
-    with pytest.raises(SchemaDrift, match=r"line 1: 'yesterday 17:00' is no date and time"):
-        operational.parse_published(wrap(FORECAST_NAME, bad))
+    for created in ("yesterday,17:00", "0001/01/01,00:00:00"):
+        bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
+        said = f"line 1: '{created.replace(',', ' ')}' is no date and time"
+        with pytest.raises(SchemaDrift, match=said):
+            operational.parse_published(wrap(FORECAST_NAME, bad))
 
 
 @pytest.fixture

@@ -116,6 +116,18 @@ def test_news_of_an_unknown_form_is_an_error():
         prompts.parse_prompt_articles(make_raw(sample(PROMPT + "Breaking: something happened.")))
 
 
+@pytest.mark.parametrize(
+    "news",
+    [
+        "On 2021-13-03 17:57:00, the news can change the time series fluctuation that it is hot.",
+        "On 9999-12-31, in the state of QLD, the news was: 'Heat'. Rationality behind it: hot.",
+    ],
+)
+def test_news_of_a_day_that_is_none_is_an_error(news):
+    with pytest.raises(SchemaDrift, match="sample 0: news of no day or time"):
+        prompts.parse_prompt_articles(make_raw(sample(PROMPT + news)))
+
+
 HEADER = "time,news,region,rationality,date\n"
 
 
@@ -200,6 +212,8 @@ def test_repeats_are_stored_once_and_counted():
             ["2019-13-03 17:57:00,Heat,SA,r,2019-01-03"],
             "line 2: time '2019-13-03 17:57:00' is no timestamp",
         ),
+        (["0001-01-01 00:30:00,Heat,SA,r,2019-01-03"], "line 2: time '0001-01-01 00:30:00' is no"),
+        (["2019-01-03 17:57:00,Heat,SA,r,9999-12-31"], "line 2: date '9999-12-31' is not"),
         (["2019-01-03 17:57:00,Heat,SA,r,3 Jan"], "line 2: date '3 Jan' is not YYYY-MM-DD"),
         (['2019-01-03 17:57:00,"two\nlines",SA,r,2019-01-03', ",Heat,SA,r,"], "line 4: date ''"),
         (["2019-01-03 17:57:00,Heat,SA"], "line 2: 3 cells, not 5"),
