@@ -73,12 +73,20 @@ def read_text(content: bytes, name: str) -> str:
 
 def decode_lossy(content: bytes) -> tuple[str, int]:
     """Decode UTF-8 with bad bytes replaced by U+FFFD; return the text and the number of them."""
-    body = content.removeprefix(_UTF8_BOM)
-    text = body.decode("utf-8", errors="replace")
+    text, replaced = decode_line_lossy(content.removeprefix(_UTF8_BOM))
+    return text.replace("\r\n", "\n"), replaced
+
+
+def decode_line_lossy(content: bytes) -> tuple[str, int]:
+    """Decode as :func:`decode_lossy` does, but for byte-order mark and line ends."""
+    try:
+        return content.decode(), 0
+    except UnicodeDecodeError:
+        text = content.decode(errors="replace")
 
     # Replacement characters that the publisher sent himself are not counted.
-    published = body.count("\N{REPLACEMENT CHARACTER}".encode())
-    return text.replace("\r\n", "\n"), text.count("\N{REPLACEMENT CHARACTER}") - published
+    published = content.count("\N{REPLACEMENT CHARACTER}".encode())
+    return text, text.count("\N{REPLACEMENT CHARACTER}") - published
 
 
 def read_json(content: bytes, name: str) -> object:

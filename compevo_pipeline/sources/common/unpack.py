@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from compevo_core.errors import SchemaDrift, SourceTransient
@@ -25,6 +26,7 @@ MAX_UNPACKED_BYTES = 512 * 2**20
 Member = tuple[str, bytes]
 """Name and content of one file inside an archive."""
 
+_BYTES_PER_PART = 2**17  # stays in the cache of a core
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZIP_MAGIC = b"PK\x03\x04"
 
@@ -104,25 +106,60 @@ def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
         SchemaDrift: a member's path leaves its folder, a member is encrypted or packed by a method
             that is not known, or the total exceeds ``cap``.
     """
+    with _open_zip(content, name) as (bundle, files):
+        room = cap
+        for info in files:
+            with bundle.open(info) as stream:
+                data = stream.read(room + 1)
+            # The cap is for the whole archive: many small members make a bomb too.
+            _check_cap(len(data), room, f"{name}!{info.filename}")
+            room -= len(data)
+            yield info.filename, data
+
+
+def stream_only_member(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[bytes]:
+    """Yield the one file of a zip in parts, which take less memory and time than the whole.
+
+    A damaged end is noticed when it comes: what was made of earlier parts is worth nothing then.
+
+    Args:
+        content: the bytes of the zip.
+        name: the file's name, for messages.
+        cap: largest accepted number of decompressed bytes.
+
+    Raises:
+        SourceTransient, SchemaDrift: as :func:`unzip`, or the zip holds more files than one.
+    """
+    with _open_zip(content, name) as (bundle, files):
+        if len(files) != 1:
+            raise SchemaDrift(f"{name}: holds {len(files)} files instead of one; fetch it again")
+
+        size = 0
+        with bundle.open(files[0]) as stream:
+            while part := stream.read(_BYTES_PER_PART):
+                size += len(part)
+                _check_cap(size, cap, f"{name}!{files[0].filename}")
+                yield part
+
+
+@contextmanager
+def _open_zip(content: bytes, name: str) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
+    """Open a zip with its files in name order; say what is wrong with it, now or while it is read.
+
+    Raises:
+        SourceTransient, SchemaDrift: see :func:`unzip`.
+    """
     refuse_html(content, name)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as bundle:
             files = [info for info in bundle.infolist() if not info.is_dir()]
             files.sort(key=lambda info: info.filename)
 
-            # All paths are checked before the first member is yielded: an archive with one bad
-            # path is refused as a whole.
+            # All paths are checked before the first member is read: an archive with one bad path
+            # is refused as a whole.
             for info in files:
                 check_member_path(info.filename, name)
-
-            room = cap
-            for info in files:
-                with bundle.open(info) as stream:
-                    data = stream.read(room + 1)
-                # The cap is for the whole archive: many small members make a bomb too.
-                _check_cap(len(data), room, f"{name}!{info.filename}")
-                room -= len(data)
-                yield info.filename, data
+            yield bundle, files
     except (RuntimeError, NotImplementedError) as error:
         # zipfile has no better class for a password or a method that it does not know.
         raise SchemaDrift(

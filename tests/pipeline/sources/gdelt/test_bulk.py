@@ -8,12 +8,17 @@ import zipfile
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compevo_core.data.news import validate_articles
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
+from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_lossy
+from compevo_pipeline.sources.gdelt import bulk
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.file_lists import SAFE_ROOT, parse_list, verify_file
+from compevo_pipeline.sources.gdelt.json_repair import parse_utc
 from tests.support.sources import raw
 
 GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
@@ -89,6 +94,38 @@ def test_gkg_rows_are_split_on_newlines_only():
     frame, report = gkg(row(extras=TITLE.replace("again", "a\x0bb\u2028c")), row(1))
     assert report.records == 2
     assert frame["title"].to_list()[0].endswith("a b c")
+
+
+@pytest.mark.parametrize("further", [0, 1, 9])
+def test_columns_of_a_gkg_row_are_counted_from_its_start(further):
+    cells = row(translation="srclc:fra;eng:Moses").split("\t")
+    frame, _ = gkg("\t".join([*cells, *(f"more {n}" for n in range(further))]))
+    assert frame["title"].to_list() == ["Rain & wind \N{EN DASH} again"]
+    assert frame["language"].to_list() == ["fra"]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xe2\x82", b"\xff", b"\xef\xbb\xbf"]))
+)
+def test_rows_of_parts_are_the_rows_of_the_whole(pieces):
+    whole = b"".join(pieces)
+    text, replaced = decode_lossy(whole)
+    expected = [(line, row) for line, row in enumerate(text.split("\n"), 1) if row]
+    found = [
+        (line, *decode_line_lossy(content)) for line, content in bulk._number_rows(iter(pieces))
+    ]
+    assert [(line, row) for line, row, _ in found] == expected
+    assert sum(count for *_, count in found) == replaced
+
+
+@given(st.from_regex(r"[0-9]{14}|[0-9\u0661]{12,15}", fullmatch=True))
+def test_a_stamp_is_read_as_the_standard_library_reads_it(text):
+    assert bulk._read_stamp(text) == parse_utc(text, "%Y%m%d%H%M%S")
+
+
+def test_a_gkg_file_without_a_newline_takes_the_time_of_its_bytes():
+    with pytest.raises(SchemaDrift, match="line 1: not a GKG row"):
+        gdelt.parse_counted(raw(GKG_NAME, zipped("x" * 5_000_000), "gdelt_bulk"))
 
 
 def test_untitled_gkg_rows_are_counted():
