@@ -9,9 +9,11 @@ Shapes: N texts, D width of a vector.
 """
 
 import hashlib
+import os
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,6 +95,22 @@ class TransformerEncoder:
             show_progress_bar=False,
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+@contextmanager
+def use_all_cores() -> Iterator[None]:
+    """Let torch use every core that this process may run on; the vectors are the same.
+
+    For a step that does nothing but embed: a training has its own number of threads.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def load_encoder(name: str, *, cache: Path = DEFAULT_CACHE) -> Encoder:

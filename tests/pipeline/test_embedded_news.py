@@ -7,6 +7,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -128,3 +129,18 @@ def test_a_run_that_is_stopped_keeps_the_batches_that_it_embedded(tmp_path, monk
     with pytest.raises(Stopped):
         embed_titles(store, ["aaa", "bb", "c"], LOG)
     assert store.find_missing(["aaa", "bb", "c"]) == ["c"]
+
+
+def test_titles_are_embedded_with_all_cores_and_the_threads_are_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    threads = []
+
+    class Counting(HashingEncoder):
+        def encode(self, texts):
+            threads.append(torch.get_num_threads())
+            return super().encode(texts)
+
+    monkeypatch.setattr(encoders, "load_encoder", lambda name: Counting())
+    before = torch.get_num_threads()
+    embed_titles(EmbeddingStore(tmp_path, "hashing"), ["aaa"], LOG)
+    assert threads == [3] and torch.get_num_threads() == before
