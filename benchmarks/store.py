@@ -6,12 +6,14 @@ with the articles. What does not: the steps (``store_steps``).
     upsert: articles into the database, in batches of 50,000.
     append: embeddings of 384 numbers into their files, in batches of 512, each on disk before the
         next.
-    fill: the same in batches of 250,000, for sizes that take too long otherwise.
+    fill: the same in batches of 50,000, for sizes that take too long otherwise.
     pool: articles and embeddings of the 20,000 articles that a run's windows name.
     look-up: embeddings of the 64 candidates of one window, in a store that was just opened.
     candidates: the articles of the week before an origin, from the database.
+    block: the articles that windows of one month are cut with, each title once.
 
-Seconds are of the whole step, and for the last two of one window, the mean of 50. ``exponent`` is
+Seconds are of the whole step, for look-up and candidates of one window, the mean of 50, and for
+block of one month, the mean of 5. ``exponent`` is
 that of the processor's seconds from the next smaller archive to this one: 1 is linear, 0 does not
 grow. Peak memory is that of the step's process with all libraries loaded,
 which the step ``none`` has too.
@@ -36,7 +38,8 @@ from compevo_core.data.files import write_atomically
 from compevo_pipeline.settings import child_environment
 
 RESULTS = REPO / "benchmarks" / "results" / "store.csv"
-STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates")
+STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
+REPEATED = ("look-up", "candidates", "block")
 SIZES = (10_000, 100_000, 1_000_000)
 LIBRARIES = ("duckdb", "polars", "numpy")
 COLUMNS = (
@@ -93,7 +96,7 @@ def measure(step: str, archive: Path, articles: int) -> None:
     watch = Stopwatch()
     if step != "none":
         CALLS[step](archive, articles, watch)
-    blocks = watch.blocks if step in ("look-up", "candidates") else 1
+    blocks = watch.blocks if step in REPEATED else 1
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     disk_mb = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file()) / 1e6
     row = {

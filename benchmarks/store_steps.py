@@ -25,11 +25,13 @@ DIMENSION = 384
 
 ROWS_PER_UPSERT = 50_000
 ROWS_PER_APPEND = 512  # as the pipeline embeds
-ROWS_PER_FILL = 250_000
+ROWS_PER_FILL = 50_000
 NAMED_BY_A_RUN = 20_000
 NAMED_BY_A_WINDOW = 64
 WINDOWS = 50
 LOOKBACK = timedelta(days=7)
+BLOCKS = 5
+LONGEST_LOOKBACK = timedelta(days=28)
 
 _FIRST = datetime(2016, 1, 1, tzinfo=UTC)
 _YEARS = timedelta(days=3652)
@@ -114,6 +116,15 @@ def candidates(folder: Path, rows: int, watch: Stopwatch) -> None:
             NewsStore(folder / "news.duckdb").read_articles(origin - LOOKBACK, origin)
 
 
+def block(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Read what windows of a month are cut with: its articles and those of the look-back before."""
+    for month in np.random.default_rng(_SEED).integers(2, 120, BLOCKS):
+        until = _FIRST + timedelta(days=int(30.4 * month))
+        since = until - LONGEST_LOOKBACK - timedelta(days=31)
+        with watch.run():
+            NewsStore(folder / "news.duckdb").read_first_printed(since, until, "")
+
+
 STEPS: dict[str, Callable[[Path, int, Stopwatch], None]] = {
     "upsert": upsert,
     "append": append,
@@ -121,6 +132,7 @@ STEPS: dict[str, Callable[[Path, int, Stopwatch], None]] = {
     "pool": pool,
     "look-up": look_up,
     "candidates": candidates,
+    "block": block,
 }
 """In the order in which they need each other."""
 

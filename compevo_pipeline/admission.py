@@ -90,9 +90,13 @@ def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
 
 def drop_mistimed(frame: pl.DataFrame, now: datetime) -> tuple[pl.DataFrame, int]:
     """Leave out articles from the future or from before the web; return their number too."""
-    in_time = pl.col("available_at").is_between(FIRST_NEWS, now + NEWS_REACH)
-    kept = frame.filter(in_time)
+    kept = frame.filter(is_in_time(now))
     return kept, frame.height - kept.height
+
+
+def is_in_time(now: datetime) -> pl.Expr:
+    """Return the expression of "this article is not from the future, nor from before the web"."""
+    return pl.col("available_at").is_between(FIRST_NEWS, now + NEWS_REACH)
 
 
 def _refuse_unknowable(unknowable: pl.DataFrame, column: str, now: datetime) -> None:

@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -60,11 +59,10 @@ def embed_nameable(workspace: Workspace, encoder: str, *, log: logging.Logger) -
     spans = {spec.name: find_news_spans(spec, _find_values(workspace, spec)) for spec in specs}
     store = workspace.news_store()
     embeddings = workspace.embedding_store(encoder)
-    by_month = store.count_by_month()
 
     nameable = 0
     missing: list[str] = []
-    for since, until in _list_months(by_month):
+    for since, until in store.list_months():
         if not any(_overlap(span, (since, until)) for own in spans.values() for span in own):
             continue
         stored = store.read_articles(since, until)
@@ -77,7 +75,7 @@ def embed_nameable(workspace: Workspace, encoder: str, *, log: logging.Logger) -
 
     embedded = embed_titles(embeddings, missing, log)
     return EmbeddingCounts(
-        articles=int(by_month["articles"].sum()), nameable=nameable, embedded=embedded
+        articles=int(store.count_by_month()["articles"].sum()), nameable=nameable, embedded=embedded
     )
 
 
@@ -145,7 +143,8 @@ def embed_titles(
     if not missing:
         return 0
 
-    from compevo_core.lm.encoder import load_encoder  # torch: only where something is embedded
+    # torch: only where something is embedded.
+    from compevo_core.lm.encoder import load_encoder, use_all_cores
 
     encoder = load_encoder(embeddings.encoder)
     # A batch takes as long as its longest title: titles of one length are embedded together.
@@ -155,7 +154,9 @@ def embed_titles(
 
     for start in range(0, len(missing), TITLES_PER_BATCH):
         batch = missing[start : start + TITLES_PER_BATCH]
-        embeddings.append(batch, encoder.encode(batch))
+        with use_all_cores():
+            vectors = encoder.encode(batch)
+        embeddings.append(batch, vectors)
 
         done += sum(map(len, batch))
         left = (clock() - begun) * (characters - done) / max(done, 1)
@@ -175,15 +176,6 @@ def _find_values(workspace: Workspace, spec: DatasetSpec) -> Span | None:
     except DataError:
         return None  # not materialized yet; whoever trains on it embeds what its windows name
     return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants
-
-
-def _list_months(by_month: pl.DataFrame) -> list[Span]:
-    firsts = [month.replace(tzinfo=UTC) for month in by_month["month"].to_list()]
-    return [(first, _add_month(first)) for first in firsts]
-
-
-def _add_month(first: datetime) -> datetime:
-    return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
 
 
 def _overlap(one: Span, other: Span) -> bool:

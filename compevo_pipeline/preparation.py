@@ -17,7 +17,7 @@ import polars as pl
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.near_titles import NEAR, drop_near_identical
-from compevo_core.data.news import deduplicate_articles, select_articles
+from compevo_core.data.news import select_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, SourceAbsent, SourceError, SourceTransient
@@ -27,7 +27,7 @@ from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 
 log = logging.getLogger(__name__)
 
@@ -156,14 +156,12 @@ def cut_windows(workspace: Workspace, dataset: str, news_cutoff: str = "origin")
         )
 
     spec = workspace.registry()[dataset].spec
-    # Selected before duplicates go: an article of another data set takes no one's place.
-    articles = select_articles(workspace.news_store().read_articles(), spec.news_source)
     tables = workspace.frame_store()
     return build_windows(
         spec,
         workspace.series_store().read(dataset),
         covariates=tables.read(dataset, FrameKind.COVARIATES),
-        articles=deduplicate_articles(articles),
+        articles=StoredArticles(workspace.news_store(), spec.news_source),
         published=tables.read(dataset, FrameKind.PUBLISHED),
         benchmark=tables.read(dataset, FrameKind.BENCHMARK),
         step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),

@@ -18,8 +18,9 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.data.candidates import Articles, NewsCutoff
 from compevo_core.data.chosen_series import find_last_stamp, select_series, take_newest
-from compevo_core.data.context import ContextBuilder, NewsCutoff, WindowLabels
+from compevo_core.data.context import ContextBuilder, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
     DroppedOrigins,
@@ -77,7 +78,7 @@ def build_views(
     spec: DatasetSpec,
     series: pl.DataFrame,
     covariates: pl.DataFrame | None = None,
-    articles: pl.DataFrame | None = None,
+    articles: Articles | None = None,
     published: pl.DataFrame | None = None,
     *,
     origin_utc: datetime,
@@ -92,7 +93,7 @@ def build_views(
         spec: the declaration of the data set.
         series: follows ``SERIES_SCHEMA``.
         covariates: follows ``COVARIATE_SCHEMA``.
-        articles: follows ``ARTICLE_SCHEMA``.
+        articles: a frame of ``ARTICLE_SCHEMA``, or what reads a store part by part.
         published: follows ``PUBLISHED_SCHEMA``.
         origin_utc: start of the first interval to forecast.
         information_until: latest instant that anything in the views may be known at; the origin
@@ -158,7 +159,7 @@ def build_windows(
     spec: DatasetSpec,
     series: pl.DataFrame,
     covariates: pl.DataFrame | None = None,
-    articles: pl.DataFrame | None = None,
+    articles: Articles | None = None,
     published: pl.DataFrame | None = None,
     benchmark: pl.DataFrame | None = None,
     *,
@@ -172,7 +173,7 @@ def build_windows(
         spec: the declaration of the data set.
         series: follows ``SERIES_SCHEMA``.
         covariates: follows ``COVARIATE_SCHEMA``.
-        articles: follows ``ARTICLE_SCHEMA``.
+        articles: a frame of ``ARTICLE_SCHEMA``, or what reads a store part by part.
         published: follows ``PUBLISHED_SCHEMA``.
         benchmark: follows ``BENCHMARK_SCHEMA``; becomes a subset of the test split.
         news_cutoff: with "horizon-end" candidates reach to the end of the horizon, as in published
@@ -214,7 +215,7 @@ def build_windows(
         **_count_context(windows),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.counts.items())),
-        "articles": 0 if articles is None else articles.height,
+        "articles": context.count_articles(),
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }

@@ -2,7 +2,7 @@
 
 What belongs here: look-ups that return only what was available before the origin, or earlier where
 a view was made earlier. What does not: cutting series (``data.cutting``), values by step
-(``data.step_values``), features (``baselines.features``).
+(``data.step_values``), candidate news (``data.candidates``), features (``baselines.features``).
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
@@ -11,22 +11,19 @@ the same steps of the season before; not at all where both are unknown at every 
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import build_calendar
+from compevo_core.data.candidates import Articles, CandidateFinder, NewsCutoff
 from compevo_core.data.cutting import GriddedSeries, InputValues
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.news import ArticleIndex, select_articles
 from compevo_core.data.schemas import COVARIATE_SCHEMA, validate_frame
 from compevo_core.data.step_values import MEDIAN, PUBLISHED, StepValues, find_published_errors
-from compevo_core.data.view import HORIZON, WindowView, count_season_steps, find_known_before
+from compevo_core.data.view import WindowView, count_season_steps, find_known_before
 from compevo_core.errors import DataError
-
-NewsCutoff = Literal["origin", "horizon-end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +85,7 @@ class ContextBuilder:
         self,
         spec: DatasetSpec,
         covariates: pl.DataFrame | None,
-        articles: pl.DataFrame | None,
+        articles: Articles | None,
         published: pl.DataFrame | None,
         news_cutoff: NewsCutoff = "origin",
         step_covariates: pl.DataFrame | None = None,
@@ -99,9 +96,12 @@ class ContextBuilder:
         self._published = StepValues.from_published(published, spec.step)
         self._step_covariates = StepValues(step_covariates, spec.step)
 
-        self._articles = None if articles is None else select_articles(articles, spec.news_source)
-        self._article_indices: dict[tuple[str, tuple[str, ...]], ArticleIndex] = {}
+        self._candidates = CandidateFinder(spec, articles, news_cutoff)
         self._cutoff = news_cutoff
+
+    def count_articles(self) -> int:
+        """Return the number of articles that candidates were found among."""
+        return self._candidates.count_articles()
 
     def build_view(
         self, labels: WindowLabels, inputs: InputValues, series: GriddedSeries | None = None
@@ -137,7 +137,7 @@ class ContextBuilder:
             calendar=calendar,
             covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
             published=self._find_published(labels.entity, origin_utc, before),
-            candidate_ids=self._find_candidates(labels.entity, before),
+            candidate_ids=self._candidates.find(labels.entity, before),
             split=labels.split,
             fold=labels.fold,
             subsets=labels.subsets,
@@ -191,29 +191,4 @@ class ContextBuilder:
             origin_utc,
             origin_utc - inputs.unknown_steps * self._spec.step,
             before,
-        )
-
-    def _find_candidates(self, entity: str, before: datetime) -> tuple[str, ...]:
-        if self._articles is None:
-            return ()
-
-        # Entities with the same filters share an index: filtering reads every title and body.
-        spec = self._spec
-        country = spec.find_place(entity).country if spec.news_of_country else ""
-        key = (country, spec.keywords.get(entity, ()))
-        if key not in self._article_indices:
-            self._article_indices[key] = ArticleIndex(
-                self._articles, key[1] or None, languages=spec.news_languages, country=country
-            )
-
-        # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
-        end = before if self._cutoff == "origin" else before + HORIZON * spec.step
-        return tuple(
-            self._article_indices[key].find_before(
-                end,
-                spec.news_lookback,
-                spec.news_limit,
-                fewest=spec.news_fewest,
-                longest_lookback=spec.news_longest_lookback,
-            )
         )

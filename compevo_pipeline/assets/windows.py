@@ -13,7 +13,7 @@ import polars as pl
 
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.calendar_changes import find_holiday_changes
-from compevo_core.data.context import NewsCutoff
+from compevo_core.data.candidates import NewsCutoff
 from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import WindowSet
 from compevo_core.data.window_rows import FRAME_SCHEMA

@@ -8,7 +8,7 @@ materialized again (the freshness policy of ``assets.definition``).
 A blocking check that fails keeps everything downstream from running. Every check can run alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import dagster as dg
@@ -16,7 +16,7 @@ import polars as pl
 
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
-from compevo_pipeline.admission import drop_mistimed, find_unknowable
+from compevo_pipeline.admission import find_unknowable, is_in_time
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.checks.daily_profile import find_jumps
@@ -27,6 +27,7 @@ from compevo_pipeline.registry import RegisteredDataset, Registry
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.series_rules import Rules
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.news_store import NewsStore
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -34,6 +35,7 @@ DATA_AGE = "data_age"
 TIME = "time"
 PROFILE = "daily_profile"
 EVERY_DAY = "every_day"
+ONE_ROW = "one_row_an_article"
 
 SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
@@ -48,7 +50,7 @@ SERIES_DESCRIPTIONS = {
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
-    "one_row_an_article": "Each address is stored once.",
+    ONE_ROW: "Each address is stored once.",
     "has_title": "Every article has a headline to read.",
     TIME: "No article is from the future, or from before there was a web.",
     EVERY_DAY: "No day between days of news is without any.",
@@ -71,6 +73,7 @@ WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY})
 
 MAX_NEWS_AGE = timedelta(days=2)
 
+_KNOWN_AT = ("published_at", "seen_at")
 _MAX_DESCRIPTION_CHARACTERS = 1000
 
 
@@ -138,25 +141,42 @@ def check_articles(
 ) -> Iterator[dg.AssetCheckResult]:
     """Check availability, identity and content of the stored articles."""
     selected = _select_names(context)
-    stored = workspace.news_store().read_articles()
-    known_at = pl.max_horizontal("published_at", "seen_at")
+    store = workspace.news_store()
+    days = store.count_days()
 
-    conditions = {
-        "available_when_known": pl.col("available_at") < known_at,
-        "one_row_an_article": pl.col("article_id").is_duplicated(),
-        "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
-    }
-    broken = {name: stored.filter(condition) for name, condition in conditions.items()}
-    broken[TIME] = stored.join(drop_mistimed(stored, clock())[0], on="article_id", how="anti")
-    for name, rows in broken.items():
-        if name in selected:
-            yield _make_row_result(NEWS_ARTICLES, name, rows, stored.height, "url", "available_at")
+    for name, rows in _find_broken_articles(store, selected, clock()).items():
+        total = int(days["articles"].sum())
+        yield _make_row_result(NEWS_ARTICLES, name, rows, total, "url", "available_at")
 
     if EVERY_DAY in selected:
-        yield _check_every_day(stored)
+        yield _check_every_day(days)
     if DATA_AGE in selected:
-        newest = stored["available_at"].max()
+        newest = store.read_newest(1)["available_at"].max()
         yield check_data_age(NEWS_ARTICLES, newest, MAX_NEWS_AGE, workspace, clock)
+
+
+def _find_broken_articles(
+    store: NewsStore, names: Collection[str], now: datetime
+) -> dict[str, pl.DataFrame]:
+    """Return the articles that break each of the named rules; read month by month."""
+    conditions = {
+        "available_when_known": pl.col("available_at") < pl.max_horizontal(_KNOWN_AT),
+        "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
+        TIME: ~is_in_time(now),
+    }
+    chosen = {name: rule for name, rule in conditions.items() if name in names}
+    broken: dict[str, list[pl.DataFrame]] = {name: [] for name in chosen}
+    for since, until in store.list_months() if chosen else ():
+        of_month = store.read_articles(since, until)
+        for name, rule in chosen.items():
+            broken[name].append(of_month.filter(rule).select("url", "available_at"))
+
+    # A month without articles is not read, so that there may be nothing to put together.
+    empty = store.read_newest(0).select("url", "available_at")
+    found = {name: pl.concat([empty, *frames]) for name, frames in broken.items()}
+    if ONE_ROW in names:
+        found[ONE_ROW] = store.read_repeated()
+    return found
 
 
 def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
@@ -258,8 +278,8 @@ def _check_profile(key: dg.AssetKey, frame: pl.DataFrame, rules: Rules) -> dg.As
     )
 
 
-def _check_every_day(stored: pl.DataFrame) -> dg.AssetCheckResult:
-    empty = find_days_without_news(stored)
+def _check_every_day(days: pl.DataFrame) -> dg.AssetCheckResult:
+    empty = find_days_without_news(days)
     return dg.AssetCheckResult(
         asset_key=NEWS_ARTICLES,
         check_name=EVERY_DAY,

@@ -31,7 +31,8 @@ def find_availability_violations(
 
     The stored frames are read again: a window's own fields could not show that they are wrong.
     """
-    violations = find_unavailable_articles(views, workspace.news_store().read_articles())
+    named = {name for view in views for name in view.candidate_ids}
+    violations = find_unavailable_articles(views, workspace.news_store().read_named(named))
 
     tables = workspace.frame_store()
     covariates = tables.read(dataset, FrameKind.COVARIATES)

@@ -15,22 +15,13 @@ LONGEST_LOSS_DAYS = 7
 """A longer stretch without news was not collected."""
 
 
-def find_days_without_news(stored: pl.DataFrame) -> list[str]:
+def find_days_without_news(days: pl.DataFrame) -> list[str]:
     """Return publisher and day of each loss, oldest first.
 
     Args:
-        stored: follows ``ARTICLE_SCHEMA``.
+        days: ``group`` (the publisher), ``day`` and ``articles``, as ``NewsStore.count_days``.
     """
-    days = (
-        stored.with_columns(
-            # "archive:gdelt_doc/poll.json" is of the publisher "gdelt_doc".
-            pl.col("source").str.extract(r"^[^:]*:([^/]*)", 1).alias("publisher"),
-            pl.col("available_at").dt.date().alias("day"),
-        )
-        .group_by("publisher", "day")
-        .len("articles")
-        .sort("publisher", "day")
-    )
+    days = days.rename({"group": "publisher"}).sort("publisher", "day")
     usual = pl.col("articles").median().over("publisher")
     lost = pl.col("day").diff().over("publisher").dt.total_days() - 1
     gaps = days.with_columns(lost.alias("lost")).filter(

@@ -33,10 +33,14 @@ _OF_STORAGE = (
 )
 """What a full or failing disk makes of a statement or a commit; the transaction is rolled back."""
 
-# DuckDB would download an extension at the first statement that needs one.
-_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+MEMORY_LIMIT = "400MB"
+"""What a connection keeps in memory; sorts and joins that need more go on in temporary files."""
+
+_OPTIONS: dict[str, str | bool | int | float | list[str]] = {
+    # DuckDB would download an extension at the first statement that needs one.
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
+    "memory_limit": MEMORY_LIMIT,
 }
 
 
@@ -110,7 +114,7 @@ class DuckDBFile:
         deadline = time.monotonic() + self._wait_seconds
         while True:
             try:
-                return duckdb.connect(self.path, read_only=read_only, config=_OFFLINE)
+                return duckdb.connect(self.path, read_only=read_only, config=_OPTIONS)
             except duckdb.Error as error:
                 # DuckDB has one class for a held lock, a damaged file and a full disk, and others
                 # for a log that it cannot replay.
@@ -133,6 +137,6 @@ def _create(path: Path) -> None:
     """Make an empty database in the place of an empty file."""
     path.unlink()
     try:
-        duckdb.connect(path, config=_OFFLINE).close()
+        duckdb.connect(path, config=_OPTIONS).close()
     except _OF_STORAGE as error:
         raise describe_storage_error(error, str(path)) from error

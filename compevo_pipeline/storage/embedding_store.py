@@ -9,7 +9,7 @@ changes needs another one, and a headline that a hundred papers print needs one.
     vectors.f32     vectors, one after the other, in the order they were made
     keys.u64        the key of each
     manifest.json   how many count; written last, so what a kill left behind is overwritten
-    index.npy       keys in order and their rows, for all but the newest; made again as they grow
+    index-*.npy     sorted copies of the keys, for all but the newest (``storage.key_index``)
 
 Finding N of R vectors takes N log R steps, and nothing but the vectors that are asked for is read.
 
@@ -28,23 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compevo_core.data.filelock import WAIT_SECONDS, file_lock
-from compevo_core.data.files import hash_text, write_atomically, write_json
+from compevo_core.data.files import hash_text, write_json
 from compevo_core.errors import DataError
+from compevo_pipeline.storage.key_index import ABSENT, KEY_BYTES, KeyIndex, Keys, Rows
 
 VECTORS_FILE = "vectors.f32"
 KEYS_FILE = "keys.u64"
 MANIFEST_FILE = "manifest.json"
-INDEX_FILE = "index.npy"
 
-Keys = NDArray[np.uint64]
-Rows = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
-_KEY_BYTES = 8  # among 10^8 texts, two share a key with a probability of 3 in 10,000
-_MOST_UNINDEXED = 32_768  # rows that a reader sorts itself, in a millisecond
 _FOLDER_DIGITS = 16
-_ABSENT = -1
-_NO_INDEX = np.empty((2, 0), dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +62,7 @@ class EmbeddingStore:
         """
         self.encoder = encoder
         self.folder = root / hash_text(encoder)[:_FOLDER_DIGITS]
+        self._index = KeyIndex(self.folder / KEYS_FILE)
         self._wait_seconds = wait_seconds
 
     def __len__(self) -> int:
@@ -77,8 +72,8 @@ class EmbeddingStore:
     def find_missing(self, texts: Sequence[str]) -> list[str]:
         """Return the texts without a vector, each once, in their order."""
         distinct = list(dict.fromkeys(texts))
-        rows = self._find_rows(_hash_texts(distinct), self._read_extent().rows)
-        return [text for text, row in zip(distinct, rows, strict=True) if row == _ABSENT]
+        rows = self._index.find(_hash_texts(distinct), self._read_extent().rows)
+        return [text for text, row in zip(distinct, rows, strict=True) if row == ABSENT]
 
     def read(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors (N, D) of texts, in their order; (0, 0) of none.
@@ -87,8 +82,8 @@ class EmbeddingStore:
             DataError: a text has none.
         """
         extent = self._read_extent()
-        rows = self._find_rows(_hash_texts(texts), extent.rows)
-        absent = int((rows == _ABSENT).sum())
+        rows = self._index.find(_hash_texts(texts), extent.rows)
+        absent = int((rows == ABSENT).sum())
         if absent:
             raise DataError(
                 f"{absent} of {len(texts)} titles have no embedding of {self.encoder!r} in "
@@ -129,15 +124,13 @@ class EmbeddingStore:
     def _append(self, rows: int, keys: Keys, matrix_ND: Vectors) -> int:
         # Looked up under the lock: another run may have stored the same texts meanwhile.
         new, first = np.unique(keys, return_index=True)
-        first = np.sort(first[self._find_rows(new, rows) == _ABSENT])
+        first = np.sort(first[self._index.find(new, rows) == ABSENT])
         if not len(first):
             return 0
 
-        # A longer index is of rows that were lost since, and others are about to take their place.
-        if self._map_index().shape[1] > rows:
-            (self.folder / INDEX_FILE).unlink()
+        self._index.forget(rows)
         _write_at(self.folder / VECTORS_FILE, rows * matrix_ND[:1].nbytes, matrix_ND[first])
-        _write_at(self.folder / KEYS_FILE, rows * _KEY_BYTES, keys[first])
+        _write_at(self.folder / KEYS_FILE, rows * KEY_BYTES, keys[first])
 
         # From here on the new rows count.
         total = rows + len(first)
@@ -145,8 +138,7 @@ class EmbeddingStore:
         manifest = {"encoder": self.encoder, "dimensions": dimension, "rows": total}
         write_json(self.folder / MANIFEST_FILE, manifest)
 
-        if total - self._map_index().shape[1] > _MOST_UNINDEXED:
-            self._write_index(total)
+        self._index.grow(total)
         return len(first)
 
     def _read_extent(self) -> _Extent:
@@ -167,43 +159,8 @@ class EmbeddingStore:
             ) from error
 
         whole_vectors = _size(self.folder / VECTORS_FILE) // (dimension * 4)
-        whole_keys = _size(self.folder / KEYS_FILE) // _KEY_BYTES
+        whole_keys = _size(self.folder / KEYS_FILE) // KEY_BYTES
         return _Extent(min(rows, whole_vectors, whole_keys), dimension)
-
-    def _find_rows(self, keys: Keys, rows: int) -> Rows:
-        """Return the row of each key among the first ``rows``, -1 where there is none."""
-        if not rows:
-            return np.full(len(keys), _ABSENT, dtype=np.int64)
-
-        index = self._map_index()
-        if index.shape[1] > rows:
-            index = _NO_INDEX
-        indexed = int(index.shape[1])
-        newest = _read_keys(self.folder / KEYS_FILE, indexed, rows)
-        order = np.argsort(newest)
-
-        of_newest = _search(newest[order], order + indexed, keys)
-        return np.where(of_newest == _ABSENT, _search(index[0], index[1], keys), of_newest)
-
-    def _map_index(self) -> Keys:
-        """Map the index (2, R): sorted keys, and the row of each."""
-        try:
-            index: Keys = np.load(self.folder / INDEX_FILE, mmap_mode="r", allow_pickle=False)
-        except (FileNotFoundError, ValueError, EOFError):
-            # None yet, or cut short: the rows are sorted by whoever looks, until the next append.
-            return _NO_INDEX
-        return index
-
-    def _write_index(self, rows: int) -> None:
-        keys = _read_keys(self.folder / KEYS_FILE, 0, rows)
-        order = np.argsort(keys)
-        index = np.stack([keys[order], order.astype(np.uint64)])
-
-        def write(part: Path) -> None:
-            with part.open("wb") as stream:
-                np.save(stream, index, allow_pickle=False)
-
-        write_atomically(self.folder / INDEX_FILE, write)
 
     def _read_vectors(self, rows: Rows, dimension: int) -> Vectors:
         vectors_ND = np.empty((len(rows), dimension), dtype=np.float32)
@@ -220,30 +177,16 @@ class EmbeddingStore:
 
 
 def _hash_texts(texts: Sequence[str]) -> Keys:
-    digests = b"".join(hashlib.sha256(text.encode()).digest()[:_KEY_BYTES] for text in texts)
+    """Return the keys (N,): among 10^8 texts, two share one with a probability of 3 in 10,000."""
+    digests = b"".join(hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in texts)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-
-
-def _search(sorted_keys: Keys, rows: NDArray[np.integer], wanted: Keys) -> Rows:
-    """Return the row of each wanted key, -1 where there is none."""
-    if not len(sorted_keys):
-        return np.full(len(wanted), _ABSENT, dtype=np.int64)
-    place = np.minimum(np.searchsorted(sorted_keys, wanted), len(sorted_keys) - 1)
-    hit = sorted_keys[place] == wanted
-    return np.where(hit, rows[place].astype(np.int64), _ABSENT)
-
-
-def _read_keys(path: Path, start: int, end: int) -> Keys:
-    with path.open("rb") as stream:
-        stream.seek(start * _KEY_BYTES)
-        return np.fromfile(stream, dtype="<u8", count=end - start).astype(np.uint64, copy=False)
 
 
 def _write_at(path: Path, offset: int, values: NDArray[np.generic]) -> None:
     """Write values from an offset on, drop what follows, and flush to disk."""
     with path.open("r+b" if path.exists() else "w+b") as stream:
         stream.seek(offset)
-        stream.write(np.ascontiguousarray(values).tobytes())
+        stream.write(np.ascontiguousarray(values).data)
         stream.truncate()
         stream.flush()
         os.fsync(stream.fileno())

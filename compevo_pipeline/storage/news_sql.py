@@ -3,13 +3,20 @@
 What belongs here: tables and statements. What does not: running them (``storage.news_store``),
 opening the database (``storage.duckdb_file``).
 
-``incoming`` is the frame of an upsert, registered as a view. Times are UTC without a zone, so that
-reading them needs no time-zone extension.
+``incoming`` is the frame of an upsert with the text of each title's key in ``title_text``,
+registered as a view. Times are UTC without a zone, so that reading them needs no time-zone
+extension.
+
+No column is indexed: an index of ten million ids takes most of a gigabyte. 64 bits of a hash stand
+for each id and each title, and a scan of them, 8 bytes a row, finds the few that are asked for.
 """
 
 CREATE_TABLES = """
-CREATE TABLE IF NOT EXISTS articles (
-    article_id VARCHAR PRIMARY KEY,
+CREATE TABLE IF NOT EXISTS news_articles (
+    id_key UBIGINT NOT NULL,
+    title_key UBIGINT NOT NULL,
+    publisher VARCHAR NOT NULL,
+    article_id VARCHAR NOT NULL,
     url VARCHAR NOT NULL,
     title VARCHAR NOT NULL,
     body VARCHAR,
@@ -24,56 +31,110 @@ CREATE TABLE IF NOT EXISTS articles (
 );
 """
 
-COUNT_ARTICLES = """
-SELECT
-    count(*) FILTER (stored.article_id IS NULL),
-    count(*) FILTER (incoming.available_at < stored.available_at)
-FROM incoming LEFT JOIN articles stored USING (article_id)
-"""
-"""Articles that an upsert adds, and those it changes."""
+FIND_TABLE = "SELECT 1 FROM news_articles LIMIT 0"
 
-UPSERT_ARTICLES = """
-INSERT INTO articles BY NAME SELECT * FROM incoming
-ON CONFLICT (article_id) DO UPDATE SET
-    url = excluded.url,
-    title = excluded.title,
-    body = excluded.body,
-    domain = excluded.domain,
-    language = excluded.language,
-    country = excluded.country,
-    published_at = excluded.published_at,
-    seen_at = excluded.seen_at,
-    available_at = excluded.available_at,
-    fetched_at = excluded.fetched_at,
-    source = excluded.source
-WHERE excluded.available_at < articles.available_at
+FIND_KNOWN = """
+CREATE OR REPLACE TEMP TABLE known AS
+SELECT stored.rowid AS stored_row, given.article_id, given.available_at < stored.available_at
+    AS is_earlier
+FROM news_articles stored
+JOIN (SELECT *, md5_number_lower(article_id) AS id_key FROM incoming) given USING (id_key)
 """
+"""The articles of an upsert that are stored already, and whether they were available earlier."""
+
+COUNT_KNOWN = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
+
+DELETE_LATER_VERSIONS = """
+DELETE FROM news_articles WHERE rowid IN (SELECT stored_row FROM known WHERE is_earlier)
+"""
+
+INSERT_ARTICLES = """
+INSERT INTO news_articles BY NAME
+SELECT
+    md5_number_lower(article_id) AS id_key,
+    md5_number_lower(title_text) AS title_key,
+    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
+    incoming.* EXCLUDE (title_text)
+FROM incoming
+WHERE article_id NOT IN (SELECT article_id FROM known WHERE NOT is_earlier)
+"""
+"""New articles, and those whose later version was deleted."""
 
 READ_ARTICLES = """
-SELECT * FROM articles
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
 WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
 ORDER BY available_at, article_id
 """
 
+READ_FIRST_PRINTED = """
+WITH published AS NOT MATERIALIZED (
+    SELECT * FROM news_articles
+    WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+        ELSE publisher = $publisher END
+), within AS (
+    SELECT * FROM published WHERE available_at >= $since AND available_at < $until
+), printed_before AS (
+    SELECT title_key FROM published SEMI JOIN within USING (title_key) WHERE available_at < $since
+)
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM within ANTI JOIN printed_before
+USING (title_key)
+QUALIFY row_number() OVER (PARTITION BY title_key ORDER BY available_at, article_id) = 1
+ORDER BY available_at, article_id
+"""
+"""Of a syndicated title, the article of a publisher that was available first at all.
+
+Publishers are chosen as ``data.news.select_articles`` does.
+"""
+
+COUNT_TITLES = """
+SELECT count(DISTINCT title_key) FROM news_articles
+WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+    ELSE publisher = $publisher END
+"""
+
 COUNT_DAYS = """
 SELECT
-    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS "group",
+    publisher AS "group",
     CAST(available_at AS DATE) AS day,
+    count(*) AS articles,
     bool_or(starts_with(source, 'live:')) AS is_live
-FROM articles GROUP BY ALL ORDER BY ALL
+FROM news_articles GROUP BY ALL ORDER BY ALL
 """
 
 READ_NAMED_ARTICLES = """
-SELECT articles.* FROM articles SEMI JOIN named USING (article_id)
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT md5_number_lower(article_id) AS id_key FROM named) USING (id_key)
 ORDER BY available_at, article_id
 """
 """The articles whose ids the frame ``named`` lists."""
 
+READ_REPEATED_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT id_key FROM news_articles GROUP BY id_key HAVING count(*) > 1) USING (id_key)
+ORDER BY available_at, article_id
+"""
+
 COUNT_ARTICLES_BY_MONTH = """
 SELECT date_trunc('month', available_at) AS month, count(*) AS articles
-FROM articles GROUP BY ALL ORDER BY ALL
+FROM news_articles GROUP BY ALL ORDER BY ALL
 """
 
 READ_NEWEST_ARTICLES = """
-SELECT * FROM articles ORDER BY available_at DESC, article_id LIMIT $rows
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+ORDER BY available_at DESC, article_id LIMIT $rows
 """
+
+# The table of earlier versions, with an index of ids and without keys.
+
+FIND_EARLIER_TABLE = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'articles'"
+
+LIST_EARLIER_MONTHS = """
+SELECT DISTINCT date_trunc('month', available_at) AS month FROM articles ORDER BY month
+"""
+
+READ_EARLIER_MONTH = """
+SELECT * FROM articles WHERE date_trunc('month', available_at) = $month
+ORDER BY available_at, article_id
+"""
+
+DROP_EARLIER_TABLE = "DROP TABLE articles"

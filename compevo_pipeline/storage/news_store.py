@@ -7,23 +7,29 @@ selection.
 
 Of an article given twice the version that was available first stays: a page edited later may know
 more than anyone did at the time.
+
+The table of an earlier version is taken over by whoever opens it first, month by month and in one
+transaction.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import polars as pl
 
 from compevo_core.data.filelock import WAIT_SECONDS
-from compevo_core.data.news import validate_articles
+from compevo_core.data.news import OWN_PUBLISHER, title_key_expr, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_pipeline.storage import news_sql
 from compevo_pipeline.storage.duckdb_file import DuckDBFile
+
+log = logging.getLogger(__name__)
 
 _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
 
@@ -66,10 +72,15 @@ class NewsStore:
         earliest = articles.unique("article_id", keep="first", maintain_order=True)
 
         with self._writer() as connection:
-            connection.register("incoming", _drop_zone(earliest))
-            added, changed = _read_counts(connection, news_sql.COUNT_ARTICLES)
+            connection.register("incoming", _add_title_text(_drop_zone(earliest)))
+            connection.execute(news_sql.FIND_KNOWN)
+            known, changed = _read_counts(connection, news_sql.COUNT_KNOWN)
+            if changed:
+                connection.execute(news_sql.DELETE_LATER_VERSIONS)
+
+            added = earliest.height - known
             if added or changed:
-                connection.execute(news_sql.UPSERT_ARTICLES)
+                connection.execute(news_sql.INSERT_ARTICLES)
 
         return UpsertReport(
             rows=frame.height,
@@ -91,11 +102,47 @@ class NewsStore:
         with self._reader() as connection:
             return _add_zone(_read_frame(connection, news_sql.READ_ARTICLES, bounds))
 
+    def read_first_printed(self, since: datetime, until: datetime, publisher: str) -> pl.DataFrame:
+        """Read articles whose title no earlier article has, with since <= available_at < until.
+
+        What is read is what ``deduplicate_articles`` keeps of all articles of the publisher, as far
+        as it lies within the bounds; memory follows the bounds, and not the archive.
+
+        Args:
+            since: the first instant.
+            until: the instant that follows the last.
+            publisher: as for ``data.news.select_articles``.
+
+        Raises:
+            DataError: nothing was ever stored, or a bound has no time zone.
+            StoreBusy: the store was not free in time.
+        """
+        values = {
+            "since": _to_naive_utc(since),
+            "until": _to_naive_utc(until),
+            "publisher": publisher,
+            "own": OWN_PUBLISHER,
+        }
+        with self._reader() as connection:
+            return _add_zone(_read_frame(connection, news_sql.READ_FIRST_PRINTED, values))
+
+    def count_titles(self, publisher: str) -> int:
+        """Count the articles of a publisher, those with one title once."""
+        values = {"publisher": publisher, "own": OWN_PUBLISHER}
+        with self._reader() as connection:
+            return int(_read_frame(connection, news_sql.COUNT_TITLES, values).item())
+
+    def read_repeated(self) -> pl.DataFrame:
+        """Read the articles whose id is stored more than once; upserts leave none."""
+        with self._reader() as connection:
+            return _add_zone(_read_frame(connection, news_sql.READ_REPEATED_ARTICLES))
+
     def count_days(self) -> pl.DataFrame:
         """Return the days on which articles became available, by publisher.
 
         Returns:
-            ``group`` (the publisher), ``day``, and whether live mode brought any (``is_live``).
+            ``group`` (the publisher), ``day``, ``articles`` of the day, and whether live mode
+            brought any (``is_live``).
 
         Raises:
             DataError: nothing was ever stored.
@@ -121,6 +168,14 @@ class NewsStore:
         with self._reader() as connection:
             return _read_frame(connection, news_sql.COUNT_ARTICLES_BY_MONTH)
 
+    def list_months(self) -> list[tuple[datetime, datetime]]:
+        """Return the bounds of each month that articles became available in, the first one first.
+
+        Reading month by month takes memory for the articles of one.
+        """
+        firsts = [first.replace(tzinfo=UTC) for first in self.count_by_month()["month"].to_list()]
+        return [(first, _add_month(first)) for first in firsts]
+
     def read_newest(self, rows: int) -> pl.DataFrame:
         """Read the articles that became available last, the newest first."""
         with self._reader() as connection:
@@ -131,6 +186,8 @@ class NewsStore:
     def _writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with self._database.writer() as connection:
             connection.execute(news_sql.CREATE_TABLES)
+            if _has_earlier_table(connection):
+                _take_over(connection)
             yield connection
 
     @contextmanager
@@ -139,12 +196,58 @@ class NewsStore:
         if not self.path.exists():
             raise DataError(nothing_stored)
 
-        with self._database.reader() as connection:
-            try:
-                yield connection
-            except duckdb.CatalogException as error:
+        with ExitStack() as stack:
+            connection = stack.enter_context(self._database.reader())
+            if not _has_table(connection):
                 # The file exists without its tables, when the first write did not end.
-                raise DataError(nothing_stored) from error
+                if not _has_earlier_table(connection):
+                    raise DataError(nothing_stored)
+
+                # A reader cannot write: it opens the file again when the writer is done.
+                stack.close()
+                with self._writer():
+                    log.info("%s is taken over from an earlier version", self.path)
+                connection = stack.enter_context(self._database.reader())
+            yield connection
+
+
+class StoredArticles:
+    """The articles of one publisher as a data set's windows are cut with them: read in parts."""
+
+    def __init__(self, store: NewsStore, publisher: str) -> None:
+        """Take a store and the publisher whose articles are candidates."""
+        self._store = store
+        self._publisher = publisher
+
+    def read(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """Return the articles of a part of time, each syndicated title once."""
+        return self._store.read_first_printed(since, until, self._publisher)
+
+    def count(self) -> int:
+        """Return the number of articles, each syndicated title once."""
+        return self._store.count_titles(self._publisher)
+
+
+def _has_table(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.execute(news_sql.FIND_TABLE)
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
+def _has_earlier_table(connection: duckdb.DuckDBPyConnection) -> bool:
+    return connection.execute(news_sql.FIND_EARLIER_TABLE).fetchone() is not None
+
+
+def _take_over(connection: duckdb.DuckDBPyConnection) -> None:
+    """Copy the table of an earlier version, and drop it."""
+    for (month,) in connection.execute(news_sql.LIST_EARLIER_MONTHS).fetchall():
+        of_month = _read_frame(connection, news_sql.READ_EARLIER_MONTH, {"month": month})
+        connection.register("incoming", _add_title_text(of_month))
+        connection.execute(news_sql.FIND_KNOWN)
+        connection.execute(news_sql.INSERT_ARTICLES)
+    connection.execute(news_sql.DROP_EARLIER_TABLE)
 
 
 def _read_frame(
@@ -163,9 +266,17 @@ def _drop_zone(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(_STAMPS).dt.replace_time_zone(None))
 
 
+def _add_title_text(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(title_key_expr().alias("title_text"))
+
+
 def _add_zone(frame: pl.DataFrame) -> pl.DataFrame:
     zoned = frame.with_columns(pl.col(_STAMPS).dt.cast_time_unit("us").dt.replace_time_zone("UTC"))
     return zoned.select(pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items())
+
+
+def _add_month(first: datetime) -> datetime:
+    return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
 
 
 def _to_naive_utc(moment: datetime | None) -> datetime | None:

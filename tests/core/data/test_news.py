@@ -1,5 +1,6 @@
 """Article identity, availability, duplicates, candidates and the news pool."""
 
+import re
 from datetime import timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compevo_core.data import news
 from compevo_core.data.news import (
     ArticleIndex,
     availability_expr,
@@ -49,6 +51,26 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
     ]
     assert len({derive_article_id(page) for page in pages}) == len(pages)
     assert len(derive_article_id(pages[0])) == 32
+
+
+@given(
+    st.from_regex(
+        r"https?://(www\.)?[a-z0-9.-]{1,12}(:\d{1,4})?(/[A-Za-z0-9._~%+,=@!;\[\] -]{0,8}){0,3}"
+        r"(\?[a-z=&]{0,5})?(#x)?",
+        fullmatch=True,
+    )
+)
+def test_the_short_way_to_a_canonical_address_is_the_long_one(url):
+    def read():
+        try:
+            return canonicalize_url(url)
+        except ValueError as error:
+            return str(error)
+
+    short = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(news, "_PLAIN_ADDRESS", re.compile("(?!)"))
+        assert read() == short
 
 
 @given(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_pipeline.storage import embedding_store
+from compevo_pipeline.storage import key_index
 from compevo_pipeline.storage.embedding_store import (
-    INDEX_FILE,
     KEYS_FILE,
     MANIFEST_FILE,
     VECTORS_FILE,
@@ -76,7 +75,7 @@ def test_what_a_killed_append_left_behind_is_overwritten(store):
 
 @pytest.mark.parametrize("name", [VECTORS_FILE, KEYS_FILE])
 def test_rows_that_a_disk_lost_are_missing_and_can_be_added_again(store, name, monkeypatch):
-    monkeypatch.setattr(embedding_store, "_MOST_UNINDEXED", 4)
+    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 4)
     add(store, TITLES)
     path = store.folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 + 1])
@@ -90,10 +89,10 @@ def test_rows_that_a_disk_lost_are_missing_and_can_be_added_again(store, name, m
 
 
 def test_the_index_changes_no_answer_and_is_made_again_where_it_is_torn(store, monkeypatch):
-    monkeypatch.setattr(embedding_store, "_MOST_UNINDEXED", 6)
+    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 6)
     for title in TITLES:
         add(store, [title])
-    index = store.folder / INDEX_FILE
+    index = store.folder / "index-0000.npy"
     assert np.load(index).shape[1] == 14  # the newest are sorted by whoever looks
     assert_holds(store, TITLES)
 
@@ -102,6 +101,34 @@ def test_the_index_changes_no_answer_and_is_made_again_where_it_is_torn(store, m
     add(store, ["one more"])
     assert np.load(index).shape[1] == 21
     assert_holds(store, [*TITLES, "one more"])
+
+
+@pytest.mark.parametrize("per_part", [1, 3, 7, 20])
+def test_a_part_of_the_index_that_is_full_is_written_once(store, monkeypatch, per_part):
+    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 1)
+    monkeypatch.setattr(key_index, "_ROWS_PER_PART", per_part)
+    (store.folder).mkdir()
+    (store.folder / "index.npy").write_bytes(b"of an earlier version")
+    add(store, TITLES[:per_part])
+    first = (store.folder / "index-0000.npy").stat()
+
+    for start in range(per_part, 20, 2):
+        add(store, TITLES[start : start + 2])
+    assert_holds(store, TITLES)
+    assert (store.folder / "index-0000.npy").stat().st_ino == first.st_ino
+    names = {path.name for path in store.folder.glob("index*")}
+    assert len(names) >= 20 // per_part and "index.npy" not in names
+
+
+def test_lost_rows_are_forgotten_in_every_part(store, monkeypatch):
+    monkeypatch.setattr(key_index, "_ROWS_PER_PART", 3)
+    add(store, TITLES)
+    path = store.folder / KEYS_FILE
+    path.write_bytes(path.read_bytes()[: 10 * 8])
+    others = [f"Other {number}" for number in range(10)]
+    add(store, others)
+    assert_holds(store, TITLES[:10] + others)
+    assert store.find_missing(TITLES) == TITLES[10:]
 
 
 @pytest.mark.parametrize(
