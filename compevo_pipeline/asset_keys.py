@@ -65,6 +65,11 @@ def ablation_key(dataset: str) -> dg.AssetKey:
     return dg.AssetKey(["ablation", "variants", dataset])
 
 
+def benchmark_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the runs of all methods on a data set."""
+    return dg.AssetKey(["benchmark", "methods", dataset])
+
+
 def next_day_key(dataset: str) -> dg.AssetKey:
     """Return the key of a data set's forecasts of single days."""
     return _forecast_key("next_day", dataset)

@@ -83,6 +83,10 @@ class BenchmarkData:
             rows=(results or layout.results) / f"benchmark-{name}.csv",
         )
 
+    def can_run(self, method: Method) -> bool:
+        """Return whether a method can forecast any of the scopes."""
+        return any(method.is_applicable(scope.windows) for scope in self.scopes)
+
     def prepare(self, workspace: Workspace, method: Method, budget: Budget) -> FitInputs:
         """Return what every seed of a method is fitted with."""
         return prepare_inputs(
@@ -104,14 +108,11 @@ class BenchmarkData:
         """Fit and score a method with one seed, store its forecasts and put its rows in place.
 
         Returns:
-            Its rows; none where it can forecast none of the scopes.
+            Its rows.
         """
         scores = score_seed(
             method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
-        if scores.rows.is_empty():
-            return scores.rows
-
         budget = f"-{inputs.budget.name}" if method.has_budget else ""
         write_forecasts(
             self.forecasts / f"{method.name}{budget}-seed{seed}.parquet",
@@ -134,7 +135,8 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            others = read_result_file(path)
+            # An empty text comes back as a null, and would no longer equal what is written now.
+            others = read_result_file(path).with_columns(pl.col(pl.String).fill_null(""))
             rows = pl.concat([others.join(rows, on=_RUN, how="anti"), rows])
         write_rows(path, rows.sort(_ORDER, maintain_order=True))
         # Nothing but rows stays in a folder that is committed.

@@ -10,6 +10,7 @@ import dagster as dg
 
 from compevo_pipeline.assets.ablation import build_ablation_asset
 from compevo_pipeline.assets.backfill import build_backfill_job
+from compevo_pipeline.assets.benchmark import build_benchmark_asset
 from compevo_pipeline.assets.cleaned import cleaned
 from compevo_pipeline.assets.coverage import check_coverage, coverage, coverage_job, hourly_coverage
 from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
@@ -86,6 +87,7 @@ def build_defs(
         build_population_test_asset,
         build_lud_asset,
         build_ablation_asset,
+        build_benchmark_asset,
     )
 
     assets = [

@@ -71,7 +71,7 @@ def score_seed(
         on_fitted: told name, seed and seconds of the fit.
 
     Returns:
-        Rows and forecasts; none where the method can forecast no scope.
+        Rows and forecasts.
     """
     candidate = Candidate(
         name=method.name,

@@ -23,7 +23,6 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.recalibration import RECALIBRATED
 from compevo_core.evaluation.result_rows import (
-    RESULT_SCHEMA,
     Identity,
     evaluate,
     forecast_windows,
@@ -172,9 +171,7 @@ def score_candidates(
                 for method, forecast_NH in by_method.items():
                     forecasts[i].setdefault(method, forecast_NH)
 
-    # One empty frame more, since a method may be able to forecast none of the scopes.
-    empty = pl.DataFrame(schema=RESULT_SCHEMA)
-    return BaselineScores(rows=pl.concat([empty, *rows]), forecasts=forecasts)
+    return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
 
 
 def _fit_baseline(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:

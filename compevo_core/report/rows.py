@@ -111,11 +111,9 @@ def read_result_file(path: Path) -> pl.DataFrame:
             f"{path}: a value does not fit its column ({error}); evaluate again"
         ) from error
 
-    # Older versions did not measure what was added later: unknown, not false. A budget is part of
-    # what identifies a row, as a hash is, and empty where there was none.
-    unknown = {name: "" if name == "budget" else None for name in absent}
-    added = [pl.lit(unknown[name], dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
-    return rows.with_columns(added).select(list(RESULT_SCHEMA))
+    # Older versions did not measure what was added later: unknown, not false.
+    nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
+    return rows.with_columns(nulls).select(list(RESULT_SCHEMA))
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

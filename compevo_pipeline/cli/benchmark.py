@@ -52,7 +52,7 @@ def benchmark(
 
     # Written seed by seed: what was fitted before an interruption is kept.
     for method in chosen:
-        if not any(method.is_applicable(scope.windows) for scope in data.scopes):
+        if not data.can_run(method):
             typer.echo(f"{method.name}: left out, it cannot forecast these windows")
             continue
         inputs = data.prepare(workspace, method, allowed)

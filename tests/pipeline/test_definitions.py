@@ -33,6 +33,7 @@ GRAPH = {
         for d in DATASETS
     },
     **{f"evaluation/lud/{d}": {f"models/compevo/{d}"} for d in DATASETS},
+    **{f"benchmark/methods/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
     "leakage/inference_2026": {
         "models/compevo/electricity",
         "news/embeddings",
@@ -82,11 +83,12 @@ def test_the_graph_is_the_designed_one(graph):
     assert parents == GRAPH
 
 
-def test_days_to_forecast_are_the_only_partitions(graph):
+def test_days_to_forecast_and_methods_to_run_are_the_only_partitions(graph):
     partitioned = {
         key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
     }
-    assert partitioned == {name for name in FORECASTS if "next_day" in name}
+    days = {name for name in FORECASTS if "next_day" in name}
+    assert partitioned == days | {f"benchmark/methods/{d}" for d in DATASETS}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,9 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
     trained_and_scored = {name for name in everything if name.count("/") == 2}
     of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
-    expected = everything - of_others - FORECASTS - {"sources/coverage"}
+    # A job has no partitions, and the methods of the benchmark are partitions.
+    on_demand = {name for name in everything if name.startswith("benchmark/")}
+    expected = everything - of_others - FORECASTS - on_demand - {"sources/coverage"}
     if dataset != "electricity":
         # Nothing of other data sets is read either.
         others = set(DATASETS) - {dataset}
