@@ -81,7 +81,7 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
 
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     member = config.population.member(agent)
-    name = config.forecast.prior if member.prior == _SHARED else member.prior
+    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
     if name == _NO_PRIOR:
         return {}
 
