@@ -25,13 +25,14 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.config import RunConfig
 from compevo_core.daily_state import DailyState
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.replay import replay_days
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
+from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.online.experience import Experience
@@ -106,6 +107,25 @@ class CompEvoForecaster:
             CheckpointMismatch: the model is unfinished or was altered.
         """
         return cls(Path(run), news, backbone, fit)
+
+    def reweigh(self, config: RunConfig) -> None:
+        """Weigh the trained agents as other settings of the selection say.
+
+        Forecasts of the agents, fitness and gates stay as training left them. For experiments.
+
+        Args:
+            config: that of this run with other settings of ``selection``.
+
+        Raises:
+            ConfigError: the weights follow errors that became known, not the trained fitness.
+        """
+        if config.selection.online or self.config.selection.online:
+            raise ConfigError(
+                "weights that go on after training cannot be computed anew from its fitness: name "
+                "a run with selection.online = false"
+            )
+        self.config = config
+        self._model.selection.config = config.selection
 
     @property
     def priors(self) -> PriorSet:

@@ -17,7 +17,7 @@ from compevo_core.agents.prompts import SEED_LOGICS
 _VERBS = ("Prioritize", "Follow", "Watch", "Track", "Look for")
 
 #: One topic for each seed logic in free text, in their order, so that both forms start alike.
-_TOPICS = (
+TOPICS = (
     "extreme weather",
     "government policy",
     "public holidays",
@@ -62,7 +62,7 @@ def build_slots(entities: Sequence[str]) -> list[list[str]]:
         entities: those of the data set, whose regions a logic may name.
     """
     regions = sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
-    topics = [*_TOPICS, *_list_topic_pairs()]
+    topics = [*TOPICS, *_list_topic_pairs()]
     return [
         [f" {verb} news about" for verb in _VERBS],
         [f" {topic}" for topic in topics],
@@ -81,17 +81,17 @@ def _list_topic_pairs() -> list[str]:
     """Return two different topics joined, each pair once."""
     return [
         f"{first} and {second}"
-        for number, first in enumerate(_TOPICS)
-        for second in _TOPICS[number + 1 :]
+        for number, first in enumerate(TOPICS)
+        for second in TOPICS[number + 1 :]
     ]
 
 
 def _build_seed(number: int) -> str:
     return (
-        f"{_VERBS[_SEED_VERBS[number]]} news about {_TOPICS[number]} in {_ANY_REGION}, "
+        f"{_VERBS[_SEED_VERBS[number]]} news about {TOPICS[number]} in {_ANY_REGION}, "
         f"{_TIMES[0]}, as a sign of {_SIGNS[_SEED_SIGNS[number]]}."
     )
 
 
-SLOT_SEED_LOGICS = tuple(map(_build_seed, range(len(_TOPICS))))
+SLOT_SEED_LOGICS = tuple(map(_build_seed, range(len(TOPICS))))
 """Seed logics with slots; no region of their own, so that they fit every data set."""

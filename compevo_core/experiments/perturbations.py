@@ -6,15 +6,30 @@ the real one. What does not: changes of settings (``experiments.controls``), the
 """
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
+import numpy.typing as npt
 
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+
+OWN, NONE, SWAPPED, IRRELEVANT = "own", "none", "swapped", "irrelevant"
+SHUFFLED, NOISY = "shuffled", "noisy"
+NEWS_CHANGES = (OWN, NONE, SWAPPED, IRRELEVANT, SHUFFLED, NOISY)
+"""What a window may be given in place of its own candidates."""
+
+SEED = 0
+"""Of the draws: which news a window gets instead is part of a change, as its windows are."""
+
+IRRELEVANT_SHARE = 0.25
+"""Irrelevant articles are drawn from this share of those that are available: the furthest from
+every topic that a logic can name."""
 
 LEAST_DISTANCE = timedelta(days=30)
 """How far the day that lends its news lies back: what is still news after a month is rare."""
@@ -64,8 +79,94 @@ def _lend_news(window: Window, lenders: list[Window], seed: int) -> Window:
     if not n_earlier:
         return replace(window, view=replace(view, candidate_ids=()))
 
-    # A generator a window: the draw must not depend on which others are in the set.
-    digest = hashlib.sha256(view.window_id.encode()).digest()
-    rng = np.random.default_rng([seed, int.from_bytes(digest[:8])])
+    rng = _make_rng(window, seed)
     lender = lenders[int(rng.integers(n_earlier))]
     return replace(window, view=replace(view, candidate_ids=lender.view.candidate_ids))
+
+
+def _make_rng(window: Window, seed: int) -> np.random.Generator:
+    """Return a generator of its own for a window: a draw must not depend on the others' being."""
+    digest = hashlib.sha256(window.view.window_id.encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8])])
+
+
+def change_news(windows: WindowSet, name: str, relevance: "Relevance | None" = None) -> WindowSet:
+    """Return the windows with other candidate articles, and all else as it was.
+
+    Args:
+        windows: windows of one or more splits.
+        name: one of :data:`NEWS_CHANGES`: their own news; none; that of another day; as many
+            irrelevant articles; their own in another order; their own and as many irrelevant ones.
+        relevance: of the articles, for the two changes with irrelevant ones.
+
+    Raises:
+        ConfigError: an unknown change, or one with irrelevant articles without ``relevance``.
+    """
+    if name not in NEWS_CHANGES:
+        raise ConfigError(f"no news {name!r}; known: {', '.join(NEWS_CHANGES)}")
+    if name == OWN:
+        return windows
+    if name == SWAPPED:
+        return swap_news(windows, SEED)
+    if name in (IRRELEVANT, NOISY) and relevance is None:
+        raise ConfigError(f"news {name!r} needs the relevance of the articles")
+
+    changed = [
+        replace(
+            window, view=replace(window.view, candidate_ids=_change_ids(window, name, relevance))
+        )
+        for window in windows
+    ]
+    about = {"name": f"news-{name}", "seed": SEED}
+    return WindowSet(
+        changed, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
+    )
+
+
+def _change_ids(window: Window, name: str, relevance: "Relevance | None") -> tuple[str, ...]:
+    own = window.view.candidate_ids
+    if name == NONE or not own:
+        return ()
+    rng = _make_rng(window, SEED)
+    if name == SHUFFLED:
+        return tuple(own[i] for i in rng.permutation(len(own)))
+
+    drawn = () if relevance is None else relevance.draw_irrelevant(window, rng)
+    return (*own, *drawn) if name == NOISY else drawn
+
+
+class Relevance:
+    """How near each article is to any topic that a logic can name.
+
+    Args:
+        news: the articles.
+        topics: embeddings (T, D) of the topics, L2-normalised, by the articles' own encoder.
+    """
+
+    def __init__(self, news: NewsPool, topics: npt.NDArray[np.float32]) -> None:
+        self._ids = np.array(news.articles["article_id"].to_list())
+        self._available = news.articles["available_at"].to_list()
+        nearness_NT = news.embeddings @ topics.T
+        self.topic_of = dict(zip(self._ids.tolist(), nearness_NT.argmax(1).tolist(), strict=True))
+
+        # By time, so that what a window may draw from is a prefix.
+        self._order = sorted(range(len(self._ids)), key=lambda row: self._available[row])
+        self._times = [self._available[row] for row in self._order]
+        self._nearness = nearness_NT.max(1)
+
+    def draw_irrelevant(self, window: Window, rng: np.random.Generator) -> tuple[str, ...]:
+        """Return as many articles as a window has: available to it, not its own, off every topic.
+
+        Fewer where the pool does not hold as many.
+        """
+        # News of the future would be a leak, not a control.
+        own = set(window.view.candidate_ids)
+        n_available = bisect_left(self._times, window.view.known_before)
+        rows = [row for row in self._order[:n_available] if self._ids[row] not in own]
+        if not rows:
+            return ()
+
+        furthest = sorted(rows, key=lambda row: self._nearness[row])
+        kept = furthest[: max(len(own), round(IRRELEVANT_SHARE * len(furthest)))]
+        chosen = rng.permutation(len(kept))[: len(own)]
+        return tuple(str(self._ids[kept[i]]) for i in chosen)

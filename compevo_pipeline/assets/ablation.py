@@ -1,40 +1,31 @@
-"""``ablation/variants/<dataset>``: the full method, five variants (5.4, Table 3) and controls.
+"""``ablation/variants/<dataset>``: the paper's experiments, by default its ablation (5.4).
 
-What belongs here: training every variant with equal settings, data and seeds, scoring each on the
-same windows and pairing it with the full method. What does not: what a variant or control changes
-(``compevo_core.experiments``).
+What belongs here: training every change of an experiment with equal settings, data and seeds. What
+does not: what a change is, scoring and pairing (``compevo_core.experiments``).
 """
 
-import gc
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dagster as dg
-import polars as pl
 from pydantic import Field
 
 from compevo_core.config import RunConfig
-from compevo_core.data.files import write_atomically
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
-from compevo_core.evaluation.configs import write_config
-from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.evaluation.scopes import select_test_scopes
-from compevo_core.evaluation.scoring import PopulationScores, load_population, score_population
-from compevo_core.evaluation.seeds import collect_seeds
-from compevo_core.experiments.ablation import FULL_METHOD, VARIANTS
-from compevo_core.experiments.controls import (
-    EXPERIMENTS,
-    changes_nothing,
-    configure_experiment,
-    prepare_windows,
+from compevo_core.experiments.ablation import VARIANTS
+from compevo_core.experiments.controls import changes_nothing
+from compevo_core.experiments.run import Trial, score_trials, write_experiment
+from compevo_core.experiments.sweeps import (
+    ABLATION,
+    SWEEPS,
+    change_windows,
+    configure_change,
+    find_experiment,
 )
-from compevo_core.report.rows import ABLATION as EXPERIMENT
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, ablation_key, windows_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
@@ -58,27 +49,28 @@ CODE = (
 )
 
 
-class Trial(NamedTuple):
-    """One training of a variant or control, and the windows of both training and test."""
+class Training(NamedTuple):
+    """One change under one seed, and the job that trains it."""
 
-    name: str
+    trial: Trial
     job: TrainJob
-    windows: WindowSet
 
 
 # The launchpad offers the names and a launch with any other is refused; to a type checker they are
 # texts.
 if TYPE_CHECKING:
-    Variant = str
+    Name = str
 else:
-    Variant = Literal[tuple(EXPERIMENTS)]
+    Name = Literal[tuple(name for name, experiment in SWEEPS.items() if experiment.trains)]
 
 
 class AblationConfig(TrainConfig):
     """The budget every variant gets, and where it is scored."""
 
-    variants: list[Variant] | None = Field(default=None, min_length=1)
-    """ablation variants and controls to train; left out: the paper's six variants"""
+    experiment: Name = ABLATION
+    """list of changes to train; those that train nothing are `compevo experiment`'s"""
+    variants: list[str] | None = Field(default=None, min_length=1)
+    """changes to train; left out: all, of the ablation the paper's six variants"""
     seeds: list[int] | None = Field(default=None, min_length=1)
     """seeds that every variant is trained under; left out: run.seed alone"""
     every: int = Field(default=1, ge=1)
@@ -87,8 +79,17 @@ class AblationConfig(TrainConfig):
     """how many of the data set's test scopes to score, in order; null: all"""
 
     def select_variants(self) -> list[str]:
-        """Return the names of the variants and controls to train."""
-        return list(VARIANTS) if self.variants is None else list(self.variants)
+        """Return the names of the changes to train.
+
+        Raises:
+            ConfigError: the experiment has no change of that name.
+        """
+        known = find_experiment(self.experiment).list_names()
+        if self.variants is None:
+            return list(VARIANTS) if self.experiment == ABLATION else known
+        if unknown := [name for name in self.variants if name not in known]:
+            raise ConfigError(f"no change {unknown[0]!r}; known: {', '.join(known)}")
+        return list(self.variants)
 
     def select_seeds(self, base: RunConfig) -> list[int]:
         """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
@@ -140,26 +141,34 @@ def _ablate(
         windows = WindowSet.read(layout.windows(dataset))
         # One process trains all variants: windows are read and priors are fitted once, and so is a
         # supervised stage that several have in common.
-        trials = _prepare_trials(context, config, workspace, windows)
+        trainings = _prepare_trainings(context, config, workspace, windows)
         stages = _stages_folder(layout, dataset)
         if not config.resume:
             shutil.rmtree(stages, ignore_errors=True)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
-        launcher.launch(context, [trial.job for trial in trials])
+        launcher.launch(context, [one.job for one in trainings])
         shutil.rmtree(stages, ignore_errors=True)
 
         # Scored only after all are trained: a variant that fails leaves no half table.
-        news = NewsPool.read(trials[0].job.news)
-        scores = [_score_trial(context, config, news, trial) for trial in trials]
-        rows = pl.concat([scored.rows for scored in scores])
-        path = layout.results / f"ablation-{dataset}.csv"
-        write_rows(path, rows)
-        for trial in trials:
-            write_config(layout.results, RunConfig.from_mapping(trial.job.config))
-
-        # Written without any pair too: those of an earlier run would stand below other rows.
-        paired = _pair_with_full_method(scores)
-        write_atomically(layout.results / f"paired-ablation-{dataset}.csv", paired.write_csv)
+        experiment = find_experiment(config.experiment)
+        scores = score_trials(
+            config.experiment,
+            experiment,
+            [one.trial for one in trainings],
+            NewsPool.read(trainings[0].job.news),
+            commit=read_commit(),
+            log=context.log,
+            every=config.every,
+            scopes=config.scopes,
+        )
+        path, rows, paired = write_experiment(
+            layout.results,
+            config.experiment,
+            experiment,
+            dataset,
+            [one.trial for one in trainings],
+            scores,
+        )
 
     base = config.resolve(workspace.preset_for(dataset))
     budget = {
@@ -177,12 +186,12 @@ def _ablate(
     )
 
 
-def _prepare_trials(
+def _prepare_trainings(
     context: dg.AssetExecutionContext,
     config: AblationConfig,
     workspace: Workspace,
     windows: WindowSet,
-) -> list[Trial]:
+) -> list[Training]:
     """Return what to train and score under every seed, without what would repeat the full method.
 
     Raises:
@@ -191,36 +200,39 @@ def _prepare_trials(
     layout = workspace.layout
     dataset = windows.dataset
     base = config.resolve(workspace.preset_for(dataset))
+    experiment = find_experiment(config.experiment)
     # Windows with swapped news name the articles of the others.
     news = write_news(workspace, base.news.encoder, windows, log=context.log)
 
-    trials = []
+    trainings = []
     for name in config.select_variants():
-        if changes_nothing(base, name):
+        if config.experiment == ABLATION and changes_nothing(base, name):
             context.log.warning(f"{name} left out: with these settings it is the full method")
             continue
 
-        prepared = prepare_windows(windows, name)
+        prepared = change_windows(windows, experiment, name)
         folder = layout.windows(dataset)
         if prepared is not windows:
             folder = layout.windows(f"{dataset}-{name}")
             prepared.write(folder)
 
         for seed in config.select_seeds(base):
-            changed = configure_experiment(base.with_overrides({"run.seed": seed}), name)
+            changed = configure_change(base.with_overrides({"run.seed": seed}), experiment, name)
             # The name holds the hash of the configuration, which differs by seed.
-            run = make_run_name(f"ablation-{dataset}-{name}", changed, prepared)
+            label = f"{config.experiment}-{dataset}"
+            run = make_run_name(f"{label}-{name}", changed, prepared)
             job = prepare_job(workspace, folder, news, changed, run, config)
             # A variant that differs after the supervised stage alone goes on from its end.
             job = replace(job, stages=str(_stages_folder(layout, dataset)))
-            trials.append(Trial(name, job, prepared))
+            trial = Trial(change=name, config=changed, windows=prepared, run=job.folder.path)
+            trainings.append(Training(trial, job))
 
-    if not trials:
+    if not trainings:
         raise ConfigError(
             "nothing is left to train: every variant named is the full method under these "
             "settings; name others"
         )
-    return trials
+    return trainings
 
 
 def _stages_folder(layout: Layout, dataset: str) -> Path:
@@ -229,37 +241,3 @@ def _stages_folder(layout: Layout, dataset: str) -> Path:
     A launch that was interrupted goes on with them.
     """
     return layout.stages / f"{dataset}-{code_version(*CODE)}"
-
-
-def _score_trial(
-    context: dg.AssetExecutionContext, config: AblationConfig, news: NewsPool, trial: Trial
-) -> PopulationScores:
-    """Return the scores of a trained variant under one seed."""
-    context.log.info(f"scoring {trial.name}, seed {trial.job.config['run']['seed']}")
-    forecaster = load_population(trial.job.folder.path, news)
-    scores = score_population(
-        forecaster,
-        # The first scope alone by default: the paper compares variants on one test set.
-        select_test_scopes(trial.windows, config.every)[: config.scopes],
-        train=trial.windows.split("train"),
-        experiment=EXPERIMENT,
-        commit=read_commit(),
-        log=context.log,
-        method=trial.name,
-        parts=False,
-    )
-
-    del forecaster
-    gc.collect()  # the next backbone is loaded into the memory of this one
-    return scores
-
-
-def _pair_with_full_method(scores: Sequence[PopulationScores]) -> pl.DataFrame:
-    """Return the paired tests of every variant with the full method, in each scope."""
-    # Windows with swapped news have the ids and truths of the others.
-    tests = [
-        test
-        for scope, forecasts in collect_seeds(scores)
-        for test in compare_with_reference(scope, forecasts, FULL_METHOD)
-    ]
-    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")

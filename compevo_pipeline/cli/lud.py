@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,19 +25,27 @@ def lud(
         int, typer.Option(min=1, help="Updates of an agent that a judge rates, evenly spaced.")
     ] = 8,
     encoder: Annotated[str, typer.Option(help="Encoder of the logics; empty: the run's own.")] = "",
+    dataset: Annotated[
+        str, typer.Option(help="Data set of the run: its rows also go to RESULTS/lud-DATASET.csv.")
+    ] = "",
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
 ) -> None:
     """Measure how much the logics of a run changed (Logic Update Degree).
 
-    Writes lud.json and lud.csv into the run folder.
+    Writes lud.json and lud.csv into the run folder, and rows for `compevo table lud` where a data
+    set is named.
     """
     from compevo_core.lm.encoder import load_encoder
     from compevo_core.lud.measure import measure_lud
+    from compevo_core.lud.rows import write_lud_rows
     from compevo_core.training.artifact import read_config
 
     # The backbone and the encoder of the run itself judge unless others are named.
     trained = read_config(run)
     judges = _build_judges(judge or ["local"], trained.backbone)
     summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    if dataset:
+        write_lud_rows(results, summary, dataset)
     typer.echo(json.dumps(summary, indent=1))
 
 

@@ -4,10 +4,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
+import pytest
 
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
-from compevo_core.experiments.perturbations import LEAST_DISTANCE, swap_news
+from compevo_core.errors import ConfigError
+from compevo_core.experiments.perturbations import (
+    LEAST_DISTANCE,
+    NEWS_CHANGES,
+    Relevance,
+    change_news,
+    swap_news,
+)
+from compevo_core.lm.encoder import HashingEncoder
+from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
 
 
@@ -79,3 +89,59 @@ def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
     # Not one and the same lender for all: each window draws for itself.
     lent = {article for window in swap_news(test, 1) for article in window.view.candidate_ids}
     assert len(lent) > 15
+
+
+def with_pool_news(days: int) -> WindowSet:
+    """Windows each of which has the first two articles of the pool."""
+    owned = [
+        replace(window, view=replace(window.view, candidate_ids=tuple(article_ids()[:2])))
+        for window in make_windows("test", days)
+    ]
+    return WindowSet(owned, dataset="electricity")
+
+
+def relevance() -> Relevance:
+    return Relevance(news_pool(), HashingEncoder().encode(["Heatwave demand record", "power"]))
+
+
+@pytest.mark.parametrize("name", NEWS_CHANGES)
+def test_a_change_of_news_leaves_all_else_as_it_was(name):
+    windows = with_pool_news(3)
+    changed = change_news(windows, name, relevance())
+    for old, new in zip(windows, changed, strict=True):
+        assert new.view.window_id == old.view.window_id
+        assert np.array_equal(new.view.x, old.view.x)
+        assert np.array_equal(new.y, old.y)
+
+
+def test_each_change_gives_what_its_name_says():
+    windows = with_pool_news(2)
+    own = windows[0].view.candidate_ids
+
+    def read(name: str) -> tuple[str, ...]:
+        return change_news(windows, name, relevance())[0].view.candidate_ids
+
+    assert change_news(windows, "own") is windows
+    assert read("none") == ()
+    assert sorted(read("shuffled")) == sorted(own)
+    irrelevant = read("irrelevant")
+    assert len(irrelevant) == len(own)
+    assert not set(irrelevant) & set(own)
+    assert read("noisy") == (*own, *irrelevant)
+
+
+def test_irrelevant_articles_were_available_to_the_window():
+    pool = news_pool()
+    early = min(pool.articles["available_at"]) + timedelta(hours=2, minutes=30)
+    window = with_pool_news(1)[0]
+    window = replace(window, view=replace(window.view, origin_utc=early))
+    drawn = relevance().draw_irrelevant(window, np.random.default_rng(0))
+    # Of three articles that were out by then, two are its own.
+    assert drawn == (article_ids()[2],)
+
+
+def test_irrelevant_articles_cannot_be_drawn_without_knowing_what_is_relevant():
+    with pytest.raises(ConfigError, match="needs the relevance"):
+        change_news(with_pool_news(1), "irrelevant")
+    with pytest.raises(ConfigError, match="known: own, none"):
+        change_news(with_pool_news(1), "fake")

@@ -1,0 +1,181 @@
+"""Whether news helps: a forecaster with own news, none, that of another day, irrelevant ones.
+
+What belongs here: the four readings, effects by series and by topic with intervals, and their rows.
+What does not: the probe where no population is trained (``experiments.news_probe``), how windows
+are changed (``experiments.perturbations``), wording (``report.audit_tables``).
+
+A gain over no news is no proof of reading: any text may steady a forecast. So own news must also
+beat the news of another day. Shapes: N windows of a scope, H horizon (48).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.files import write_atomically
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.comparison import BOOTSTRAP_SEED
+from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.significance import bootstrap_interval, paired_test
+from compevo_core.experiments.perturbations import (
+    IRRELEVANT,
+    NONE,
+    OWN,
+    SWAPPED,
+    Relevance,
+    change_news,
+)
+
+READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
+
+ALL, SERIES, TOPIC, WITH_NEWS = "all", "series", "topic", "with news"
+"""Kinds of groups that effects are given for."""
+
+FEWEST_WINDOWS = 10
+"""A group of fewer windows has no effect worth an interval, and is left out."""
+
+AUDIT_SCHEMA: dict[str, pl.DataType] = {
+    "dataset": pl.String(),
+    "source": pl.String(),  # "run", or "probe" where no population was trained
+    "split": pl.String(),
+    "subset": pl.String(),
+    "news": pl.String(),  # what was read
+    "group_kind": pl.String(),
+    "group": pl.String(),  # a series, a topic, or all
+    "n_windows": pl.Int64(),
+    "n_with_news": pl.Int64(),  # windows that have at least one article of their own
+    "mae": pl.Float64(),
+    "difference": pl.Float64(),  # MAE with own news less this one: below 0, own news is better
+    "interval_low": pl.Float64(),  # 95 %, whole days drawn
+    "interval_high": pl.Float64(),
+    "p_two_sided": pl.Float64(),
+    "unit": pl.String(),
+    "encoder": pl.String(),
+    "penalty": pl.Float64(),  # of the probe, chosen on validation
+    "config_hash": pl.String(),
+    "artifact_hash": pl.String(),
+    "data_hash": pl.String(),
+    "commit": pl.String(),
+}
+
+Forecast = Callable[[Scope], FloatArray]
+"""Forecasts (N, H) of a scope's windows with the candidates that they have."""
+
+
+def audit_scope(
+    scope: Scope,
+    forecast: Forecast,
+    relevance: Relevance,
+    topics: Sequence[str],
+    facts: Mapping[str, Any],
+) -> pl.DataFrame:
+    """Return the rows of one scope.
+
+    Args:
+        scope: windows of one split, with their own candidates.
+        forecast: forecasts windows; called once for each of :data:`READINGS`.
+        relevance: of the articles.
+        topics: names of the topics that ``relevance`` was built with.
+        facts: what the rows say about the forecaster, by column.
+    """
+    # One forecast a reading: groups below are cut from the same errors.
+    truth_NH = scope.windows.truth()
+    errors = {}
+    for news in READINGS:
+        # The days between the scored ones keep their news: only what is scored is in question.
+        changed = change_news(scope.windows, news, relevance)
+        errors[news] = measure_window_errors(truth_NH, forecast(_replace(scope, changed)))
+
+    # What a row needs to be traced to its run and its windows.
+    views = scope.windows.views()
+    shared = {
+        "dataset": scope.windows.dataset,
+        "split": views[0].split,
+        "subset": scope.subset,
+        "unit": views[0].unit,
+        "data_hash": scope.windows.hash,
+        **facts,
+    }
+    days = [view.calendar.target_date for view in views]
+    has_news_N = np.array([bool(view.candidate_ids) for view in views])
+    rows = [
+        shared | {"group_kind": kind, "group": group, "news": news} | measured
+        for kind, group, chosen_N in list_groups(scope.windows, relevance, topics)
+        for news, measured in _measure_group(errors, chosen_N, has_news_N, days)
+    ]
+    return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
+
+
+def _replace(scope: Scope, windows: WindowSet) -> Scope:
+    return Scope(subset=scope.subset, windows=windows, days=windows if scope.days else None)
+
+
+def list_groups(
+    windows: WindowSet, relevance: Relevance, topics: Sequence[str]
+) -> Iterator[tuple[str, str, npt.NDArray[np.bool_]]]:
+    """Yield kind, name and members (N,) of every group that is large enough."""
+    views = windows.views()
+    has_news_N = np.array([bool(view.candidate_ids) for view in views])
+    topics_N = [{relevance.topic_of[one] for one in view.candidate_ids} for view in views]
+
+    groups = [(ALL, ALL, np.ones(len(views), dtype=bool)), (WITH_NEWS, WITH_NEWS, has_news_N)]
+    # One series is all of them again, and hundreds are no table.
+    if 1 < len(windows.entities) <= 12:
+        groups += [
+            (SERIES, entity, np.array([view.entity == entity for view in views]))
+            for entity in windows.entities
+        ]
+    # A window with articles on three topics counts for each of them.
+    groups += [
+        (TOPIC, topic, np.array([number in found for found in topics_N]))
+        for number, topic in enumerate(topics)
+    ]
+    for kind, group, chosen_N in groups:
+        if chosen_N.sum() >= FEWEST_WINDOWS or kind == ALL:
+            yield kind, group, chosen_N
+
+
+def _measure_group(
+    errors: Mapping[str, FloatArray],
+    chosen_N: npt.NDArray[np.bool_],
+    has_news_N: npt.NDArray[np.bool_],
+    days: Sequence[Any],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the error of every reading of a group, and how far own news lies from it."""
+    own = errors[OWN][chosen_N]
+    own_days = [day for day, is_chosen in zip(days, chosen_N, strict=True) if is_chosen]
+    counts = {"n_windows": int(chosen_N.sum()), "n_with_news": int(has_news_N[chosen_N].sum())}
+
+    for news, all_errors in errors.items():
+        other = all_errors[chosen_N]
+        measured: dict[str, Any] = counts | {"mae": float(np.nanmean(other))}
+        if news != OWN:
+            # Series of a day share its weather: whole days are drawn, as in every paired test.
+            rng = np.random.default_rng(BOOTSTRAP_SEED)
+            low, high = bootstrap_interval(own - other, rng, groups=own_days)
+            test = paired_test(own, other)
+            measured |= {
+                "difference": test.mean_difference,
+                "interval_low": low,
+                "interval_high": high,
+                "p_two_sided": test.p_two_sided,
+            }
+        yield news, measured
+
+
+def write_audit(results: Path, rows: pl.DataFrame) -> Path:
+    """Write rows to ``news-audit-<dataset>.csv``, in the place of those of the same source."""
+    path = results / f"news-audit-{rows['dataset'][0]}.csv"
+    # A probe and a run of one data set stand in the same file.
+    if path.exists():
+        stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
+        rows = pl.concat([stored.filter(pl.col("source") != rows["source"][0]), rows])
+    results.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, rows.write_csv)
+    return path
