@@ -32,6 +32,10 @@ ADDED_PAIRED_COLUMNS = (
     *("interval_low", "interval_high"),
 )
 
+# Files of further tables, by the columns that each is known by.
+LUD_COLUMNS = ("table", "subject", "judge", "kappa")
+AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
+
 Settings = Mapping[str, Mapping[str, Any]]
 
 
@@ -114,6 +118,8 @@ class ReportInputs:
         unread: names of CSV files in the results folder that are of no known kind.
         configs: settings that rows were made with, by the rows' ``config_hash``.
         days: the newest issued forecast of each data set, with what is known of earlier ones.
+        lud: rows of ``lud.rows.LUD_RESULT_SCHEMA``.
+        audit: rows of ``experiments.news_audit.AUDIT_SCHEMA``.
     """
 
     mode: str
@@ -125,6 +131,8 @@ class ReportInputs:
     unread: Sequence[str] = ()
     configs: Mapping[str, Settings] = field(default_factory=dict)
     days: Sequence[ForecastDay] = ()
+    lud: Sequence[Mapping[str, Any]] = ()
+    audit: Sequence[Mapping[str, Any]] = ()
 
     @property
     def panels(self) -> list[ForecastPanel]:
@@ -169,6 +177,8 @@ def read_inputs(
     """
     checks: list[LeakageCheck] = []
     paired: list[dict[str, Any]] = []
+    lud: list[dict[str, Any]] = []
+    audit: list[dict[str, Any]] = []
     unread: list[str] = []
     for path in sorted(results.glob("*.csv")):
         header = read_header(path)
@@ -180,6 +190,10 @@ def read_inputs(
             checks += _read_checks(path)
         elif set(PAIRED_COLUMNS) <= set(header):
             paired += _read_paired(path)
+        elif set(LUD_COLUMNS) <= set(header):
+            lud += _read_plain(path)
+        elif set(AUDIT_COLUMNS) <= set(header):
+            audit += _read_plain(path)
         else:
             unread.append(path.name)
 
@@ -198,6 +212,8 @@ def read_inputs(
         unread=unread,
         configs=configs,
         days=days,
+        lud=lud,
+        audit=audit,
     )
 
 
@@ -219,7 +235,7 @@ def read_run(path: Path) -> TrainingRun:
         rounds=rounds,
         panels=read_panels(folder.panels_file) if folder.panels_file.exists() else (),
         lud=_read_json(folder.lud_summary_file) if has_lud else {},
-        lud_rows=_read_lud_rows(folder.lud_rows_file) if has_lud else (),
+        lud_rows=_read_plain(folder.lud_rows_file) if has_lud else (),
     )
 
 
@@ -240,7 +256,7 @@ def _read_paired(path: Path) -> list[dict[str, Any]]:
     return frame.with_columns(nulls).select(*PAIRED_COLUMNS, *ADDED_PAIRED_COLUMNS).to_dicts()
 
 
-def _read_lud_rows(path: Path) -> list[dict[str, Any]]:
+def _read_plain(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     return pl.read_csv(path, infer_schema_length=None).to_dicts()
 

@@ -16,7 +16,9 @@ import typer
 
 from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
+from compevo_core.report.audit_tables import format_audit
 from compevo_core.report.inputs import ReportInputs, read_inputs
+from compevo_core.report.paper.tables import format_all_paper_tables
 from compevo_core.report.quantile_tables import sureness_table
 from compevo_core.report.result_tables import (
     agent_table,
@@ -91,6 +93,16 @@ BLOCKS = (
         "<!-- results-short: made by `make readme` -->",
         "<!-- end of results-short -->",
         format_short_results,
+    ),
+    Block(
+        "<!-- paper-tables: made by `make readme` from results/*.csv -->",
+        "<!-- end of paper-tables -->",
+        format_all_paper_tables,
+    ),
+    Block(
+        "<!-- news-audit: made by `make readme` from results/news-audit-*.csv -->",
+        "<!-- end of news-audit -->",
+        lambda inputs: format_audit(inputs.audit),
     ),
 )
 

@@ -14,6 +14,7 @@ import polars as pl
 from compevo_core.durations import describe_duration
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.experiments.ablation import FULL_METHOD
+from compevo_core.experiments.sweeps import REFERENCES
 from compevo_core.report.inputs import LeakageCheck
 from compevo_core.report.rows import drop_parts
 from compevo_core.report.tables import Table
@@ -76,14 +77,16 @@ def check_table(checks: Sequence[LeakageCheck]) -> Table:
 
 
 def is_of_variant(test: Row) -> bool:
-    """Whether a paired test compares a variant or control with the full method."""
+    """Whether a paired test compares a change of an experiment with its reference."""
     # The full method is never an opponent elsewhere: there it is the one that is compared.
-    return bool(test["method_b"] == FULL_METHOD)
+    return test["method_b"] in REFERENCES
 
 
 def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     """Return the paired tests of variants and controls of one data set; None without any."""
-    chosen = [test for test in tests if is_of_variant(test) and test["dataset"] == dataset]
+    chosen = [
+        test for test in tests if test["method_b"] == FULL_METHOD and test["dataset"] == dataset
+    ]
     if not chosen:
         return None
 

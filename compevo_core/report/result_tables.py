@@ -14,10 +14,10 @@ from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.experiments.ablation import FULL_METHOD
 from compevo_core.experiments.controls import CONTROLS
 from compevo_core.report.rows import (
-    ABLATION,
     average_over_seeds,
     drop_agents,
     drop_parts,
+    drop_sweeps,
     is_synthetic,
     select_agents,
     select_pooled,
@@ -152,9 +152,7 @@ def region_table(
     Returns:
         The table; None where there is one entity, or too many to read side by side.
     """
-    by_region = drop_agents(rows).filter(
-        (pl.col("entity") != POOLED) & (pl.col("experiment") != ABLATION)
-    )
+    by_region = drop_agents(drop_sweeps(rows)).filter(pl.col("entity") != POOLED)
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())
     if not 2 <= len(entities) <= MOST_ENTITIES:

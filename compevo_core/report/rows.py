@@ -13,9 +13,7 @@ import polars as pl
 from compevo_core.errors import DataError
 from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
-
-#: Value of ``experiment`` in rows of ablation variants, which are trained under a smaller budget.
-ABLATION = "ablation"
+from compevo_core.experiments.sweeps import ABLATION, PREFIX
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 IDENTITY = (
@@ -137,13 +135,18 @@ def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Select rows over all entities: those of the ablation, or all but those.
+    """Select rows over all entities: those of the ablation, or all but those and sweeps.
 
     They are never shown together, because ablation variants train under a smaller budget.
     """
-    # The experiment's name is free in all other rows, so only this one can be told apart.
-    is_ablation = pl.col("experiment") == ABLATION
-    return rows.filter((pl.col("entity") == POOLED) & (is_ablation if ablation else ~is_ablation))
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    return pooled.filter(pl.col("experiment") == ABLATION) if ablation else drop_sweeps(pooled)
+
+
+def drop_sweeps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out rows of the ablation and of sweeps: trained under a smaller budget, or changed."""
+    experiment = pl.col("experiment")
+    return rows.filter((experiment != ABLATION) & ~experiment.str.starts_with(PREFIX))
 
 
 def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:

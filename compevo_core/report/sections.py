@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
 from compevo_core.report.figures import Picture, Plot, make_picture
 from compevo_core.report.forecast_pictures import show_panel
 from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.paper.tables import PAPER_TABLES, build_paper_tables
 from compevo_core.report.provenance_tables import (
     check_table,
     identity_table,
@@ -70,6 +72,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         _forecasts_section(inputs),
         *_run_sections(inputs),
         _ablation_section(inputs),
+        _paper_section(inputs),
+        _audit_section(inputs),
         _leakage_section(inputs),
         _identity_section(inputs),
         Section(anchor="terms", title="Glossary", template="glossary.html"),
@@ -197,6 +201,37 @@ def _ablation_section(inputs: ReportInputs) -> Section | None:
                 for dataset in datasets
             ]
         },
+    )
+
+
+def _paper_section(inputs: ReportInputs) -> Section | None:
+    """Show the paper's tables with own rows beside them."""
+    if inputs.rows.is_empty():
+        return None
+
+    groups = [
+        {"title": title, "tables": build_paper_tables(name, inputs)}
+        for name, (title, _) in PAPER_TABLES.items()
+    ]
+    return Section(
+        anchor="paper",
+        title="Beside the paper",
+        template="paper.html",
+        view={"groups": groups},
+    )
+
+
+def _audit_section(inputs: ReportInputs) -> Section | None:
+    """Say whether the articles help, wherever that was audited."""
+    # The verdict stands before its table: it is what is asked.
+    audits = [
+        {"verdict": judge_news(rows), "table": audit_table(rows)}
+        for rows in list_audits(inputs.audit)
+    ]
+    if not audits:
+        return None
+    return Section(
+        anchor="news", title="Does news help?", template="audit.html", view={"audits": audits}
     )
 
 

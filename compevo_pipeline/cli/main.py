@@ -11,12 +11,15 @@ import typer
 
 from compevo_core.errors import CompEvoError
 from compevo_core.storage_errors import translate_storage_errors
+from compevo_pipeline.cli.audit_news import audit_news
 from compevo_pipeline.cli.backfill import backfill
 from compevo_pipeline.cli.benchmark import benchmark
 from compevo_pipeline.cli.clean import clean
 from compevo_pipeline.cli.demo import demo
 from compevo_pipeline.cli.evaluate import evaluate
+from compevo_pipeline.cli.experiment import experiment
 from compevo_pipeline.cli.explain import explain
+from compevo_pipeline.cli.export import export
 from compevo_pipeline.cli.fit import fit
 from compevo_pipeline.cli.folds import folds
 from compevo_pipeline.cli.forecast import forecast
@@ -39,8 +42,11 @@ COMMANDS = (
     evaluate,
     benchmark,
     lud,
+    experiment,
+    audit_news,
     table,
     report,
+    export,
     params,
     clean,
     sources,

@@ -13,9 +13,24 @@ if TYPE_CHECKING:
     from compevo_core.report.inputs import ReportInputs
 
 
-def table(results: ResultsFolder = Path("results")) -> None:
-    """Print the result tables as Markdown."""
-    typer.echo(render_headline(results))
+def table(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="main, agents, ablation, backbones, efficiency, sensitivity, perturbation or lud; "
+            "left out: the tables of all methods by data set."
+        ),
+    ] = "",
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+) -> None:
+    """Print a table of the paper with own rows beside the published figures, as Markdown."""
+    if not name:
+        typer.echo(render_headline(results))
+        return
+
+    from compevo_core.report.paper.tables import format_paper_tables
+
+    typer.echo(format_paper_tables(name, _read_inputs(results, [], "archive")))
 
 
 def report(

@@ -12,7 +12,10 @@ import compevo_core.training.trainer as trainer
 from compevo_core.config import RunConfig
 from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.main import app
+from compevo_pipeline.storage.news_store import NewsStore
+from tests.support.deployment import deploy
 from tests.support.population import news_pool, windows
 from tests.support.window_samples import place_in_folds
 
@@ -63,3 +66,30 @@ def test_folds_prints_the_table_of_the_configuration_as_csv(
     monkeypatch.setattr(cross_validation, "train_folds", record)
     printed = invoke("folds", tmp_path, "--set", "population.agents=2")
     assert pl.read_csv(io.StringIO(printed)).rows() == [(2, stored.hash)]
+
+
+def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = deploy(tmp_path / "home")
+    cut = [
+        *windows("train", 6),
+        *windows("val", 2, first_day=40),
+        *windows("test", 2, first_day=60),
+    ]
+    WindowSet(cut, dataset="electricity").write(deployment.layout.windows("electricity"))
+    NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+
+    wrong = RUNNER.invoke(app, ["experiment", "agents", "electricity", "--only", "agents=99"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert not deployment.layout.results.exists()
+
+    given = ["--preset", "tiny", "--budget", "quick", "--set", "run.rounds=1"]
+    names = "instruction=original,instruction=paraphrased"
+    made = RUNNER.invoke(app, ["experiment", "instruction", "electricity", "--only", names, *given])
+    assert made.exit_code == 0, made.output
+    rows = pl.read_csv(deployment.layout.results / "experiment-instruction-electricity.csv")
+    assert set(rows["method"]) == set(names.split(","))
+    paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
+    assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]

@@ -1,0 +1,1 @@
+"""The paper's tables again: this project's committed rows beside the published figures."""

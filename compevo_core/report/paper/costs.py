@@ -1,0 +1,160 @@
+"""``efficiency`` and ``lud``: what agent systems cost, and what judges say of logic updates.
+
+What belongs here: ratios of costs, agreement of judges and gains beside the paper's. What does not:
+measuring them (``lud.measure``, the benchmark), errors (the other modules of ``report.paper``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compevo_core.lud.rows import GAINS, JUDGES
+from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.paper import published
+from compevo_core.report.paper.cells import NO_ROW, NOT_PRINTED
+from compevo_core.report.paper.scores import Score, collect_scores, list_test_scopes
+from compevo_core.report.rows import drop_sweeps
+from compevo_core.report.tables import Table
+from compevo_core.report.wording import MISSING, format_number, method_name
+
+SYSTEMS = ("mael", "mad-rl", "compevo")
+"""The agent systems of the paper's table; the first is what the others are measured against."""
+
+COSTS = (
+    ("train_seconds", "train_hours_per_epoch", "Training s", "Training h an epoch, paper"),
+    ("seconds_per_window", "seconds_per_step", "s a window", "s a step, paper"),
+    ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
+)
+"""Own column, published metric, and the titles of both."""
+
+Row = Mapping[str, Any]
+
+
+def build_efficiency(inputs: ReportInputs) -> list[Table]:
+    """Return the costs of the agent systems as figures and as ratios to plain averaging."""
+    dataset = published.DATASETS[0]
+    subsets = list_test_scopes(inputs.rows, dataset)
+    scores = collect_scores(drop_sweeps(inputs.rows), dataset, subsets[0]) if subsets else {}
+    missing = [name for name in SYSTEMS if name not in scores]
+    notes = [
+        "Ratios are to MAEL. The paper's costs are of three agents on Llama-3.1-8B; absolute "
+        "figures of another backbone and device do not compare, ratios do.",
+    ]
+    if missing:
+        notes.append(
+            f"`compevo benchmark --dataset {dataset} --methods mael,mad-rl` makes the rows."
+        )
+    return [
+        Table(
+            header=["System", *(title for cost in COSTS for title in cost[2:])],
+            rows=[_cost_cells(name, scores) for name in SYSTEMS],
+            caption="Electricity: what agent systems cost",
+            wrap_columns=frozenset(range(1, 7)),
+            notes=notes,
+        )
+    ]
+
+
+def _cost_cells(name: str, scores: Mapping[str, Score]) -> list[str]:
+    # Seconds on another device say nothing; how many times those of plain averaging does.
+    cells = [method_name(name)]
+    for column, metric, _, _ in COSTS:
+        own, own_base = (_find_cost(scores.get(one), column) for one in (name, SYSTEMS[0]))
+        printed, base = (_find_printed(one, metric) for one in (name, SYSTEMS[0]))
+        empty = NO_ROW if name not in scores else MISSING
+        cells += [_with_ratio(own, own_base, empty), _with_ratio(printed, base, NOT_PRINTED)]
+    return cells
+
+
+def _find_cost(score: Score | None, column: str) -> float | None:
+    return None if score is None else score.mean.get(column)
+
+
+def _find_printed(name: str, metric: str) -> float | None:
+    figure = published.find_published(published.EFFICIENCY, "electricity", name, metric)
+    return None if figure is None else figure.value
+
+
+def _with_ratio(value: float | None, base: float | None, empty: str) -> str:
+    if value is None:
+        return empty
+    return f"{format_number(value)} ({value / base:.2f} x)" if base else format_number(value)
+
+
+def build_lud(inputs: ReportInputs) -> list[Table]:
+    """Return agreement of judges, and gains by size of update, of runs and of the paper."""
+    return [_judge_table(inputs.lud), _gain_table(inputs.lud)]
+
+
+def _judge_table(rows: Sequence[Row]) -> Table:
+    # Own rows first: the paper's judges are not ours, and only ranges compare.
+    own = [
+        [
+            row["subject"],
+            format_number(row["kappa"]),
+            format_number(row["pearson_r"]),
+            str(row["n"]),
+            _name_source(row),
+        ]
+        for row in rows
+        if row["table"] == JUDGES
+    ]
+    printed = [
+        [
+            name,
+            *_printed_cells(published.JUDGES, "all", name, ("kappa", "pearson_r")),
+            "500",
+            "paper",
+        ]
+        for name in published.list_subjects(published.JUDGES)
+    ]
+    return Table(
+        header=["Judges", "Cohen's kappa", "Pearson r", "Updates", "Source"],
+        rows=[*own, *printed],
+        caption="Logic updates: agreement of judges",
+        text_columns=frozenset({0, 4}),
+        notes=_missing_note(own, "--judge local --judge endpoint"),
+    )
+
+
+def _gain_table(rows: Sequence[Row]) -> Table:
+    own = [
+        [
+            f"{row['subject']}, by {row['judge']}",
+            format_number(row["mean_lud"]),
+            format_number(row["error_gain"]),
+            format_number(row["pearson_r"]),
+            str(row["n"]),
+            _name_source(row),
+        ]
+        for row in rows
+        if row["table"] == GAINS
+    ]
+    columns = ("mean_lud", "rmse_gain", "pearson_r")
+    printed = [
+        [name, *_printed_cells(published.LUD_GAINS, "electricity", name, columns), "", "paper"]
+        for name in published.list_subjects(published.LUD_GAINS)
+    ]
+    return Table(
+        header=["Updates", "Mean LUD", "Gain", "Pearson r", "Number", "Source"],
+        rows=[*own, *printed],
+        caption="Logic updates: size and gain of the forecast",
+        text_columns=frozenset({0, 5}),
+        notes=[
+            "The paper's gains are of the RMSE in MW over 1,200 steps; ours are of the scaled "
+            "error of the same round's windows.",
+            *_missing_note(own, "--judge local"),
+        ],
+    )
+
+
+def _printed_cells(label: str, dataset: str, name: str, metrics: Sequence[str]) -> list[str]:
+    figures = [published.find_published(label, dataset, name, metric) for metric in metrics]
+    return [NOT_PRINTED if one is None else one.printed for one in figures]
+
+
+def _name_source(row: Row) -> str:
+    return f"{row['dataset']}, run {row['artifact_hash'][:10]}"
+
+
+def _missing_note(own: Sequence[object], options: str) -> list[str]:
+    return [] if own else [f"No row of ours: `compevo lud RUN {options} --dataset electricity`."]

@@ -1,0 +1,102 @@
+"""The figures that the paper prints, each with the label of its table.
+
+What belongs here: reading ``published.csv``, looking figures up, what can be checked of them
+without the paper's data: whether they agree with each other and which level they imply. What does
+not: own rows (``report.paper.scores``), tables (``report.paper.tables``).
+
+A figure is kept as printed, with the power of ten that its table prints beside the metric.
+"""
+
+import csv
+import functools
+from importlib import resources
+from typing import NamedTuple
+
+MAIN = "tab:comparison_results"
+AGENTS = "tab:simple_avg_results"
+PARAMETERS = "tab:baseline_configuration_main"
+BACKBONES = "tab:model_generalization_summary"
+ABLATION = "tab:ablation"
+EFFICIENCY = "tab:efficiency_comparison_main"
+LAMBDA_PG = "tab:lambda_sensitivity"
+TAU = "tab:tau_impact_data"
+JUDGES = "tab:judge_robustness"
+LUD_GAINS = "tab:lud_error_correlation"
+
+DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
+"""The paper's data sets, in the order of its tables."""
+
+ROUNDING = 0.05
+"""Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
+
+
+class Published(NamedTuple):
+    """One printed figure.
+
+    Attributes:
+        printed: its digits, as in the table.
+        spread: printed deviation over runs; empty where there is none.
+        scale: power of ten that the table prints beside the metric.
+    """
+
+    printed: str
+    spread: str
+    scale: float
+
+    @property
+    def value(self) -> float:
+        """The figure without its power of ten."""
+        return float(self.printed) * self.scale
+
+
+Key = tuple[str, str, str, str]
+
+
+@functools.cache
+def read_published() -> dict[Key, Published]:
+    """Return every figure by (label of the table, data set, subject, metric)."""
+    file = resources.files("compevo_core.report.paper") / "published.csv"
+    return {
+        (row["label"], row["dataset"], row["subject"], row["metric"]): Published(
+            row["value"], row["spread"], float(row["scale"])
+        )
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    }
+
+
+def find_published(label: str, dataset: str, subject: str, metric: str) -> Published | None:
+    """Return one figure; None where the paper prints none."""
+    return read_published().get((label, dataset, subject, metric))
+
+
+def list_subjects(label: str) -> list[str]:
+    """Return the subjects of a table (methods, variants, settings) in its order."""
+    return list(dict.fromkeys(key[2] for key in read_published() if key[0] == label))
+
+
+def implied_level(dataset: str, method: str = "compevo") -> float:
+    """Return the mean size of the series that a method's MAE and MAPE imply together.
+
+    MAPE weighs small values more, so the level is rough; it tells megawatts from scaled values.
+    """
+    figures = read_published()
+    mae = figures[MAIN, dataset, method, "mae"]
+    return mae.value / (figures[MAIN, dataset, method, "mape_pct"].value / 100)
+
+
+def list_contradictions(label: str) -> list[str]:
+    """Return sentences on figures of one table that cannot all be right."""
+    figures = read_published()
+    # Digits agree to their last; what is further off is no rounding.
+    sentences = []
+    for (table, dataset, subject, metric), rmse in figures.items():
+        mse = figures.get((table, dataset, subject, "mse"))
+        if table != label or metric != "rmse" or mse is None:
+            continue
+        ratio = mse.value / rmse.value**2
+        if abs(ratio - 1) > ROUNDING:
+            sentences.append(
+                f"{dataset}, {subject}: the printed MSE is {ratio:.2g} times the square of the "
+                "printed RMSE."
+            )
+    return sentences

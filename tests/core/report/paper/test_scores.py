@@ -1,0 +1,88 @@
+"""Win rate, skill and macro averages, and which rows stand beside the paper's."""
+
+import math
+
+import pytest
+
+from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.report.paper.published import AGENTS, DATASETS, find_published
+from compevo_core.report.paper.scores import (
+    collect_scores,
+    list_tasks,
+    list_test_scopes,
+    macro_reduction,
+    skill_score,
+    win_rate,
+)
+from tests.support.report_samples import make_frame, make_row, make_rows
+
+SCOPE = ("electricity", "n2f-test-100")
+
+
+def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
+    def reduction(metric: str) -> float | None:
+        pairs = []
+        for dataset in DATASETS:
+            own = find_published(AGENTS, dataset, COMPEVO, metric)
+            rival = find_published(AGENTS, dataset, "mad-rl", metric)
+            assert own is not None
+            assert rival is not None
+            pairs.append((own.value, rival.value))
+        return macro_reduction(pairs)
+
+    assert reduction("rmse") == pytest.approx(0.298, abs=5e-4)
+    assert reduction("mape_pct") == pytest.approx(0.303, abs=5e-4)
+
+
+def test_a_macro_average_without_a_data_set_is_no_figure():
+    assert macro_reduction([(1.0, 2.0), None]) is None
+    assert macro_reduction([]) is None
+
+
+def test_a_tie_is_half_a_win():
+    tasks = {"a": {"x": 1.0, "y": 1.0, "z": 2.0}, "b": {"x": 1.0, "y": 3.0}}
+    assert win_rate("x", tasks) == pytest.approx((0.5 + 1 + 1) / 3)
+    assert win_rate("z", {"a": {"z": 1.0}}) is None
+
+
+def test_skill_is_one_minus_the_geometric_mean_and_a_single_task_cannot_run_away():
+    tasks = {"a": {"x": 1.0, "persistence": 2.0}, "b": {"x": 1.0, "persistence": 8.0}}
+    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 1 / 8))
+    tasks["b"] = {"x": 1.0, "persistence": 1e9}
+    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 0.01))
+    assert skill_score("x", {"a": {"x": 1.0}}) is None
+
+
+def test_mean_and_spread_are_over_seeds_of_one_configuration():
+    rows = make_frame(
+        *(
+            make_row("compevo", mae, seed=seed, seedless_hash="many")
+            for seed, mae in enumerate((10.0, 14.0))
+        ),
+        make_row("compevo", 1.0, seedless_hash="one"),
+        make_row("compevo", 2.0, seedless_hash="many", refit=True, seed=7),
+    )
+    score = collect_scores(rows, *SCOPE)["compevo"]
+    # The configuration with most seeds, whatever its error; a refitted model is another one.
+    assert (score.mean["mae"], score.seeds) == (12.0, 2)
+    assert score.spread["mae"] == pytest.approx(math.sqrt(8))
+
+
+def test_tasks_are_series_where_there_are_several():
+    scores = collect_scores(make_rows(), *SCOPE)
+    tasks = list_tasks(scores)
+    assert len(tasks) == 5
+    assert set(tasks["NSW1"]) == set(scores)
+    alone = {"x": scores["gbm"]._replace(by_entity={"AUD": 1.0})}
+    assert list(list_tasks(alone)) == ["pooled"]
+
+
+def test_whole_test_sets_stand_before_thinned_ones_and_the_published_first():
+    rows = make_frame(
+        make_row("compevo", 1.0, subset="aemo-2021"),
+        make_row("compevo", 1.0, subset="n2f-test-100-every-5"),
+        make_row("compevo", 1.0),
+        make_row("compevo", 1.0, subset="inference-2026-100", split="inference"),
+        make_row("tau=0.5", 1.0, subset="other", experiment="experiment-tau"),
+    )
+    assert list_test_scopes(rows, "electricity") == ["n2f-test-100", "aemo-2021"]

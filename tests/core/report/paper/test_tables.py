@@ -1,0 +1,138 @@
+"""The paper's tables with own rows beside the published figures."""
+
+import pytest
+
+from compevo_core.errors import ConfigError
+from compevo_core.report.paper.tables import (
+    PAPER_TABLES,
+    build_paper_tables,
+    format_all_paper_tables,
+    format_paper_tables,
+)
+from compevo_core.report.rows import empty_rows
+from tests.support.report_samples import make_frame, make_inputs, make_row
+
+PAIR = {
+    "dataset": "electricity",
+    "subset": "n2f-test-100",
+    "method_a": "compevo",
+    "method_b": "dlinear",
+    "n": 100,
+    "p_value": 0.01,
+    "mean_difference": -12.5,
+    "p_two_sided": 0.02,
+    "rank_sign": -1,
+    "interval_low": -20.0,
+    "interval_high": -5.0,
+}
+
+
+def rows_of_two_methods():
+    return make_frame(
+        make_row("compevo", 200.0),
+        make_row("dlinear", 250.0),
+        make_row("persistence", 400.0),
+    )
+
+
+def cells_of(table, name):
+    return dict(zip(table.header, next(row for row in table.rows if row[0] == name), strict=True))
+
+
+def test_own_and_published_errors_stand_side_by_side():
+    errors = build_paper_tables("main", make_inputs(rows=rows_of_two_methods()))[0]
+    cells = cells_of(errors, "DLinear")
+    assert cells["MAE MW"] == "250.0"
+    assert cells["MAE, paper"] == "255.70"
+    assert cells["MSE, paper"] == "135,050"
+    assert cells_of(errors, "Persistence")["MAE, paper"] == "-"
+
+
+def test_an_empty_cell_says_that_there_is_no_row_and_which_command_makes_it():
+    errors = build_paper_tables("main", make_inputs(rows=rows_of_two_methods()))[0]
+    assert cells_of(errors, "FiLM")["MAE MW"] == "no row"
+    assert any(
+        "`compevo benchmark --dataset electricity --methods itransformer,film" in note
+        for note in errors.notes
+    )
+
+
+def test_a_rival_stands_with_its_test_win_rate_and_skill():
+    inputs = make_inputs(rows=rows_of_two_methods(), paired=[PAIR])
+    cells = cells_of(build_paper_tables("main", inputs)[1], "DLinear")
+    assert cells["CompEvo less it"] == "-12.50"
+    assert cells["95 % interval"] == "-20.00 to -5.00"
+    assert cells["p"] == "0.0200"
+    assert cells["Win rate"] == "50.0 %"
+    assert cells["Skill"] == "+37.5 %"
+
+
+def test_a_method_that_does_not_beat_the_random_walk_is_said_not_to():
+    changes = {"dataset": "exchange", "subset": "test", "unit": "USD per AUD"}
+    rows = make_frame(
+        make_row("compevo", 0.02, **changes),
+        make_row("dlinear", 0.05, **changes),
+        make_row("persistence", 0.03, **changes),
+    )
+    notes = [
+        note for table in build_paper_tables("main", make_inputs(rows=rows)) for note in table.notes
+    ]
+    assert "Do not beat the random walk (Persistence): DLinear." in notes
+
+
+def test_units_are_compared_by_the_level_that_errors_imply():
+    rows = make_frame(make_row("compevo", 200.0, mape_pct=6.0))
+    units = build_paper_tables("main", make_inputs(rows=rows))[-1]
+    assert cells_of(units, "Electricity")["Same unit"] == "yes"
+    assert cells_of(units, "Bitcoin")["Same unit"] == "cannot be told without rows"
+    changes = {"dataset": "bitcoin", "subset": "test", "unit": "USD", "mape_pct": 5.0}
+    units = build_paper_tables(
+        "main", make_inputs(rows=make_frame(make_row("gbm", 1000.0, **changes)))
+    )[-1]
+    assert cells_of(units, "Bitcoin")["Same unit"].startswith("no: they differ by a factor of")
+
+
+def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
+    sweep = {"experiment": "experiment-tau"}
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("tau=0.5", 190.0, **sweep),
+        make_row("tau=5", 209.0, **sweep),
+    )
+    test = PAIR | {"method_a": "tau=5", "method_b": "tau=0.5", "mean_difference": 19.0}
+    inputs = make_inputs(rows=rows, paired=[test])
+    tables = {table.caption: table for table in build_paper_tables("sensitivity", inputs)}
+    name = "Electricity, published 100-window test set, 2021: temperature of the weights"
+    assert cells_of(tables[name], "tau=0.5")["RMSE, paper"] == "354.18"
+    assert cells_of(tables[name], "tau=0.1")["MAE MW"] == "no row"
+
+    against = cells_of(tables[f"{name}, against tau=0.5"], "tau=5")
+    assert (against["Difference"], against["RMSE"], against["RMSE, paper"]) == (
+        "19.00",
+        "+10.0 %",
+        "+17.2 %",
+    )
+    assert all(row[0] != "tau=5" for row in build_paper_tables("main", inputs)[0].rows)
+
+
+def test_costs_are_ratios_to_plain_averaging():
+    rows = make_frame(
+        make_row("mael", 1.0, train_seconds=10.0, seconds=100.0),
+        make_row("mad-rl", 1.0, train_seconds=30.0, seconds=350.0),
+    )
+    table = build_paper_tables("efficiency", make_inputs(rows=rows))[0]
+    cells = cells_of(table, "MAD-RL")
+    assert cells["Training s"] == "30.00 (3.00 x)"
+    assert cells["s a window"] == "3.50 (3.50 x)"
+    assert cells["s a step, paper"] == "19.70 (3.51 x)"
+
+
+def test_every_table_can_be_made_without_any_row():
+    text = format_all_paper_tables(make_inputs(rows=empty_rows(), paired=[]))
+    assert text.count("## ") == len(PAPER_TABLES)
+    assert "`compevo experiment agents electricity`" in text
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="known: main, agents"):
+        format_paper_tables("maim", make_inputs())
