@@ -47,6 +47,9 @@ def experiment(
     changes: Changes = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds that each change is trained under.")] = 1,
     every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    scopes: Annotated[
+        int, typer.Option(min=1, help="How many of the data set's test sets to score, in order.")
+    ] = 1,
     results: Annotated[
         Path | None, typer.Option(help="Folder of result rows; else that of the deployment.")
     ] = None,
@@ -83,7 +86,7 @@ def experiment(
         trials, news = _list_untrained(workspace, found, names, windows, dataset, runs or [])
 
     pool = NewsPool.read(news)
-    scores = score_trials(name, found, trials, pool, commit=read_commit(), log=log, every=every)
+    scores = score_trials(name, found, trials, pool, commit=read_commit(), log=log, every=every, scopes=scopes)
     path, _, _ = write_experiment(results or layout.results, name, found, dataset, trials, scores)
     typer.echo(f"Rows: {path}")
 
