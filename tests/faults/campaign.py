@@ -10,7 +10,6 @@ lost, rows doubled, or a raw exception. Small file systems are mounted, which ne
 it those cases are left out, and said so.
 """
 
-import csv
 import os
 import random
 import shutil
@@ -19,64 +18,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 
 from compevo_pipeline.storage.duckdb_file import DuckDBFile
 from tests.faults import children
-from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
-from tests.faults.works import WORKS
+from tests.faults.children import CRASH, DONE, KILLED, End
+from tests.faults.rows import RESULTS, Row, write_rows
+from tests.faults.runs import TOGETHER, Runs
+from tests.faults.works import WORKS, ingest, read_ingested
 
-RESULTS = Path(__file__).with_name("results.csv")
 STORES = [name for name in WORKS if name != "training"]
-
-
-@dataclass
-class Row:
-    """How the trials of one fault on one work ended.
-
-    Attributes:
-        fault: what was done to it.
-        work: to which work.
-        trials: how often.
-        disturbed: of these, how often the fault fell while it worked.
-        identical: ended as the undisturbed work.
-        clear_error: ended in one error of this project.
-        lost: rows of the undisturbed work that were missing, over all trials.
-        doubled: rows that were there more often.
-        crashed: ended in a raw exception.
-    """
-
-    fault: str
-    work: str
-    trials: int = 0
-    disturbed: int = 0
-    identical: int = 0
-    clear_error: int = 0
-    lost: int = 0
-    doubled: int = 0
-    crashed: int = 0
-    message: str = ""
-
-    def count(self, end: End, expected: tuple[str, ...], *, disturbed: bool) -> None:
-        """Add one trial."""
-        self.trials += 1
-        self.disturbed += disturbed
-        if end.kind == CLEAR:
-            self.clear_error += 1
-            self.message = self.message or end.message
-        elif end.kind == DONE:
-            wanted, found = Counter(expected), Counter(end.lines)
-            self.lost += (wanted - found).total()
-            self.doubled += (found - wanted).total()
-            self.identical += wanted == found
-        else:
-            self.crashed += 1
-            self.message = end.message
 
 
 class Campaign:
@@ -248,6 +202,24 @@ class Campaign:
             self.finish(row, name, home, disturbed=True)
         return row
 
+    def jump_ingest(self, days: int) -> Row:
+        """Read and store files while the clock is wrong by days, then by the true clock."""
+        row = Row(f"clock wrong by {days} days, then right", "ingest")
+        alone, home = self.new_home(), self.new_home()
+        children.run(lambda: ingest(alone, days=0))
+        expected = children.run(lambda: sorted(read_ingested(alone)))
+        assert expected.kind == DONE, expected
+
+        wrong = children.run(lambda: ingest(home, days=days))
+        row.message = wrong.message
+        again = children.run(lambda: ingest(home, days=0))
+        end = children.run(lambda: sorted(read_ingested(home))) if again.kind == DONE else again
+        # What the wrong clock makes impossible may be refused; the true clock's end is another.
+        if wrong.kind != DONE:
+            row.count(wrong, (), disturbed=True)
+        row.count(end, expected.lines, disturbed=True)
+        return row
+
     def _measure(self, name: str) -> int:
         home = self.new_home()
         children.do(name, home)
@@ -296,7 +268,7 @@ def resize(folder: Path, size: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-def list_cases(campaign: Campaign, names: list[str]) -> Iterator[Callable[[], Row]]:
+def list_cases(campaign: Campaign, runs: Runs, names: list[str]) -> Iterator["partial[Row]"]:
     """Yield every case: kills of all works first."""
     yield from (partial(campaign.kill, name) for name in names)
     for name in names:
@@ -315,29 +287,25 @@ def list_cases(campaign: Campaign, names: list[str]) -> Iterator[Callable[[], Ro
     if set(STORES) <= set(names):
         yield partial(campaign.all_at_once, 2)
         yield partial(campaign.all_at_once, 8)
+        for days in (365, -3650):
+            yield partial(campaign.jump_ingest, days)
+        for assets in TOGETHER:
+            yield partial(runs.materialize, assets)
 
 
-def write_rows(path: Path, rows: list[Row]) -> None:
-    """Write the table of results."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
-def main(moments: int, names: list[str], out: Path) -> None:
+def main(moments: int, names: list[str], cases: list[str], out: Path) -> None:
     """Run the campaign; write its table after every case."""
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        campaign = Campaign(Path(folder), moments)
-        for case in list_cases(campaign, names):
+        campaign = Campaign(Path(folder) / "stores", moments)
+        for case in list_cases(campaign, Runs(Path(folder) / "runs"), names):
+            if cases and case.func.__name__ not in cases:
+                continue
             row = case()
             # A path of this machine is nobody's business.
             row.message = row.message.replace(folder, "...")[:200]
-            rows.append(row)
             sys.stdout.write(f"{time.strftime('%T')} {row}\n")
             sys.stdout.flush()
-            write_rows(out, rows)
+            write_rows(out, [row])
 
 
 if __name__ == "__main__":
@@ -346,6 +314,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=20)
     parser.add_argument("--work", action="append", choices=list(WORKS))
+    parser.add_argument("--case", action="append", help="such as kill or jump_clock; else all")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    main(chosen.moments, chosen.work or list(WORKS), chosen.out)
+    main(chosen.moments, chosen.work or list(WORKS), chosen.case or [], chosen.out)

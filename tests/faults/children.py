@@ -73,6 +73,11 @@ def wait(child: int, pipe: int, *, kill_after: float | None = None) -> End:
     return End(**values | {"lines": tuple(values["lines"])})
 
 
+def run(work: Callable[[], Any]) -> End:
+    """Run ``work`` in a child to its end."""
+    return wait(*start(work))
+
+
 def do(name: str, home: Path, *, kill_after: float | None = None, file_limit: int = 0) -> End:
     """Do a work in a child."""
     child, pipe = start(lambda: WORKS[name].do(home), file_limit=file_limit)

@@ -1,21 +1,16 @@
 """The campaign's committed table is whole and good, and its quick cases run as tests."""
 
-import csv
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import RESULTS, STORES
+from tests.faults.campaign import STORES
+from tests.faults.rows import read_rows
 from tests.faults.works import WORKS
 
 MOMENTS = 20
-
-
-def read_rows(path: Path = RESULTS) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def assert_ended_well(rows: list[dict[str, str]]) -> None:

@@ -6,6 +6,7 @@ be counted. What does not: the faults (``tests.faults.campaign``).
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,10 @@ from compevo_core.data.window import WindowSet
 from compevo_core.issued import read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
-from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.preparation import ingest_dataset
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
@@ -147,6 +151,21 @@ def read_training(home: Path) -> Iterator[str]:
 
 def _drop_measured(values: dict[str, object]) -> str:
     return json.dumps({k: v for k, v in values.items() if k not in _MEASURED}, sort_keys=True)
+
+
+def ingest(home: Path, *, days: int) -> None:
+    """Store a data set's files by a clock that is wrong by so many days."""
+    workspace = Workspace(settings=Settings(home=home, mode=Mode.SAMPLE))
+    shift = timedelta(days=days)
+    clock = lambda: datetime.now(UTC) + shift  # noqa: E731
+    ingest_dataset(workspace, "exchange", clock=clock, log=logging.getLogger("faults"))
+
+
+def read_ingested(home: Path) -> Iterator[str]:
+    """Yield each stored value."""
+    store = Workspace(settings=Settings(home=home, mode=Mode.SAMPLE)).series_store()
+    rows = store.read("exchange").select("series_id", "variable", "start_utc", "value")
+    yield from map(repr, rows.iter_rows())
 
 
 WORKS = {
