@@ -31,6 +31,7 @@ from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys
 from compevo_pipeline.sources.own.spec import make_label
 from compevo_pipeline.sources.pems import clearinghouse
 from compevo_pipeline.sources.pems import source as pems
+from tests.fuzz.wire import FIRST_ANSWERS, read_answer
 from tests.support.own_tables import declare, wrap
 from tests.support.sources import clock, raw
 from tests.support.weather import RUN, make_run
@@ -259,6 +260,11 @@ def make_seeds() -> Mapping[str, Seed]:
             PEMS_LIST,
             "pems",
         ),
+        **{
+            # An error may be of the address that a redirect names, so that no name is in all.
+            name: seed(lambda one: read_answer(one.content), "", answer, "nemweb")
+            for name, answer in FIRST_ANSWERS.items()
+        },
         "tar": seed(
             lambda one: list(untar(one.content, one.name)), "polls.tar.gz", make_tar(), "tar"
         ),
