@@ -140,8 +140,9 @@ def parse_retry_after_s(value: str | None, now: datetime) -> float:
     if not value:
         return 0.0
     # Of the characters that are digits, some ("²") are no part of a number.
-    if value.isascii() and value.strip().isdigit():
-        return float(value)
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
 
     try:
         moment = parsedate_to_datetime(value)

@@ -123,6 +123,10 @@ FAULTS = {
         Answer(status=429, headers={"Retry-After": "\u00b2"}),
         Throttled,
     ),
+    "429-with-a-separator": (
+        Answer(status=429, headers={"Retry-After": "3600\x1d"}),
+        Throttled,
+    ),
     "429-in-a-zone-beyond-time": (
         Answer(status=429, headers={"Retry-After": f"Mon, 20 Jul 2026 08:00 +{'9' * 20}"}),
         Throttled,
