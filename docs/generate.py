@@ -463,7 +463,9 @@ def faults_page() -> str:
             "`python -m tests.faults.campaign` disturbs work, does it again, and compares its end "
             "with that of work left alone. `disturbed`: how often the fault fell while it worked. "
             "A trial ends `identical`, or in one `clear_error` that says what to do. "
-            "`lost` and `doubled` count rows over all trials; `crashed` are raw exceptions.",
+            "`lost` and `doubled` count rows over all trials; `crashed` are raw exceptions. "
+            "Runs at once by Dagster are shells with `dagster asset materialize` in one home; a "
+            "run that fails counts as a trial, and so does what each asset holds afterwards.",
             table(
                 [name.replace("_", " ") for name in counts],
                 [[row[name] for name in counts] for row in [*rows, total]],

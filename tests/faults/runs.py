@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import dagster as dg
+
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError
 from compevo_pipeline.settings import REPOSITORY, Layout
@@ -117,10 +119,15 @@ class Runs:
 
 
 def prepare(home: Path) -> Path:
-    """Give a home the project's settings of Dagster."""
+    """Give a home the project's settings of Dagster, and Dagster's own tables.
+
+    Two runs that make the tables at once stop each other: SQLite knows no lock around all of them,
+    and Dagster takes none.
+    """
     (home / "dagster").mkdir(parents=True, exist_ok=True)
     shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", home / "dagster")
-    return home
+    with dg.DagsterInstance.from_config(str(home / "dagster")):
+        return home
 
 
 def layout_of(home: Path) -> Layout:
@@ -148,7 +155,13 @@ def wait(run: "subprocess.Popen[str]") -> End:
     if run.returncode == 0:
         return End(DONE)
     found = re.search(rf"\b(?:{'|'.join(find_errors(CompEvoError))}): .*", output)
-    return End(CLEAR, found[0]) if found else End(CRASH, output[-400:])
+    return End(CLEAR, found[0]) if found else End(CRASH, find_cause(output))
+
+
+def find_cause(output: str) -> str:
+    """Return the last line of a log that names an error."""
+    named = [line for line in output.splitlines() if re.match(r"\S*(Error|Exception)\b", line)]
+    return named[-1] if named else output[-200:]
 
 
 def find_errors(kind: type[CompEvoError]) -> Iterator[str]:

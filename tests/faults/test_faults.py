@@ -27,6 +27,11 @@ def test_every_work_was_killed_at_twenty_moments_and_ended_as_if_left_alone() ->
     assert {row["identical"] for row in killed.values()} == {str(MOMENTS)}
 
 
+def test_the_clock_was_wrong_by_a_year_ahead_and_by_ten_behind() -> None:
+    rows = [row["fault"] for row in read_rows() if row["work"] == "ingest"]
+    assert rows == [f"clock wrong by {days} days, then right" for days in (-3650, 365)]
+
+
 def test_no_fault_lost_doubled_or_crashed_anything() -> None:
     assert_ended_well(read_rows())
 
