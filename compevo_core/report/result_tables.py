@@ -189,10 +189,12 @@ def rank_methods(rows: pl.DataFrame) -> list[Row]:
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
-    """Return display names; a method in several configurations is named with the configuration."""
+    """Return display names; a method with several budgets or configurations is named with them."""
     names = [method_name(row["method"]) + (REFIT if row["refit"] else "") for row in records]
     return [
-        f"{name} ({shorten_hash(row['config_hash'])})" if names.count(name) > 1 else name
+        f"{name} ({row['budget'] or shorten_hash(row['config_hash'])})"
+        if names.count(name) > 1
+        else name
         for name, row in zip(names, records, strict=True)
     ]
 

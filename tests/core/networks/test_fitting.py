@@ -19,7 +19,7 @@ from compevo_core.errors import (
 )
 from compevo_core.evaluation.leakage import hash_folder
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks import forecaster
+from compevo_core.networks import fitting, forecaster
 from compevo_core.networks.fitting import FitBudget, forecast_scaled
 from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.networks.inputs import NetworkInputs
@@ -161,3 +161,16 @@ def test_nothing_after_the_origin_changes_a_forecast():
     assert fitted.predict(VAL.views()).tobytes() == fitted.predict(poisoned.views()).tobytes()
     other_day = replace(VAL[0].view, published=np.zeros(48))
     assert np.array_equal(fitted.predict([other_day]), fitted.predict([VAL[0].view]))
+
+
+def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monkeypatch):
+    seen = []
+    forecast = fitting.forecast_scaled
+    monkeypatch.setattr(
+        fitting,
+        "forecast_scaled",
+        lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
+    )
+    budget = FitBudget(passes=2, batch_size=8, pass_windows=12, val_windows=3)
+    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=budget)
+    assert seen == [(True, 8), (True, 4), (False, 3)] * 2

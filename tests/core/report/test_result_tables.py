@@ -88,3 +88,12 @@ def test_the_short_table_holds_the_numbers_of_the_headline_table():
     short, full = short_table(rows, *SCOPE), headline_table(rows, *SCOPE)
     assert [row[:4] for row in short.rows] == [row[:4] for row in full.rows]
     assert [row[4:] for row in short.rows] == [("100", "2"), *[("100", "1")] * 3]
+
+
+def test_a_method_with_rows_of_two_budgets_is_named_with_them():
+    rows = make_frame(
+        make_row("dlinear", 200.0, budget="standard"),
+        make_row("dlinear", 210.0, budget="tuned"),
+        make_row("film", 220.0, budget="tuned"),
+    )
+    assert names(headline_table(rows, *SCOPE)) == ["DLinear (standard)", "DLinear (tuned)", "FiLM"]
