@@ -82,16 +82,8 @@ class TextDecoder:
         The loss is taken under the caller's adapters and dropout. Answers are always generated
         without dropout: they are what rewards and weights are made of.
         """
-        numbers = range(len(self.mix_AP))[agents]
-        built = [
-            [self._build_prompts(number, reading) for reading in row]
-            for number, row in zip(numbers, readings, strict=True)
-        ]
+        built, questions = self._lay_out(readings, agents)
         prompts = [[part.group for part in row] for row in built]
-        questions = [
-            [self._ask(number, reading.example) for reading in row for _ in reading.logics]
-            for number, row in zip(numbers, readings, strict=True)
-        ]
 
         loss_A = self._token_loss(prompts, questions) if train else torch.zeros(len(readings))
         with self.population.use_adapters(FORECAST, agents=agents):
@@ -103,6 +95,29 @@ class TextDecoder:
             n_unparsed=n_unparsed,
             n_cut=sum(part.n_cut for row in built for part in row),
         )
+
+    def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
+        """Return the training loss (A,) alone, with gradient: no answer is written.
+
+        For methods that are taught the true answer and nothing else.
+        """
+        built, questions = self._lay_out(readings, agents)
+        return self._token_loss([[part.group for part in row] for row in built], questions)
+
+    def _lay_out(
+        self, readings: AgentReadings, agents: slice
+    ) -> tuple[list[list[ReadingPrompts]], list[list[_Question]]]:
+        """Return the prompts of every window, and what each forecast has to answer."""
+        numbers = range(len(self.mix_AP))[agents]
+        built = [
+            [self._build_prompts(number, reading) for reading in row]
+            for number, row in zip(numbers, readings, strict=True)
+        ]
+        questions = [
+            [self._ask(number, reading.example) for reading in row for _ in reading.logics]
+            for number, row in zip(numbers, readings, strict=True)
+        ]
+        return built, questions
 
     def _build_prompts(self, number: int, reading: Reading) -> ReadingPrompts:
         """Return the prompts of one window for the local agent of this number."""

@@ -24,6 +24,13 @@ Describe = Callable[[FitInputs], "NetworkKind"]
 
 def list_news_aware() -> list[Method]:
     """Return the news-aware methods, GPT4MTS with its control."""
+    text = Method(
+        name="news2forecast",
+        family="news-aware",
+        fit=_fit_news2forecast,
+        seeds=LANGUAGE_MODEL_SEEDS,
+        reads_news=True,
+    )
     # The control reads of the news no more than their times, which are checked as for its twin.
     networks: dict[str, tuple[Describe, bool]] = {
         "gpt4mts": (partial(_describe_gpt4mts, "gpt4mts", True), True),
@@ -31,16 +38,39 @@ def list_news_aware() -> list[Method]:
         "ltp-llm": (_describe_ltp_llm, False),
     }
     return [
-        Method(
-            name=name,
-            family="news-aware",
-            fit=partial(_fit_network, name, describe),
-            tune=partial(_tune_network, name, describe),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            reads_news=reads_news,
-        )
-        for name, (describe, reads_news) in networks.items()
+        text,
+        *(
+            Method(
+                name=name,
+                family="news-aware",
+                fit=partial(_fit_network, name, describe),
+                tune=partial(_tune_network, name, describe),
+                seeds=LANGUAGE_MODEL_SEEDS,
+                reads_news=reads_news,
+            )
+            for name, (describe, reads_news) in networks.items()
+        ),
     ]
+
+
+def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
+    from compevo_core.lm.backbone import load_backbone
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.news_aware.news2forecast import News2Forecast, configure_news2forecast
+
+    news = _require_news("news2forecast", inputs)
+    config = configure_news2forecast(inputs.seed, inputs.learning_rate)
+    return News2Forecast.fit(
+        inputs.train,
+        inputs.val,
+        news,
+        config=config,
+        # Not the shared one: a fit puts its adapter into the backbone.
+        backbone=load_backbone(config.backbone),
+        encoder=load_encoder(news.encoder_name),
+        updates=inputs.budget.rounds,
+        update_windows=inputs.budget.round_windows,
+    )
 
 
 def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":

@@ -25,6 +25,7 @@ METHOD_NAMES = {
     "theta": "Theta",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
+    "gpt4mts-no-news": "GPT4MTS without news",
     "ltp-llm": "LTP-LLM",
     "sa": "SA, one agent",
     "mael": "MAEL",

@@ -14,14 +14,17 @@ from compevo_core.errors import ConfigError
 from compevo_core.lm import encoder, packaged_models
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.news_aware import pattern_writer
-from tests.support.population import news_pool, windows
+from compevo_core.lm.population import Population
+from compevo_core.news_aware import news2forecast, pattern_writer
+from compevo_core.news_aware.news2forecast import News2Forecast
+from tests.support.answers import answer_in_numbers
+from tests.support.population import news_pool, tiny, windows
 
 INPUTS = FitInputs(
     train=windows("train", 3),
     val=windows("val", 2, first_day=10),
     seed=0,
-    budget=replace(find_budget("quick"), passes=1),
+    budget=replace(find_budget("quick"), passes=1, rounds=3, round_windows=1),
     learning_rate=2e-3,
     news=news_pool(),
 )
@@ -54,7 +57,24 @@ def test_a_learning_rate_is_chosen_among_those_of_the_budget():
     assert METHODS["ltp-llm"].tune(replace(INPUTS, budget=budget)) in budget.learning_rates
 
 
-@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news"])
+def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
+    changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
+    config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
+    monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
+    monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    taught = []
+    measure = News2Forecast.measure_loss
+    monkeypatch.setattr(
+        News2Forecast, "measure_loss", lambda self, w: taught.append(w) or measure(self, w)
+    )
+
+    fitted = METHODS["news2forecast"].fit(INPUTS)
+    assert fitted.name == "news2forecast"
+    assert len(taught) == INPUTS.budget.round_windows * INPUTS.budget.rounds
+    assert len(fitted.tried_logics) == 3
+
+
+@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "news2forecast"])
 def test_a_method_that_reads_news_is_refused_without_them(name):
     assert METHODS[name].reads_news
     with pytest.raises(ConfigError, match=f"{name} reads news"):
