@@ -14,6 +14,7 @@ from compevo_core.report.audit_tables import audit_table, judge_news, list_audit
 from compevo_core.report.figures import Picture, Plot, make_picture
 from compevo_core.report.forecast_pictures import show_panel
 from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.paper.curves import show_curves
 from compevo_core.report.paper.tables import PAPER_TABLES, build_paper_tables
 from compevo_core.report.provenance_tables import (
     check_table,
@@ -217,7 +218,7 @@ def _paper_section(inputs: ReportInputs) -> Section | None:
         anchor="paper",
         title="Beside the paper",
         template="paper.html",
-        view={"groups": groups},
+        view={"groups": groups, "curves": show_curves(inputs)},
     )
 
 

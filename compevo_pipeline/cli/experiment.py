@@ -86,7 +86,9 @@ def experiment(
         trials, news = _list_untrained(workspace, found, names, windows, dataset, runs or [])
 
     pool = NewsPool.read(news)
-    scores = score_trials(name, found, trials, pool, commit=read_commit(), log=log, every=every, scopes=scopes)
+    scores = score_trials(
+        name, found, trials, pool, commit=read_commit(), log=log, every=every, scopes=scopes
+    )
     path, _, _ = write_experiment(results or layout.results, name, found, dataset, trials, scores)
     typer.echo(f"Rows: {path}")
 

@@ -25,6 +25,7 @@ from compevo_pipeline.cli.folds import folds
 from compevo_pipeline.cli.forecast import forecast
 from compevo_pipeline.cli.init import init
 from compevo_pipeline.cli.lud import lud
+from compevo_pipeline.cli.pair import pair
 from compevo_pipeline.cli.params import params
 from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
@@ -42,6 +43,7 @@ COMMANDS = (
     evaluate,
     benchmark,
     lud,
+    pair,
     experiment,
     audit_news,
     table,

@@ -204,7 +204,7 @@ def _rival_table(
     if unpaired:
         notes.append(
             f"Not paired with CompEvo yet: {join_items([method_name(m) for m in unpaired])}. "
-            "A pair needs the forecasts of both on the same windows."
+            f"`compevo pair {dataset}` reads the forecasts that runs and benchmark kept."
         )
     return Table(
         header=["Method", "CompEvo less it", "95 % interval", "p", "Win rate", "Skill"],

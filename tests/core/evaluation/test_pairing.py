@@ -1,0 +1,63 @@
+"""Pairing of stored forecasts: the same windows, one budget a method, the mean over seeds."""
+
+import pytest
+
+from compevo_core.errors import DataError
+from compevo_core.evaluation.pairing import list_files, pair_stored
+from compevo_core.evaluation.scopes import Scope, write_forecasts
+from tests.support.population import windows as make_windows
+
+SCOPE = Scope(subset="test", windows=make_windows("test", 20))
+OTHER = Scope(subset="later", windows=make_windows("test", 15, first_day=60))
+TRUTH = SCOPE.windows.truth()
+
+
+def store(folder, name, by_method, scope=SCOPE):
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.parquet"
+    write_forecasts(path, [(scope, by_method)])
+    return path
+
+
+def test_a_method_is_paired_with_every_stored_one_by_its_mean_over_seeds(tmp_path):
+    runs = [
+        store(tmp_path, f"run-{i}", {"compevo": TRUTH + shift})
+        for i, shift in enumerate((2.0, 4.0))
+    ]
+    stored = tmp_path / "benchmark"
+    store(stored, "dlinear-standard-seed0", {"dlinear": TRUTH + 5.0})
+    store(stored, "dlinear-standard-seed1", {"dlinear": TRUTH + 9.0, "dlinear-recalibrated": TRUTH})
+    tests = {
+        test["method_b"]: test for test in pair_stored([SCOPE], runs, stored, "compevo").to_dicts()
+    }
+    assert set(tests) == {"dlinear", "dlinear-recalibrated"}
+    assert tests["dlinear"]["mean_difference"] == pytest.approx(3.0 - 7.0)
+    assert tests["dlinear"]["n"] == len(SCOPE.windows)
+
+
+def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
+    for name in ("film-quick-seed0", "film-standard-seed0", "film-standard-seed1", "theta-seed0"):
+        store(tmp_path, name, {"film": TRUTH})
+    (tmp_path / "notes.parquet").write_bytes(b"")
+    names = [path.stem for path in list_files(tmp_path)]
+    assert names == ["film-standard-seed0", "film-standard-seed1", "theta-seed0"]
+
+
+def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
+    path = tmp_path / "run.parquet"
+    write_forecasts(
+        path, [(SCOPE, {"compevo": TRUTH}), (OTHER, {"compevo": OTHER.windows.truth()})]
+    )
+    stored = tmp_path / "benchmark"
+    store(stored, "film-standard-seed0", {"film": TRUTH + 1.0})
+    tests = pair_stored([SCOPE, OTHER], [path], stored, "compevo")
+    assert tests["subset"].to_list() == ["test"]
+
+
+def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
+    run = store(tmp_path, "run", {"other": TRUTH})
+    with pytest.raises(DataError, match="compevo benchmark"):
+        pair_stored([SCOPE], [run], tmp_path / "none", "compevo")
+    store(tmp_path / "benchmark", "film-seed0", {"film": TRUTH})
+    with pytest.raises(DataError, match="0 of 1 runs have forecasts of compevo"):
+        pair_stored([SCOPE], [run], tmp_path / "benchmark", "compevo")
