@@ -202,6 +202,7 @@ class CompEvoForecaster:
             if on_day is not None:
                 on_day(sum(len(positions) for positions, _ in parts))
 
+        # Days are lived through on a copy: the next question starts from the same past.
         kept, self._state = self._state, self._state.copy()
         try:
             self._live_through(windows, record)
@@ -274,6 +275,7 @@ class CompEvoForecaster:
             blended, agents, mixture = (
                 np.stack(values) for values in zip(*(made.pop(i) for i in ended), strict=True)
             )
+            # What was forecast at the time, not what would be forecast now, is compared with the truth.
             known = [windows[i] for i in ended]
             self._state.observe(known, blended, agents, mixture, truth_NH[ended])
 
@@ -300,6 +302,7 @@ class CompEvoForecaster:
             bases.append(_to_numpy(base_ABH))
 
         agents_NAH = np.concatenate(calibrated, axis=1).swapaxes(0, 1)
+        # Each view gets the weights of what was known at its own instant.
         weights_NAH = state.weighting.weights(views)
         return _Forecasts(
             blended_NAH=np.concatenate(blended, axis=1).swapaxes(0, 1),
@@ -315,6 +318,7 @@ class CompEvoForecaster:
         agents_ANH = self._unscale(made.agents_NAH, views)
         bases_ANH = self._unscale(made.bases_NAH, views)
         aggregate_NH = self._unscale(made.mixture_NH[:, None], views)[0]
+        # Validation said which prior is best; it stands for the population without its agents.
         best = int(self._state.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
@@ -340,6 +344,7 @@ class CompEvoForecaster:
 
     def _refuse_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
+        # Weights and levels moved by a truth must not forecast a time before it.
         known_until = self._state.known_until
         early = [view for view in views if known_until and view.information_until < known_until]
         if early:

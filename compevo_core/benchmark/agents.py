@@ -48,6 +48,7 @@ def list_agents() -> list[Method]:
 def configure_agents(system: str, budget: Budget, seed: int) -> RunConfig:
     """Return the settings of a training of a system under a budget."""
     preset = RunConfig.preset("default")
+    # At least one, or the systems that rewrite logics would be those that do not.
     evolution = min(preset.run.rounds, max(1, budget.rounds // EVOLUTION_SHARE))
     changes = {
         "run.seed": seed,
@@ -72,6 +73,7 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
         raise ConfigError(f"{system} reads news, and none was given: pass FitInputs.news")
 
     config = configure_agents(system, inputs.budget, inputs.seed)
+    # The sealed model is read into memory before the folder goes.
     with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
         train(config, inputs.train, inputs.val, inputs.news, folder)
         return SealedAgents(CompEvoForecaster.load(folder, inputs.news))
@@ -94,6 +96,7 @@ class SealedAgents:
         """Forecast N windows, (N, H) in the views' unit."""
         prediction = self._forecaster.predict_by_agent(views)
         self._unread += prediction.n_unparsed
+        # Every agent answers for every window.
         self._answers += len(prediction.agents) * len(views)
         return prediction.aggregate
 

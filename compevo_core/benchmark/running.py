@@ -46,6 +46,7 @@ def prepare_inputs(
         learning_rate=budget.learning_rates[0],
         news=news,
     )
+    # One rate leaves nothing to choose, and a try of it would only cost time.
     if method.tune is None or len(budget.learning_rates) == 1:
         return inputs
     return replace(inputs, learning_rate=method.tune(inputs))
@@ -78,6 +79,7 @@ def score_seed(
         seeds=[seed],
         fit=lambda one: method.fit(replace(inputs, seed=one)),
         is_applicable=method.is_applicable,
+        # Rows of a method that spends no budget must not differ by the name of one.
         budget=inputs.budget.name if method.has_budget else "",
         is_measured=True,
     )

@@ -99,6 +99,7 @@ def fit_network(
         NonFiniteLoss: a loss is not finite.
     """
     budget = budget or FitBudget()
+    # Frozen layers of a language model are parameters, too.
     trainable = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=learning_rate)
     val = _thin_out(val, budget.val_windows)
@@ -117,6 +118,7 @@ def fit_network(
             if loss < best.validation_loss:
                 best = replace(best, best_pass=number, validation_loss=loss)
                 kept = {name: value.clone() for name, value in network.state_dict().items()}
+            # A validation that stopped getting better some passes ago rarely does again.
             if number - best.best_pass >= budget.patience:
                 break
 
@@ -133,6 +135,7 @@ def _train_one_pass(
 ) -> None:
     inputs, target_NH = train
     network.train()
+    # Other windows in each pass, where a pass does not take all of them.
     drawn = torch.randperm(len(inputs))[: budget.pass_windows]
     for positions in torch.split(drawn, budget.batch_size):
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
@@ -166,6 +169,7 @@ def _measure_loss(
     network.eval()
     total, count = 0.0, 0
     for positions in torch.split(torch.arange(len(inputs)), batch_size):
+        # Batches count by their known targets, so that the mean is that of all of them.
         known = int(torch.isfinite(target_NH[positions]).sum())
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
         total, count = total + float(loss) * known, count + known
@@ -175,5 +179,6 @@ def _measure_loss(
 def _compute_loss(network: Network, inputs: NetworkInputs, target_NH: Tensor) -> Tensor:
     """Return the mean Huber loss of the unmasked targets."""
     forecast_NH = forecast_scaled(network, inputs)
+    # A masked target teaches nothing, and is no zero.
     is_known = torch.isfinite(target_NH)
     return functional.huber_loss(forecast_NH[is_known], target_NH[is_known])

@@ -70,6 +70,7 @@ class NetworkInputs:
 
 def _encode_steps(view: WindowView) -> FloatArray:
     """Return the time features of the steps of input and horizon, (96, M)."""
+    # Local time: demand follows the clock on the wall, also through a change of it.
     zone = ZoneInfo(view.calendar.timezone)
     starts = (view.origin_utc + i * view.step for i in range(-LOOKBACK, HORIZON))
     return np.array([_encode_moment(start.astimezone(zone)) for start in starts])
@@ -77,6 +78,7 @@ def _encode_steps(view: WindowView) -> FloatArray:
 
 def _encode_moment(moment: datetime) -> list[float]:
     return [
+        # Each between -0.5 and 0.5, as the published networks' embeddings of time expect.
         (moment.hour + moment.minute / 60) / 24 - 0.5,
         moment.weekday() / 6 - 0.5,
         (moment.day - 1) / 30 - 0.5,

@@ -92,7 +92,9 @@ class GPT4MTS(GPT4TS):
         """
         super().__init__(backbone.decoder, layers=layers, matmul_dtype=matmul_dtype)
         width = backbone.hidden_size
+        # The frozen state of an instruction is no input that the frozen layers know: a map learns one.
         self.instruction = nn.Linear(width, width)
+        # The twin differs in this alone, so that a difference of their rows is that of the news.
         self.news = _NewsPrompt(embedding_size, width) if reads_news else None
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
@@ -115,6 +117,7 @@ class _NewsPrompt(nn.Module):
     def __init__(self, embedding_size: int, width: int) -> None:
         super().__init__()
         self.embedding = nn.Linear(embedding_size, width)
+        # Attention knows no order: without its age, yesterday's news would read like last week's.
         self.age = nn.Parameter(torch.zeros(NEWS_DAYS, width))
         self.refinement = nn.TransformerEncoderLayer(
             width, _ATTENTION_HEADS, dim_feedforward=width, dropout=_DROPOUT, batch_first=True
@@ -153,6 +156,7 @@ class NewsReader:
     @torch.no_grad()
     def _read(self, texts: Sequence[str]) -> Tensor:
         """Return the states at the end of texts (N, D); each text is read once."""
+        # Frozen layers give a text the same state in every pass and for every seed.
         unread = [text for text in dict.fromkeys(texts) if text not in self._states]
         for start in range(0, len(unread), _TEXTS_PER_BATCH):
             batch = unread[start : start + _TEXTS_PER_BATCH]
@@ -177,6 +181,7 @@ class NewsReader:
 def write_instruction(view: WindowView) -> str:
     """Return what is to be forecast, and what the input looks like, in words."""
     low, high, median = format_numbers([view.x.min(), view.x.max(), np.median(view.x)], view.unit)
+    # The slope of all values: the last one less the first would hang on two of them.
     rises = np.polyfit(np.arange(LOOKBACK), view.x, 1)[0] > 0
     return (
         f"{render_task(view)}. The last {LOOKBACK} values in {view.unit}: lowest {low}, highest "

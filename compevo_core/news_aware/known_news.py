@@ -32,6 +32,7 @@ def refuse_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
         DataError: an article is not in the pool.
     """
     for view in views:
+        # An article of the very instant counts as later: nobody had read it when the view was made.
         later = [name for name in view.candidate_ids if pool.get_date(name) >= view.known_before]
         if later and not view.leaky:
             raise LeakageError(
@@ -52,6 +53,7 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
     days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
 
     for number, view in enumerate(views):
+        # The mean of a day does not grow with how much was written on it.
         rows = pool.find_rows(view.candidate_ids)
         ages = np.array([_count_days(view, pool, name) for name in view.candidate_ids], dtype=int)
         for age in np.unique(ages):

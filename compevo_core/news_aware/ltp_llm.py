@@ -98,6 +98,7 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         writer: writes a sentence about each view.
         encoder: of the sentences.
     """
+    # Encoders do not tell their width; any sentence shows it.
     size = encoder.encode(["The values rise."]).shape[1]
 
     def encode(views: Sequence[WindowView], scaler: Scaler) -> PatternInputs:
@@ -117,6 +118,7 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
 
 def _embed(sentences: Sequence[str], encoder: Encoder) -> Vectors:
     """Encode sentences, each distinct one once."""
+    # Days of one shape get the same sentence, word for word.
     distinct = {text: row for row, text in enumerate(dict.fromkeys(sentences))}
     vectors = encoder.encode(list(distinct))
     chosen: Vectors = vectors[[distinct[text] for text in sentences]]

@@ -155,6 +155,7 @@ class News2Forecast:
         refuse_later_news([*train.views(), *val.views()], news)
 
         fitted = cls(config, backbone, encoder, news, Scaler.fit(train))
+        # Made before any update: what it draws must not depend on how many there are.
         reflector = Reflector(
             fitted.population,
             fitted.retriever,
@@ -167,12 +168,14 @@ class News2Forecast:
         kept: list[Tensor] = []
         best: TriedLogic | None = None
         for part in np.array_split(np.arange(updates), reflections + 1):
+            # After the first part only: before it there is no error to reflect on.
             if best is not None:
                 fitted.logic = reflector.refine(best)
             teacher.teach(len(part))
 
             tried = fitted.validate(val)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
+            # A refinement that forecasts worse is dropped together with what was learnt under it.
             if best is None or tried.error < best.error:
                 best, kept = tried, [p.detach().clone() for p in fitted.parameters]
 
@@ -220,6 +223,7 @@ class News2Forecast:
 
     def validate(self, val: WindowSet) -> TriedLogic:
         """Forecast evenly spaced validation windows under the present logic."""
+        # Evenly spaced: the first days of a split are of one season. A whole one takes minutes as text.
         places = np.linspace(0, len(val) - 1, min(VALIDATION_DAYS, len(val))).astype(int)
         windows = [w for w in (val[int(i)] for i in places) if np.isfinite(w.y).any()]
         forecast_NH, _ = self._answer([window.view for window in windows])
@@ -254,6 +258,7 @@ class News2Forecast:
     def _read(self, view: WindowView, window: Window | None = None) -> Reading:
         """Return a window with the news that the logic selects; its truth if it is taught."""
         truth_H = None if window is None else self._scaler.scale(window.y, view.entity)
+        # Retrieved anew each time, since the logic changes in a fit.
         chosen = self.retriever.retrieve(self.logic, view)
         return Reading(
             ForecastExample(view, np.empty((0, HORIZON)), truth_H),
@@ -312,5 +317,6 @@ class _Teacher:
 def _shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
     generator = np.random.default_rng(seed)
     while True:
+        # Every window comes once before any comes again.
         for place in generator.permutation(len(train)):
             yield train[int(place)]

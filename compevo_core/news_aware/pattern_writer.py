@@ -61,6 +61,7 @@ class PatternWriter:
     def write(self, views: Sequence[WindowView]) -> list[str]:
         """Return a sentence about each view, from what it knows alone."""
         prompts = [write_pattern_prompt(view) for view in views]
+        # Sorted, so that batches and with them the padding do not depend on the order of views.
         unwritten = sorted(set(prompts) - set(self._sentences))
 
         for start in range(0, len(unwritten), _PROMPTS_PER_BATCH):
@@ -78,6 +79,7 @@ class PatternWriter:
             input_ids=encoded["input_ids"],
             attention_mask=encoded["attention_mask"],
             max_new_tokens=SENTENCE_TOKENS,
+            # The likeliest words: a seed of the network must not change what is said of a view.
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
         )

@@ -82,6 +82,7 @@ class Reflector:
 
     def refine(self, tried: TriedLogic) -> str:
         """Return a new logic, written in view of what the present one led to."""
+        # The backbone before fine-tuning writes: the adapter has learnt to answer with numbers alone.
         prompt = write_reflection_prompt(tried, self.list_missed(tried))
         group = PromptGroup(tokenize_prompt(self._tokenizer, prompt))
 
@@ -99,11 +100,13 @@ class Reflector:
 
     def list_missed(self, tried: TriedLogic) -> list[str]:
         """Return headlines of the worst days that the logic did not select, closest first."""
+        # The largest errors first; errors are scaled, so that no large series fills the list.
         pool, worst = self._retriever.pool, np.argsort(-tried.errors)[:WORST_DAYS]
         titles: list[str] = []
         for number in worst:
             view = tried.views[int(number)]
             chosen = set(self._retriever.retrieve(tried.logic, view))
+            # Candidates were known before the view was made: nothing later is reflected on.
             left_out = [name for name in view.candidate_ids if name not in chosen]
             titles += [pool.get_title(name) for name in left_out[:MISSED_ARTICLES]]
         return titles
@@ -111,6 +114,7 @@ class Reflector:
 
 def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
     """Return the task, the present logic, its error and what it missed; news is data, cleaned."""
+    # Headlines are data: cleaned, cut and listed, they cannot end the prompt or begin another.
     headlines = "".join(f"- {clean_text(title, _TITLE_CHARACTERS)}\n" for title in missed)
     return (
         "A forecaster reads news that a logic selects.\n"
