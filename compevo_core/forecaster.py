@@ -275,7 +275,7 @@ class CompEvoForecaster:
             blended, agents, mixture = (
                 np.stack(values) for values in zip(*(made.pop(i) for i in ended), strict=True)
             )
-            # What was forecast at the time, not what would be forecast now, is compared with the truth.
+            # The truth is compared with what was forecast then, not with what would be now.
             known = [windows[i] for i in ended]
             self._state.observe(known, blended, agents, mixture, truth_NH[ended])
 

@@ -92,7 +92,7 @@ class GPT4MTS(GPT4TS):
         """
         super().__init__(backbone.decoder, layers=layers, matmul_dtype=matmul_dtype)
         width = backbone.hidden_size
-        # The frozen state of an instruction is no input that the frozen layers know: a map learns one.
+        # The frozen layers know no input like the state of an instruction: a map learns one.
         self.instruction = nn.Linear(width, width)
         # The twin differs in this alone, so that a difference of their rows is that of the news.
         self.news = _NewsPrompt(embedding_size, width) if reads_news else None

@@ -223,7 +223,7 @@ class News2Forecast:
 
     def validate(self, val: WindowSet) -> TriedLogic:
         """Forecast evenly spaced validation windows under the present logic."""
-        # Evenly spaced: the first days of a split are of one season. A whole one takes minutes as text.
+        # The first days of a split are of one season, and all of them take minutes as text.
         places = np.linspace(0, len(val) - 1, min(VALIDATION_DAYS, len(val))).astype(int)
         windows = [w for w in (val[int(i)] for i in places) if np.isfinite(w.y).any()]
         forecast_NH, _ = self._answer([window.view for window in windows])

@@ -82,7 +82,7 @@ class Reflector:
 
     def refine(self, tried: TriedLogic) -> str:
         """Return a new logic, written in view of what the present one led to."""
-        # The backbone before fine-tuning writes: the adapter has learnt to answer with numbers alone.
+        # The backbone before fine-tuning writes: the adapter learnt to answer with numbers.
         prompt = write_reflection_prompt(tried, self.list_missed(tried))
         group = PromptGroup(tokenize_prompt(self._tokenizer, prompt))
 
