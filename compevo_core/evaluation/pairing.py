@@ -19,7 +19,7 @@ from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 
 _FILE = re.compile(r"^(?P<method>.+?)(?:-(?P<budget>quick|standard|tuned))?-seed\d+$")
-_PREFERRED = (None, "standard", "tuned", "quick")
+_PREFERRED = ("tuned", "standard", None, "quick")
 """Budgets in the order in which their forecasts are paired: one budget a method."""
 
 

@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.experiments.ablation import VARIANTS as PAPER_VARIANTS
 from compevo_core.report.rows import average_over_seeds
 from compevo_pipeline.assets.ablation import AblationConfig
 from compevo_pipeline.storage.news_store import NewsStore
@@ -100,3 +102,12 @@ def test_seeds_are_the_ones_named_or_that_of_the_run():
     assert select(seeds=[5, 2], settings={"run": {"seed": 7}}) == [5, 2]
     assert select(settings={"run": {"seed": 7}}) == [7]
     assert select() == [AblationConfig().resolve("tiny").run.seed]
+
+
+def test_an_experiment_has_changes_of_its_own_and_one_that_trains_nothing_is_no_launch():
+    assert AblationConfig().select_variants() == list(PAPER_VARIANTS)
+    assert AblationConfig(experiment="agents").select_variants()[:2] == ["agents=1", "agents=2"]
+    with pytest.raises(ConfigError, match="no change 'no-grpo'"):
+        AblationConfig(experiment="agents", variants=["no-grpo"]).select_variants()
+    with pytest.raises(Exception, match="tau"):
+        AblationConfig(experiment="tau")

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.report.paper.cells import Line, error_table
 from compevo_core.report.paper.published import AGENTS, DATASETS, find_published
 from compevo_core.report.paper.scores import (
     collect_scores,
@@ -66,6 +67,20 @@ def test_mean_and_spread_are_over_seeds_of_one_configuration():
     # The configuration with most seeds, whatever its error; a refitted model is another one.
     assert (score.mean["mae"], score.seeds) == (12.0, 2)
     assert score.spread["mae"] == pytest.approx(math.sqrt(8))
+
+
+def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_alone():
+    rows = make_frame(
+        make_row("film", 1.0, budget="quick"),
+        make_row("film", 3.0, budget="standard"),
+        make_row("film", 5.0, budget="tuned"),
+        make_row("dlinear", 2.0, budget="quick"),
+    )
+    scores = collect_scores(rows, *SCOPE)
+    assert (scores["film"].mean["mae"], scores["film"].budget) == (5.0, "tuned")
+    assert scores["dlinear"].budget == "quick"
+    texts = error_table([Line(m, score, {}) for m, score in scores.items()], "").rows
+    assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
 
 
 def test_tasks_are_series_where_there_are_several():

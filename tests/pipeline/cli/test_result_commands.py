@@ -1,0 +1,78 @@
+"""``compevo table``, ``export`` and ``audit-news``: what a user types and reads."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_pipeline.cli.main import app
+from tests.support.population import article_ids, news_pool, windows
+from tests.support.report_samples import make_rows
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    write_rows(folder / "main.csv", make_rows())
+    return folder
+
+
+def invoke(*arguments: object) -> str:
+    result = RUNNER.invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path) -> None:
+    paper = invoke("table", "main", "--results", results)
+    assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in paper
+    assert "pooled errors" in invoke("table", "--results", results)
+    wrong = RUNNER.invoke(app, ["table", str(results)])
+    assert isinstance(wrong.exception, ConfigError), "a folder is no name of a table"
+
+
+def test_export_names_the_files_it_wrote(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "export"
+    printed = invoke("export", "electricity", "--to", "fev", "--results", results, "--out", out)
+    assert printed.strip() == str(out / "fev-electricity.csv")
+    assert pl.read_csv(out / "fev-electricity.csv").height == 2 * 5 * 4 - 2 * 5 + 2 * 5
+
+
+def test_the_audit_of_a_probe_measures_validation_and_test_apart(tmp_path: Path) -> None:
+    def with_news(part: WindowSet) -> list:
+        return [
+            replace(one, view=replace(one.view, candidate_ids=(article_ids()[i // 2 % 6],)))
+            for i, one in enumerate(part)
+        ]
+
+    parts = [
+        windows("train", 40),
+        windows("val", 8, first_day=60),
+        windows("test", 8, first_day=90),
+    ]
+    cut = [one for part in parts for one in with_news(part)]
+    WindowSet(cut, dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+
+    paths = ("--windows", tmp_path / "windows", "--news", tmp_path / "news")
+    printed = invoke("audit-news", "electricity", "--probe", *paths, "--results", tmp_path / "out")
+    assert "Electricity, validation split: does news help a linear probe?" in printed
+    assert "Electricity, test split: does news help a linear probe?" in printed
+
+    rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv")
+    assert rows["split"].unique(maintain_order=True).to_list() == ["val", "test"]
+    assert rows["penalty"].n_unique() == 1
+
+
+def test_a_folder_without_its_windows_is_refused(tmp_path: Path) -> None:
+    wrong = RUNNER.invoke(app, ["audit-news", str(tmp_path)])
+    assert isinstance(wrong.exception, ConfigError)
+    assert "--windows and --news" in str(wrong.exception)
