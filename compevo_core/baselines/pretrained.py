@@ -30,6 +30,7 @@ FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 _MEDIAN = 0.5
 _TOTO_MEDIAN = 4  # of its nine quantiles, 0.1 to 0.9
 _TOTO_PARTS = {"layer_group_size", "num_variate_layers_per_group"}
+_TOTO_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _CHRONOS = "pip install 'compevo[zero-shot]'"
 _TOTO = "pip install toto-2 (Python 3.12 or newer)"
 
@@ -183,12 +184,15 @@ def _load_timesfm(folder: Path) -> MedianForecast:
 
 
 def _load_toto(folder: Path) -> MedianForecast:
+    # Its library reads these where they are, and pickled weights where they are not.
+    if not any((folder / name).is_file() for name in _TOTO_WEIGHTS):
+        raise ConfigError(f"{folder} holds none of {', '.join(_TOTO_WEIGHTS)}")
     try:
-        from toto2 import Toto2Model
+        from toto2 import Toto2Model as Toto
     except ImportError as error:
         raise ConfigError(f"{folder} needs Toto's library: {_TOTO}") from error
 
-    model = Toto2Model.from_pretrained(str(folder)).eval()
+    model = Toto.from_pretrained(str(folder)).eval()
 
     def forecast(x_NL: "Tensor") -> "Tensor":
         import torch
