@@ -142,9 +142,20 @@ def _gain_table(rows: Sequence[Row]) -> Table:
         notes=[
             "The paper's gains are of the RMSE in MW over 1,200 steps; ours are of the scaled "
             "error of the same round's windows.",
+            "Gains are of the best of a group on the windows that chose it, so biased upwards.",
+            *_describe_judges(rows),
             *_missing_note(own, "--judge local"),
         ],
     )
+
+
+def _describe_judges(rows: Sequence[Row]) -> list[str]:
+    if not any(str(row["judge"] or "").startswith("local:") for row in rows):
+        return []
+    return [
+        "A local judge is the run's own backbone. The packaged one, of 135 million parameters, cannot "
+        "follow the rubric: its rows show that the measurement runs, not what logics are worth."
+    ]
 
 
 def _printed_cells(label: str, dataset: str, name: str, metrics: Sequence[str]) -> list[str]:

@@ -127,6 +127,16 @@ def test_costs_are_ratios_to_plain_averaging():
     assert cells["s a step, paper"] == "19.70 (3.51 x)"
 
 
+def test_a_judge_that_cannot_judge_is_said_to_be_one():
+    row = {"table": "gains", "subject": "low", "dataset": "electricity", "judge": "local:x", "n": 8}
+    row |= dict.fromkeys(("kappa", "pearson_r", "mean_lud", "error_gain"), 0.5)
+    row |= {"artifact_hash": "a" * 64}
+    gains = build_paper_tables("lud", make_inputs(lud=[row]))[1]
+    assert gains.rows[0][:3] == ["low, by local:x", "0.5000", "0.5000"]
+    assert any("cannot follow the rubric" in note for note in gains.notes)
+    assert not any("No row of ours" in note for note in gains.notes)
+
+
 def test_every_table_can_be_made_without_any_row():
     text = format_all_paper_tables(make_inputs(rows=empty_rows(), paired=[]))
     assert text.count("## ") == len(PAPER_TABLES)
