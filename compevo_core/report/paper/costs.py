@@ -153,8 +153,9 @@ def _describe_judges(rows: Sequence[Row]) -> list[str]:
     if not any(str(row["judge"] or "").startswith("local:") for row in rows):
         return []
     return [
-        "A local judge is the run's own backbone. The packaged one, of 135 million parameters, cannot "
-        "follow the rubric: its rows show that the measurement runs, not what logics are worth."
+        "A local judge is the run's own backbone. The packaged one, of 135 million parameters, "
+        "cannot follow the rubric: its rows show that the measurement runs, not what logics are "
+        "worth."
     ]
 
 
