@@ -45,6 +45,18 @@ def test_a_printed_mse_that_is_no_square_of_its_rmse_is_named():
     ]
 
 
+def test_what_is_said_of_bitcoins_powers_of_ten_is_so():
+    def ratio(dataset: str, method: str) -> float:
+        rmse, mae = (find_published(MAIN, dataset, method, metric) for metric in ("rmse", "mae"))
+        assert rmse is not None
+        assert mae is not None
+        return rmse.value / mae.value
+
+    assert all(11 < ratio("bitcoin", method) < 14 for method in list_subjects(MAIN))
+    # CompEvo's own, as other methods have contradictions of their own.
+    assert all(ratio(dataset, "compevo") < 2.1 for dataset in DATASETS[:3])
+
+
 def test_mae_over_mape_tells_megawatts_from_scaled_values():
     assert implied_level("electricity") == pytest.approx(3413, abs=1)
     assert implied_level("bitcoin") < 1
