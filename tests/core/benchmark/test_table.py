@@ -1,5 +1,7 @@
 """The table of methods: what it lists, and finding methods in it."""
 
+from pathlib import Path
+
 import pytest
 
 from compevo_core.baselines import BASELINES
@@ -45,3 +47,9 @@ def test_a_pretrained_model_is_a_method_by_its_path():
     (method,) = select_methods(["zero-shot:/models/chronos-2"])
     assert (method.name, method.family) == ("zero-shot-chronos-2", "zero-shot")
     assert (method.seeds, method.has_budget) == (1, False)
+
+
+def test_the_page_about_the_benchmark_explains_every_budget():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "run-the-benchmark.md"
+    listed = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    assert sorted(line.split("`")[1] for line in listed) == sorted(BUDGETS)
