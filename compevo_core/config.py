@@ -14,13 +14,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from compevo_core.config_errors import describe_error
 from compevo_core.config_sections import (
     BackboneConfig,
     CalibrationConfig,
+    DebateConfig,
     EvolutionConfig,
     ForecastConfig,
     GrpoConfig,
@@ -62,6 +63,9 @@ class RunConfig(SettingsSection):
     evolution: EvolutionConfig = EvolutionConfig()
     grpo: GrpoConfig = GrpoConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    debate: DebateConfig = Field(
+        default=DebateConfig(), exclude_if=lambda debate: debate == DebateConfig()
+    )
     optim: OptimConfig = OptimConfig()
     run: RunLengthConfig = RunLengthConfig()
 
@@ -83,6 +87,13 @@ class RunConfig(SettingsSection):
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
                 f"compevo train --variant {system}, which sets all of them"
             )
+        if system == "mad-rl" and self.forecast.decoder == "text":
+            raise ValueError(
+                "population.system = 'mad-rl' tries forecasts around those of the numeric head, "
+                "and answers as text have none: set forecast.decoder = 'head'"
+            )
+        if system == "mad-rl" and self.population.agents < 2:
+            raise ValueError("a debate needs another agent: set population.agents to 2 or more")
         return self
 
     @classmethod
@@ -127,11 +138,10 @@ class RunConfig(SettingsSection):
         tree: dict[str, dict[str, Any]] = self.to_dict()
         for dotted, value in overrides.items():
             section, _, key = RENAMED_SETTINGS.get(dotted, dotted).partition(".")
-            if section not in tree or not key:
-                raise ConfigError(
-                    f"override {dotted!r} is not section.setting; sections: {', '.join(tree)}"
-                )
-            tree[section][key] = value
+            if section not in type(self).model_fields or not key:
+                known = ", ".join(type(self).model_fields)
+                raise ConfigError(f"override {dotted!r} is not section.setting; sections: {known}")
+            tree.setdefault(section, {})[key] = value
         return type(self).from_mapping(tree)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:

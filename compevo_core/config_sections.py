@@ -22,7 +22,7 @@ PriorName = Literal[
 ]
 
 
-SystemName = Literal["compevo", "sa", "mael"]
+SystemName = Literal["compevo", "sa", "mael", "mae-gpt", "mad-rl"]
 """The paper's method, and the agents it is compared with (paper D.4)."""
 
 
@@ -222,8 +222,26 @@ class EvolutionConfig(SettingsSection):
     """T_gen of logic sampling (paper E.6)"""
     every: int = Field(default=1, ge=0)
     """rounds from one rewriting of the logics to the next (paper: 1); 0 = never"""
+    selector: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
+    """what mutates logics in the system 'mae-gpt': the frozen backbone, or 'endpoint:NAME', a model
+    behind an OpenAI-compatible endpoint"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
+
+    @model_validator(mode="after")
+    def _check_selector(self) -> Self:
+        if self.selector == "backbone":
+            return self
+        if not self.selector.startswith("endpoint:") or self.selector == "endpoint:":
+            raise ValueError(
+                f"selector = {self.selector!r} is neither 'backbone' nor 'endpoint:NAME'"
+            )
+        if self.form != "free":
+            raise ValueError(
+                f"selector = {self.selector!r} writes free text, and form = {self.form!r} allows "
+                "sentences of its grammar alone: set form = 'free'"
+            )
+        return self
 
 
 class GrpoConfig(SettingsSection):
@@ -264,6 +282,21 @@ class ObjectiveConfig(SettingsSection):
     """weight of L_div (paper 5.7)"""
     lambda_prune: float = Field(default=0.01, ge=0.0)
     """weight of L_prune (paper 5.7)"""
+
+
+class DebateConfig(SettingsSection):
+    """The debate of the system 'mad-rl' (paper D.4); no other system has one."""
+
+    revisions: int = Field(default=1, ge=1, le=8)
+    """times that agents read each other and forecast again"""
+    exploration: float = Field(default=0.1, gt=0.0)
+    """standard deviation of the forecasts that are tried in training, scaled"""
+    discount: float = Field(default=0.9, ge=0.0, le=1.0)
+    """weight of the next turn's rewards in what a forecast is credited with"""
+    value_weight: float = Field(default=0.5, ge=0.0)
+    """weight of the value's squared error beside the policy's loss"""
+    verifier_weight: float = Field(default=0.1, ge=0.0)
+    """weight of the verifier's cross-entropy beside the agents' own errors"""
 
 
 class OptimConfig(SettingsSection):

@@ -31,6 +31,10 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
     "sa": {**_ALONE, "population.agents": 1, "evolution.every": 0},
     # Agents in parallel, without interaction or evolution.
     "mael": {**_ALONE, "evolution.every": 0},
+    # The same agents, whose logics a frozen model mutates; the fittest stays.
+    "mae-gpt": {**_ALONE, "evolution.update": "simplified", "grpo.carry": "best"},
+    # The same agents, which read each other's forecasts and revise their own.
+    "mad-rl": dict(_ALONE),
 }
 """Name of a system to the settings it needs."""
 

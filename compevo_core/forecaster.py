@@ -288,10 +288,13 @@ class CompEvoForecaster:
         entities = [view.entity for view in views]
 
         blended, calibrated, bases, n_unparsed = [], [], [], 0
+        own_weights: list[FloatArray] = []
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
-            forecasts = self._executor.forecast(self.logics, examples[part])
+            forecasts = self._executor.execute(self.logics, examples[part])
+            if forecasts.weights_BA is not None:
+                own_weights.append(_to_numpy(forecasts.weights_BA))
             base_ABH = self._executor.base_forecasts(examples[part])
             n_unparsed += forecasts.n_unparsed
 
@@ -303,7 +306,8 @@ class CompEvoForecaster:
 
         agents_NAH = np.concatenate(calibrated, axis=1).swapaxes(0, 1)
         # Each view gets the weights of what was known at its own instant.
-        weights_NAH = state.weighting.weights(views)
+        own_NA = np.concatenate(own_weights) if own_weights else None
+        weights_NAH = state.weighting.weights(views, own_NA)
         return _Forecasts(
             blended_NAH=np.concatenate(blended, axis=1).swapaxes(0, 1),
             agents_NAH=agents_NAH,

@@ -70,7 +70,8 @@ LAYERS = (
     ("compevo_pipeline.feeds", "compevo_pipeline.series_rules"),
     ("compevo_pipeline.own_feeds",),
     ("compevo_pipeline.registry",),
-    ("compevo_pipeline.launchers", "compevo_pipeline.judges"),
+    ("compevo_pipeline.judges",),
+    ("compevo_pipeline.launchers",),
     ("compevo_pipeline.resources",),
     ("compevo_pipeline.admission", "compevo_pipeline.embedded_news"),
     (

@@ -54,11 +54,13 @@ class Reading:
         example: the window.
         logics: at least one; each gives one forecast.
         news: for each logic the articles that it retrieved, best match first.
+        note: what the agent reads of others after its news, in lines; empty without any.
     """
 
     example: ForecastExample
     logics: Sequence[str]
     news: Sequence[Sequence[RetrievedArticle]]
+    note: str = ""
 
 
 AgentReadings = Sequence[Sequence[Reading]]

@@ -114,9 +114,25 @@ class HeadDecoder:
         states_ARTD, _ = self._read_states(readings, slice(None))
         self.module.readout.centre(states_ARTD)
 
-    def _read_states(self, readings: AgentReadings, agents: slice) -> tuple[Tensor, int]:
+    def read_last_states(
+        self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None
+    ) -> Tensor:
+        """Return the state at the last token of each reading (A, R, D).
+
+        Args:
+            readings: by agent.
+            agents: which of the local agents.
+            base_ABH: forecasts to read in place of each agent's base; None reads the base.
+        """
+        states_ARTD, _ = self._read_states(readings, agents, base_ABH)
+        return states_ARTD[:, :, -1]
+
+    def _read_states(
+        self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None
+    ) -> tuple[Tensor, int]:
         """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
-        soft_ASD = self._embed_numbers([reading.example for reading in readings[0]], agents)
+        examples = [reading.example for reading in readings[0]]
+        soft_ASD = self._embed_numbers(examples, agents, base_ABH)
         articles = self._collect_articles(readings)
         if self._reads_tokens:
             soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
@@ -133,25 +149,27 @@ class HeadDecoder:
         )
         return states_ARTD, layout.n_cut
 
-    def _embed_numbers(self, examples: Sequence[ForecastExample], agents: slice) -> Tensor:
+    def _embed_numbers(
+        self, examples: Sequence[ForecastExample], agents: slice, base_ABH: FloatArray | None
+    ) -> Tensor:
         """Return the soft tokens of the windows, one window after the other, (A, B 25, D)."""
         arrays = self.inputs.extract(examples)
-        context_BC, history_BH, season_BH, priors_BPH, base_ABH = (
+        context_BC, history_BH, season_BH, priors_BPH, read_ABH = (
             self._to_tensor(array)
             for array in (
                 arrays.context_BC,
                 arrays.history_BH,
                 arrays.season_BH,
                 arrays.priors_BPH,
-                mix_bases(self.mix_AP[agents], examples),
+                mix_bases(self.mix_AP[agents], examples) if base_ABH is None else base_ABH,
             )
         )
-        season_ABH = season_BH.expand_as(base_ABH)
+        season_ABH = season_BH.expand_as(read_ABH)
 
-        channels = [season_ABH, base_ABH]
+        channels = [season_ABH, read_ABH]
         if priors_BPH.shape[1] > 1:
             # Where forecasters disagree, one of them is wrong.
-            difference_ABPH = priors_BPH - base_ABH[:, :, None]
+            difference_ABPH = priors_BPH - read_ABH[:, :, None]
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
         history_ABH = history_BH * self._is_seen_AH[agents][:, None]
 
@@ -224,15 +242,18 @@ class _PromptLayout:
         prefix = [*task, *numbers]
         room = self._limit - len(prefix) - len(target)
         suffixes = [
-            [*self._fit_evidence(logic, news, room), *target]
+            [*self._fit_evidence(logic, news, reading.note, room), *target]
             for logic, news in zip(reading.logics, reading.news, strict=True)
         ]
         return PromptGroup(prefix, suffixes)
 
-    def _fit_evidence(self, logic: str, news: Sequence[RetrievedArticle], room: int) -> list[int]:
-        """Return logic and news in at most ``room`` tokens; the worst matches are left out."""
+    def _fit_evidence(
+        self, logic: str, news: Sequence[RetrievedArticle], note: str, room: int
+    ) -> list[int]:
+        """Return logic, news and note in at most ``room`` tokens; the worst matches go first."""
+        note_ids = self._encode(f"\n{note}\n") if note else []
         for count in range(len(news), -1, -1):
-            ids = self._write_evidence(logic, news[:count])
+            ids = [*self._write_evidence(logic, news[:count]), *note_ids]
             if len(ids) <= room:
                 self.n_cut += count < len(news)
                 return ids

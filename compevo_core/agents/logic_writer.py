@@ -76,23 +76,27 @@ class LogicWriter:
         config: the run's settings. Where ``evolution.form`` is "slots", a grammar restricts what is
             sampled, and log-probabilities are those under it.
         population: the agents.
-        fusion: makes the soft prompts.
+        fusion: makes the soft prompts; None where agents do not exchange states.
         shards: which agents this process holds.
         entities: those of the data set, for the regions of logics with slots.
+        adapters: kind of the adapters that write; None is the frozen backbone.
     """
 
     def __init__(
         self,
         config: RunConfig,
         population: Population,
-        fusion: StrategyFusion,
+        fusion: StrategyFusion | None,
         shards: AgentShards,
         entities: Sequence[str] = (),
+        *,
+        adapters: str | None = LOGIC,
     ) -> None:
         self.config = config
         self.population = population
         self.fusion = fusion
         self.shards = shards
+        self._adapters = adapters
 
         tokenizer = population.backbone.tokenizer
         self._stop_ids = list_stop_tokens(tokenizer)
@@ -133,7 +137,7 @@ class LogicWriter:
 
         # Stages 2 and 3: opponent context and gates, then one soft-prompt embedding (Eq. 9 to 13).
         soft_prompt_AD = None
-        if self.config.evolution.update == "three-stage":
+        if self.fusion is not None and self.config.evolution.update == "three-stage":
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
 
         local_soft_AD = None if soft_prompt_AD is None else self.shards.local(soft_prompt_AD)
@@ -170,7 +174,7 @@ class LogicWriter:
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
-        with self.population.use_adapters(LOGIC, agents=agents):
+        with self.population.use_adapters(self._adapters, agents=agents):
             return self._score(
                 proposal.prompt_ids[agents],
                 proposal.ids_AGT[agents],
@@ -189,7 +193,7 @@ class LogicWriter:
             (A, G, T) of all local agents, zero where masked.
         """
         neutral_AD = None
-        if proposal.soft_prompt_AD is not None:
+        if self.fusion is not None and proposal.soft_prompt_AD is not None:
             neutral_AD = self.fusion.neutral_D.expand(len(self.shards.local_agents), -1)
 
         with self.population.use_adapters(None):
@@ -202,7 +206,7 @@ class LogicWriter:
         interface").
         """
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
-        with self.population.use_adapters(LOGIC):
+        with self.population.use_adapters(self._adapters):
             return self.population.last_token_states(packed)[:, 0]
 
     @torch.no_grad()
@@ -227,7 +231,7 @@ class LogicWriter:
             [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
         )
 
-        with self.population.use_adapters(LOGIC):
+        with self.population.use_adapters(self._adapters):
             ids_AGT, mask_AGT = self.population.sample(
                 self.population.prefill(packed, embeds_ALD),
                 samples=samples,

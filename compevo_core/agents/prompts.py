@@ -205,6 +205,34 @@ def render_logic_prompt(
 ) -> str:
     """Render the logic-update prompt of an agent (paper G), ending where the new logic begins.
 
+    Args are those of :func:`build_logic_messages`, and the tokenizer that gives the chat layout of
+    the backbone, if it has one.
+    """
+    system, user = build_logic_messages(
+        agent,
+        logic,
+        reward,
+        peers,
+        recent=recent,
+        headlines=headlines,
+        paraphrased=paraphrased,
+    )
+    text = user["content"] + _CUT
+    return "".join(_apply_chat_layout(system["content"], text, LOGIC_CUE, tokenizer))
+
+
+def build_logic_messages(
+    agent: int,
+    logic: str,
+    reward: float,
+    peers: Sequence[PeerReport],
+    *,
+    recent: str = "",
+    headlines: Sequence[str] = (),
+    paraphrased: bool,
+) -> list[dict[str, str]]:
+    """Return the task of rewriting a logic as a chat of two turns (paper G).
+
     The paper's template shows logic, reward and peers. What the agent observes holds history and
     news as well (Eq. 2): they follow the reward where they are given.
 
@@ -216,7 +244,6 @@ def render_logic_prompt(
         recent: recent history in words, from :func:`describe_recent`.
         headlines: titles that the agent read most.
         paraphrased: whether the task stands in other words (E.9).
-        tokenizer: gives the chat layout of the backbone, if it has one.
     """
     observed_lines = [f"Recent Data: {recent}\n"] if recent else []
     if headlines:
@@ -237,9 +264,9 @@ def render_logic_prompt(
         f"{''.join(observed_lines)}"
         f"Peer Information:\n{peer_text}\n"
         f"Task: {_TASK_LOGIC_PARAPHRASED if paraphrased else _TASK_LOGIC}\n"
-        f"Output Format: {LOGIC_CUE} [Your logic here]{_CUT}"
+        f"Output Format: {LOGIC_CUE} [Your logic here]"
     )
-    return "".join(_apply_chat_layout(_SYSTEM_LOGIC, user, LOGIC_CUE, tokenizer))
+    return [{"role": "system", "content": _SYSTEM_LOGIC}, {"role": "user", "content": user}]
 
 
 def describe_recent(views: Sequence[WindowView]) -> str:

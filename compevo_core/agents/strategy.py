@@ -31,6 +31,9 @@ ALL_AGENTS = slice(None)
 NewsByAgent = Sequence[Sequence[tuple[str, ...]]]
 """Ids of the articles that each agent reads, by agent, then by window; best match first."""
 
+NotesByAgent = Sequence[Sequence[str]]
+"""What each agent reads of the others, by agent, then by window."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchForecasts:
@@ -41,12 +44,14 @@ class BatchForecasts:
         token_loss_A: each agent's token loss of the text decoder, zeros otherwise.
         n_unparsed: answers that could not be read.
         n_cut: prompts that were too long and lost news or history.
+        weights_BA: how much each agent counts, where the forecasts themselves say so.
     """
 
     values_ABH: Tensor
     token_loss_A: Tensor
     n_unparsed: int
     n_cut: int = 0
+    weights_BA: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +122,17 @@ class StrategyExecutor:
         base_ABH = mix_bases(self.mix_AP[agents], examples)
         return torch.tensor(base_ABH, dtype=torch.float32, device=self.population.backbone.device)
 
+    def execute(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return what the local agents finally forecast, without gradient: here, at once."""
+        return self.forecast(logics, examples)
+
     def forecast(
         self,
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
         *,
         news: NewsByAgent | None = None,
+        notes: NotesByAgent | None = None,
         train: bool = False,
         agents: slice = ALL_AGENTS,
     ) -> BatchForecasts:
@@ -132,6 +142,7 @@ class StrategyExecutor:
             logics: one logic for each of the chosen agents.
             examples: B windows.
             news: what each agent reads; what its logic retrieves unless given.
+            notes: what it reads of the others; nothing unless given.
             train: whether the result shall carry gradient; it also turns adapter dropout on.
             agents: which of the local agents forecast.
         """
@@ -139,13 +150,7 @@ class StrategyExecutor:
         if news is None:
             news = self.retrieve_news(logics, [example.view for example in examples], numbers)
 
-        readings = [
-            [
-                Reading(example, [logic], [self.news_retriever.resolve(ids)])
-                for example, ids in zip(examples, agent_news, strict=True)
-            ]
-            for logic, agent_news in zip(logics, news, strict=True)
-        ]
+        readings = self.build_readings(logics, examples, news, notes)
         dropout = self.config.population.dropout if train else 0.0
         with (
             self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
@@ -157,6 +162,23 @@ class StrategyExecutor:
         return BatchForecasts(
             decoded.values_ARH, decoded.token_loss_A, decoded.n_unparsed, decoded.n_cut
         )
+
+    def build_readings(
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        notes: NotesByAgent | None,
+    ) -> list[list[Reading]]:
+        """Return what agents read under one logic each, by agent, then by window."""
+        by_agent = notes or [[""] * len(examples)] * len(logics)
+        return [
+            [
+                Reading(example, [logic], [self.news_retriever.resolve(ids)], note)
+                for example, ids, note in zip(examples, agent_news, agent_notes, strict=True)
+            ]
+            for logic, agent_news, agent_notes in zip(logics, news, by_agent, strict=True)
+        ]
 
     @torch.no_grad()
     def forecast_groups(

@@ -5,7 +5,7 @@ configurations") without downloading or allocating anything, and holding it agai
 by part. What does not: that arithmetic (``lm.parameter_counts``), the modules
 (``training.modules``).
 
-The systems are counted with text answers, as the paper's are: the numeric head has maps of its own,
+The decoder is left out, as the paper's agents answer in text: the numeric head has maps of its own,
 which ``trainable_parameters`` in a run's rows counts as well.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from compevo_core.config import RunConfig
-from compevo_core.config_systems import SYSTEM_SETTINGS
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import ConfigError
 from compevo_core.experiments.controls import configure_experiment
@@ -40,7 +39,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
         agents: population of the systems of several agents.
         rank: rank of the adapters.
     """
-    settings = {"population.agents": agents, "population.rank": rank, "forecast.decoder": "text"}
+    settings = {"population.agents": agents, "population.rank": rank}
     config = configure_experiment(RunConfig().with_overrides(settings), system)
 
     with torch.device("meta"):
@@ -75,8 +74,6 @@ def report_built_parameters(
     architecture = load_architecture(backbone)
     report = build_parameter_report(backbone, methods=methods, agents=agents, rank=rank)
     for method in methods:
-        if method not in SYSTEM_SETTINGS:
-            continue  # only its parts are known
         built = count_built(architecture, method, agents=agents, rank=rank)
         found = report["methods"][method]
         if built != found["trainable_parameters"]:

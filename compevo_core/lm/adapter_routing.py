@@ -19,6 +19,9 @@ import torch
 FORECAST = "forecast"
 LOGIC = "logic"
 KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters an agent
+VALUE = "value"
+VERIFIER = "verifier"
+DEBATE_KINDS = (FORECAST, VALUE, VERIFIER)  # paper D.4: three in a debate, the first its policy
 
 _NO_BACKWARD = -1  # what torch answers outside a backward pass
 
@@ -28,7 +31,8 @@ class AdapterRoute:
     """The adapters of one forward pass.
 
     Attributes:
-        kind: one of :data:`KINDS`, or ``None`` for the frozen backbone without adapters.
+        kind: one of :data:`KINDS` or :data:`DEBATE_KINDS`, or ``None`` for the frozen backbone
+            without adapters.
         agents: which of the stacked agents the rows of the batch belong to.
         dropout: probability of dropping an adapter's input, drawn from torch's global generator.
     """

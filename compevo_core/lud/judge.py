@@ -11,9 +11,9 @@ Shapes: V the four possible verdicts, T tokens of the longest of them, W vocabul
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.agents.prompts import clean_text
 from compevo_core.data.files import hash_text
 from compevo_core.errors import CompEvoError, DataError
@@ -54,9 +54,6 @@ LOGIC_CHARACTERS = 4000
 
 PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
 """Identifies the prompt in result files."""
-
-Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Sends the JSON body of a chat completion and returns the JSON answer."""
 
 
 class JudgeReplyError(CompEvoError):

@@ -136,12 +136,20 @@ class PopulationWeights:
         self._online = OnlineSelection(config, trained) if config.selection.online else None
 
     @torch.no_grad()
-    def weights(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the weights (N, A, H) of each agent at each step."""
+    def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
+        """Return the weights (N, A, H) of each agent at each step.
+
+        Args:
+            views: N windows.
+            own_NA: weights that the forecasts come with, in place of those of training.
+        """
         if self._online is not None and not self._calibration.override_A.any():
             return self._online.weights(views)
 
-        trained_NA = self._trained.weights([view.entity for view in views])
+        if own_NA is None:
+            trained_NA = self._trained.weights([view.entity for view in views])
+        else:
+            trained_NA = torch.from_numpy(own_NA)
         weights_NA = self._calibration.weigh(trained_NA).cpu().numpy().astype(np.float64)
         return np.repeat(weights_NA[:, :, None], HORIZON, axis=2)
 

@@ -13,6 +13,7 @@ import polars as pl
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.experiments.ablation import FULL_METHOD
 from compevo_core.experiments.controls import CONTROLS
+from compevo_core.experiments.systems import SYSTEMS
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
@@ -122,14 +123,14 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
 
 def ablation_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
     """Return the ablation variants of one scope, lowest MAE first; None without any."""
-    is_shown = ~pl.col("method").is_in(list(CONTROLS))
+    is_shown = ~pl.col("method").is_in([*CONTROLS, *SYSTEMS])
     title = "ablation under one equal budget"
     return _variant_table(rows.filter(is_shown), dataset, subset, title)
 
 
 def control_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
-    """Return the controls of one scope and the full method, lowest MAE first; None without."""
-    is_shown = pl.col("method").is_in([FULL_METHOD, *CONTROLS])
+    """Return controls, other systems of agents and the full method; None without any of them."""
+    is_shown = pl.col("method").is_in([FULL_METHOD, *CONTROLS, *SYSTEMS])
     title = "controls under the same budget"
     return _variant_table(rows.filter(is_shown), dataset, subset, title)
 

@@ -28,11 +28,13 @@ class AgentForecasts:
         values_ABH: forecasts of the agents.
         base_ABH: the bases that they correct.
         truth_BH: NaN where missing; every window has a known target.
+        weights_BA: how much each agent counts, where its forecast says so; else None.
     """
 
     values_ABH: FloatArray
     base_ABH: FloatArray
     truth_BH: FloatArray
+    weights_BA: FloatArray | None = None
 
     def blend(self, blend_AH: FloatArray) -> FloatArray:
         """Return the bases with a share of the corrections, (A, B, H)."""
@@ -65,23 +67,30 @@ def forecast_examples(
     """
     local = model.shards.local(logics)
     size = model.config.run.micro_batch_size
-    values, bases = [], []
+    values, bases, weights = [], [], []
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
-        values_ABH = executor.forecast(local, part).values_ABH
-        values.append(model.shards.all_gather(values_ABH, "forecasts"))
+        made = executor.execute(local, part)
+        values.append(model.shards.all_gather(made.values_ABH, "forecasts"))
+        if made.weights_BA is not None:
+            weights.append(made.weights_BA)
         bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
 
     return AgentForecasts(
         values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
         base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
+        weights_BA=torch.cat(weights).cpu().numpy().astype(np.float64) if weights else None,
     )
 
 
 @torch.no_grad()
-def weigh_examples(model: PopulationModel, examples: Sequence[ForecastExample]) -> FloatArray:
-    """Return the selection's weights (B, A) of all agents."""
+def weigh_examples(
+    model: PopulationModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
+) -> FloatArray:
+    """Return the weights (B, A) of all agents: the forecasts' own, else the selection's."""
+    if forecasts.weights_BA is not None:
+        return forecasts.weights_BA
     weights_BA = model.selection.weights([example.view.entity for example in examples])
     return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
 

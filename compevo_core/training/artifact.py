@@ -34,7 +34,10 @@ from compevo_core.training.run_folder import RunFolder
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
 _EXPERIENCE_FILE = "experience.safetensors"
-_HEAD_PREFIXES = ("answers.", "calibration.blend", "calibration.level", "calibration.evidence")
+_HEAD_PREFIXES = (
+    *("answers.", "debate."),
+    *("calibration.blend", "calibration.level", "calibration.evidence"),
+)
 """Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
 _PACKAGES = (
     "compevo",

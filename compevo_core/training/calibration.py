@@ -106,7 +106,7 @@ def calibrate(
         )
 
     forecasts = forecast_examples(model, executor, logics, val_examples)
-    weights_BA = weigh_examples(model, val_examples)
+    weights_BA = weigh_examples(model, val_examples, forecasts)
     halves = split_by_time([example.view for example in val_examples])
 
     # The blend first: the level is then that of what the blend lets through.
@@ -140,7 +140,7 @@ def calibrate(
     _remember(model, rule, known)
     errors = _collect_errors(model, forecasts, blend_AH, val_examples)
     model.experience = follow_validation(
-        model, config, forecasts.blend(blend_AH), errors, rule, earlier
+        model, config, forecasts.blend(blend_AH), errors, rule, earlier, forecasts.weights_BA
     )
     return CalibrationReport(
         windows=len(val_examples),

@@ -27,6 +27,7 @@ def follow_validation(
     errors: WindowErrors,
     rule: LevelRule,
     earlier: WindowErrors | None,
+    own_weights_BA: FloatArray | None = None,
 ) -> Experience:
     """Return validation as the population would have lived through it.
 
@@ -37,6 +38,7 @@ def follow_validation(
         errors: theirs.
         rule: how known errors are remembered.
         earlier: errors that were known before validation; None where they do not count.
+        own_weights_BA: weights that the forecasts come with; else those of the selection.
     """
     evidence = ErrorEvidence.start(len(blended_ABH), len(model.calibration.entities), HORIZON)
     has_level = rule.form != "none"
@@ -54,7 +56,8 @@ def follow_validation(
         if has_level:
             rows = [errors.rows[i] for i in today]
             agents_BAH[today] += evidence.level()[:, rows].swapaxes(0, 1)
-        weights_BAH = weighting.weights([views[i] for i in today])
+        own_BA = None if own_weights_BA is None else own_weights_BA[today]
+        weights_BAH = weighting.weights([views[i] for i in today], own_BA)
         mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
     def observe(ended: list[int]) -> None:

@@ -23,7 +23,12 @@ from torch import Tensor
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import BatchForecasts, NewsByAgent, StrategyExecutor
+from compevo_core.agents.strategy import (
+    BatchForecasts,
+    NewsByAgent,
+    NotesByAgent,
+    StrategyExecutor,
+)
 from compevo_core.training.generators import DropoutState
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_state import PlayedForecasts
@@ -37,6 +42,7 @@ class _MicroBatch:
         logics: of the local agents.
         examples: the windows.
         news: what the local agents read of them.
+        notes: what they read of each other; None without a debate.
         share: of the round's windows.
         round_number: for messages.
     """
@@ -44,6 +50,7 @@ class _MicroBatch:
     logics: Sequence[str]
     examples: Sequence[ForecastExample]
     news: NewsByAgent
+    notes: NotesByAgent | None
     share: float
     round_number: int
 
@@ -94,6 +101,7 @@ class ForecastStep:
         examples: Sequence[ForecastExample],
         news_rng: np.random.Generator,
         round_number: int,
+        notes: NotesByAgent | None = None,
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
@@ -102,6 +110,7 @@ class ForecastStep:
             examples: B windows with their truth.
             news_rng: draws which agents see no news of a window.
             round_number: for messages.
+            notes: what the local agents read of each other; nothing unless given.
 
         Raises:
             NonFiniteLoss: a forecast or a loss is NaN or infinite; on every process.
@@ -117,11 +126,11 @@ class ForecastStep:
             else self._backward_jointly
         )
         trained = [
-            backward(part) for part in self._cut(local_logics, examples, shown, round_number)
+            backward(part) for part in self._cut(local_logics, examples, shown, notes, round_number)
         ]
         scored = trained
         if self.has_dropout:
-            clean = self._cut(local_logics, examples, news, round_number)
+            clean = self._cut(local_logics, examples, news, notes, round_number)
             scored = [self._forecast_without_dropout(part) for part in clean]
 
         values_ABH = torch.cat([part.values_ABH for part in scored], 1)
@@ -160,6 +169,7 @@ class ForecastStep:
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
         news: NewsByAgent,
+        notes: NotesByAgent | None,
         round_number: int,
     ) -> Iterator[_MicroBatch]:
         size = self.config.run.micro_batch_size
@@ -169,6 +179,7 @@ class ForecastStep:
                 logics=logics,
                 examples=examples[part],
                 news=[row[part] for row in news],
+                notes=None if notes is None else [row[part] for row in notes],
                 share=len(examples[part]) / len(examples),
                 round_number=round_number,
             )
@@ -252,7 +263,12 @@ class ForecastStep:
     def _read(self, part: _MicroBatch, agents: slice, *, train: bool) -> BatchForecasts:
         """Forecast a micro-batch by some of the local agents."""
         return self.executor.forecast(
-            part.logics[agents], part.examples, news=part.news[agents], train=train, agents=agents
+            part.logics[agents],
+            part.examples,
+            news=part.news[agents],
+            notes=None if part.notes is None else part.notes[agents],
+            train=train,
+            agents=agents,
         )
 
     def _gather(

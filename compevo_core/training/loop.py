@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from compevo_core.agents.logic_grammar import list_seed_logics
+from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
@@ -21,10 +22,10 @@ from compevo_core.distributed import AgentShards
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from compevo_core.training.debate import build_round_trainer
 from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
 from compevo_core.training.generators import RunGenerators, seed_dropout
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.round_state import RoundState
 from compevo_core.training.run_folder import RunFolder
@@ -52,6 +53,7 @@ class TrainingLoop:
         rounds: how many rounds of the schedule to train; all unless given.
         backbone: a frozen model without adapters; loaded from the configuration unless given.
         stages: supervised stages of other runs; a run without a checkpoint goes on from its own.
+        selector: asks the endpoint that ``evolution.selector`` names.
         clock: seconds, for durations.
     """
 
@@ -69,6 +71,7 @@ class TrainingLoop:
         rounds: int | None = None,
         backbone: Backbone | None = None,
         stages: SharedStages | None = None,
+        selector: Transport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -90,7 +93,7 @@ class TrainingLoop:
         self.model = PopulationModel(config, backbone, data.inputs, shards)
         encoder = load_encoder(config.news.encoder)
         self.executor = self.model.executor(NewsRetriever(news, encoder, config.news.top_k))
-        self.round_trainer = RoundTrainer(self.model, self.executor, schedule)
+        self.round_trainer = build_round_trainer(self.model, self.executor, schedule, selector)
         self.generators = RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device
         )

@@ -11,17 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.debate_executor import DebateExecutor
 from compevo_core.agents.decoders import ForecastDecoder
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.prompt_mutation import Transport, build_mutation_writer
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
-from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import FORECAST, LOGIC
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.lm.adapter_routing import LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.online.experience import Experience
 from compevo_core.training.modules import build_modules
@@ -56,6 +58,11 @@ class PopulationModel:
         self.inputs = inputs
         self.scaler = inputs.scaler
         self.shards = shards or AgentShards(agents)
+        if self.system.debates and len(self.shards.local_agents) < agents:
+            raise ConfigError(
+                "agents of 'mad-rl' read each other in every turn, and processes would wait for "
+                "each other all the time: train it in one process"
+            )
 
         entities = sorted(self.scaler.mean)
         self.modules = build_modules(
@@ -64,6 +71,7 @@ class PopulationModel:
         self.population = self.modules.population
         self.selection = self.modules.selection
         self.fusion = self.modules.fusion
+        self.debate = self.modules.debate
         _, mix_AP = mix_priors(config)
         self.mix_AP = mix_AP[list(self.shards.local_agents)]
         self.decoder: ForecastDecoder = self._build_decoder()
@@ -78,22 +86,39 @@ class PopulationModel:
 
     def executor(self, news_retriever: NewsRetriever) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1)."""
+        if self.debate is not None and isinstance(self.decoder, HeadDecoder):
+            return DebateExecutor(
+                self.config,
+                self.population,
+                self.decoder,
+                news_retriever,
+                self.mix_AP,
+                self.debate,
+            )
         return StrategyExecutor(
             self.config, self.population, self.decoder, news_retriever, self.mix_AP
         )
 
-    def writer(self) -> LogicWriter | None:
-        """Return the logic generation of this population (paper 4.3); None if logics stay."""
+    def writer(self, selector: Transport | None = None) -> LogicWriter | None:
+        """Return what writes the agents' logics (paper 4.3); None if they keep theirs.
+
+        Args:
+            selector: asks the endpoint that ``evolution.selector`` names.
+        """
+        entities = sorted(self.scaler.mean)
+        if self.system.mutates:
+            return build_mutation_writer(
+                self.config, self.population, self.shards, entities, selector
+            )
         if self.fusion is None:
             return None
-        return LogicWriter(
-            self.config, self.population, self.fusion, self.shards, sorted(self.scaler.mean)
-        )
+        return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
 
     @property
     def trainable_parameters(self) -> int:
         """How many numbers training changes, those of this process's agents."""
-        return self.modules.count_trainable() + sum(p.numel() for p in self.head_parameters())
+        decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
+        return self.modules.count_trainable() + decoder
 
     def interaction_weights(self) -> Tensor:
         """Return how much each agent draws on each other one (A, A); on itself alone if on none."""
@@ -102,12 +127,14 @@ class PopulationModel:
         return self.fusion.interaction_weights().detach()
 
     def adapter_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.forecast_lr`` trains: the forecast adapters."""
-        return self.population.adapter_parameters(FORECAST)
+        """Return what ``optim.forecast_lr`` trains: all adapters but those of logics."""
+        kinds = [kind for kind in self.population.kinds if kind != LOGIC]
+        return [p for kind in kinds for p in self.population.adapter_parameters(kind)]
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.head_lr`` trains: numeric tokens and read-out."""
-        return list(self.decoder.module.parameters())
+        """Return what ``optim.head_lr`` trains: numeric tokens, read-out, heads of a debate."""
+        debate = [] if self.debate is None else list(self.debate.parameters())
+        return [*self.decoder.module.parameters(), *debate]
 
     def gate_parameters(self) -> list[nn.Parameter]:
         """Return the gates of selection, which L_pred trains where the agents compete."""
@@ -150,6 +177,8 @@ class PopulationModel:
         }
         # "answers" is what saved models and checkpoints call the decoder's module.
         heads = _name_tensors("answers", self.decoder.module)
+        if self.debate is not None:
+            heads |= _name_tensors("debate", self.debate)
         return adapters | heads | _add_prefix("calibration", self.calibration.agent_state())
 
     def shared_tensors(self) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from compevo_core.agents.debate import DebateHeads
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config import RunConfig
@@ -30,15 +31,17 @@ class SystemModules:
         population: the adapters.
         selection: weights of the agents; its gates are trained where agents compete.
         fusion: exchange of logic states; None where agents do not compete.
+        debate: value and verifier heads; None where agents do not debate.
     """
 
     population: Population
     selection: FitnessSelection
     fusion: StrategyFusion | None
+    debate: DebateHeads | None
 
     def count_trainable(self) -> int:
         """Return the parameters that training changes."""
-        modules = (self.population.adapters, self.selection, self.fusion)
+        modules = (self.population.adapters, self.selection, self.fusion, self.debate)
         return sum(
             parameter.numel()
             for module in modules
@@ -81,7 +84,11 @@ def build_modules(
     selection = FitnessSelection(agents, config.selection, entities).to(backbone.device)
     if not system.competes:
         selection.requires_grad_(False)  # no gate weighs the agents
-        return SystemModules(population, selection, None)
+        debate = None
+        if system.debates:
+            debate = DebateHeads(len(shards.local_agents), backbone.hidden_size)
+            debate = debate.to(backbone.device)
+        return SystemModules(population, selection, None, debate)
 
     fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
-    return SystemModules(population, selection, fusion)
+    return SystemModules(population, selection, fusion, None)

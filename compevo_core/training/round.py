@@ -100,7 +100,7 @@ class RoundTrainer:
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
-        played = self.forecast_step.run(state.logics, examples, generators.news_rng, state.round)
+        played = self._play(state, examples, generators)
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
@@ -117,6 +117,12 @@ class RoundTrainer:
         result = self._build_result(state, influence, played, rewriting, texts, update, regret)
         self._advance(state, played, examples, rewriting, texts)
         return result
+
+    def _play(
+        self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
+    ) -> PlayedForecasts:
+        """Forecast the batch, and leave the gradient of what was forecast in place."""
+        return self.forecast_step.run(state.logics, examples, generators.news_rng, state.round)
 
     def _start_round(self, round_number: int) -> Influence:
         """Prepare the optimiser, and note how much each agent counts.
@@ -260,9 +266,11 @@ class RoundTrainer:
     ) -> RoundResult:
         """Put together what the round measured."""
         # influence holds gates and interaction as they were in the round: the model's are new now.
+        loss_pg = update.loss_pg + played.loss_pg
         terms = LossTerms(
-            played.loss_pred, played.loss_own, update.loss_pg, update.loss_div, update.loss_prune
+            played.loss_pred, played.loss_own, loss_pg, update.loss_div, update.loss_prune
         )
+        weights_A = influence.weights_A if played.weights_A is None else played.weights_A
         health = measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy())
 
         n_answers = played.reward_AB.numel()
@@ -274,10 +282,10 @@ class RoundTrainer:
             round=state.round,
             stage=self.schedule.stage(state.round),
             evolved=rewriting is not None,
-            weight_entropy=weight_entropy(influence.weights_A.cpu().numpy()),
+            weight_entropy=weight_entropy(weights_A.cpu().numpy()),
             rewards=played.reward_A.tolist(),
             fitness=influence.fitness_A.tolist(),
-            weights=influence.weights_A.tolist(),
+            weights=weights_A.tolist(),
             gates=influence.gates_A.tolist(),
             error_correlation=health.error_correlation,
             gain_over_best=health.gain_over_best,
@@ -305,7 +313,7 @@ class RoundTrainer:
             loss_pred=played.loss_pred,
             loss_own=played.loss_own,
             loss_tokens=played.loss_tokens,
-            loss_pg=update.loss_pg,
+            loss_pg=loss_pg,
             loss_div=update.loss_div,
             loss_prune=update.loss_prune,
             best_response_gap=rewriting.diagnostics.best_response_gap if rewriting else [],

@@ -76,6 +76,8 @@ class PlayedForecasts:
         n_unparsed: answers of this process's agents that could not be read.
         n_cut: prompts of this process's agents that were too long.
         news: ids of the articles that each of this process's agents retrieved, by window.
+        loss_pg: what a debate minimised of its policy; 0 without one.
+        weights_A: mean weight of each agent by what the forecasts themselves say; else None.
     """
 
     values_ABH: Tensor
@@ -88,6 +90,8 @@ class PlayedForecasts:
     n_unparsed: int
     n_cut: int
     news: NewsByAgent
+    loss_pg: float = 0.0
+    weights_A: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config import RunConfig
@@ -59,6 +60,7 @@ def train(
     fit: FitBaseline = fit_baseline,
     stages: SharedStages | None = None,
     shard_backbone: bool = False,
+    selector: Transport | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Train a population and write its run folder: records, summary, sealed model.
@@ -80,6 +82,7 @@ def train(
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
+        selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
         clock: seconds, for durations.
 
     Returns:
@@ -107,7 +110,7 @@ def train(
         size = news.embeddings.shape[1]
         data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
         schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
-        parts = _RunParts(config, news, identity, shards, start, schedule, fit, clock)
+        parts = _RunParts(config, news, identity, shards, start, schedule, fit, selector, clock)
         loop = parts.build_loop(folder, data, backbone=backbone, stages=stages)
         state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
         outcome = RunOutcome(
@@ -160,6 +163,7 @@ class _RunParts:
     start: int
     schedule: RunSchedule
     fit: FitBaseline
+    selector: Transport | None
     clock: Callable[[], float]
 
     def build_loop(
@@ -184,6 +188,7 @@ class _RunParts:
             rounds=rounds,
             backbone=backbone,
             stages=stages,
+            selector=self.selector,
             clock=self.clock,
         )
 

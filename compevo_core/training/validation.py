@@ -42,7 +42,7 @@ def measure_validation(
     There is no dropout and no gradient, and nothing is drawn: validating changes no later round.
     """
     forecasts = forecast_examples(model, executor, logics, examples)
-    weights_BA = weigh_examples(model, examples)
+    weights_BA = weigh_examples(model, examples, forecasts)
     truth_BH = forecasts.truth_BH
     return ValidationErrors(
         aggregate=aggregate_error(forecasts.values_ABH, weights_BA, truth_BH),

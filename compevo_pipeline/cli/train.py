@@ -35,8 +35,8 @@ def train(
     variant: Annotated[
         str,
         typer.Option(
-            help="Train a variant of the ablation or a control in place of the full method, for "
-            "example no-grpo or no-news."
+            help="Train a variant of the ablation, a control or another system of agents in place "
+            "of the full method, for example no-grpo, no-news or mael."
         ),
     ] = "",
     validation: Annotated[
@@ -65,6 +65,7 @@ def train(
     from compevo_core.experiments.ablation import FULL_METHOD
     from compevo_core.experiments.controls import configure_experiment, prepare_windows
     from compevo_core.training.trainer import train as train_population
+    from compevo_pipeline.judges.selector import read_selector
     from compevo_pipeline.launchers.progress import describe_round
     from compevo_pipeline.settings import process_rank
 
@@ -88,6 +89,7 @@ def train(
             resume=not restart,
             on_round=lambda record: typer.echo(describe_round(record)),
             shard_backbone=shard_backbone,
+            selector=read_selector(config),
         )
 
     # The processes of torchrun share one terminal.

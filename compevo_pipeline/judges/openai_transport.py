@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.errors import (
     ConfigError,
     SchemaDrift,
@@ -21,7 +22,6 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_core.lud.judge import Transport
 
 TIMEOUT_SECONDS = 60.0
 MAX_REPLY_BYTES = 1_000_000

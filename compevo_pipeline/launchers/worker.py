@@ -120,6 +120,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
     from compevo_core.config import RunConfig
     from compevo_core.training.shared_stages import SharedStages
     from compevo_core.training.trainer import train
+    from compevo_pipeline.judges.selector import read_selector
 
     config = RunConfig.from_mapping(job.config)
     windows = inputs.windows(job.windows)
@@ -146,6 +147,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         fit=inputs.fits(job.fits),
         stages=SharedStages(Path(job.stages)) if job.stages else None,
         shard_backbone=job.shard_backbone,
+        selector=read_selector(config),
     )
     return summary
 

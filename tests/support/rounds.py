@@ -7,6 +7,7 @@ from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.diagnostics.regret import RegretTracker
 from compevo_core.experiments.controls import configure_experiment
+from compevo_core.training.debate import build_round_trainer as build_round_trainer_of
 from compevo_core.training.generators import RunGenerators
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundResult
@@ -29,7 +30,7 @@ def build_round_trainer(
         every=config.evolution.every,
         warmup_ratio=config.optim.warmup_ratio,
     )
-    trainer = RoundTrainer(model, build_executor(model), schedule)
+    trainer = build_round_trainer_of(model, build_executor(model), schedule)
 
     logics = list(SEED_LOGICS[: config.population.agents])
     state = RoundState(

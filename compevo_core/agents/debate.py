@@ -1,0 +1,131 @@
+"""What agents tell each other in a debate, and what the debate is worth: MAD-RL (paper D.4).
+
+Source: MAPoRL (Park et al., 2025), where language models answer, read each other's answers, answer
+again, and are trained together by PPO on a verifier's scores. What differs here, as the paper
+adapts it: an answer is a forecast of 48 steps, its rationale are the articles that the agent read;
+the reward is the error of the forecast, known in training; the verifier's scores of the last turn
+weigh the agents. A forecast is drawn from a normal distribution around the numeric head's, and each
+agent's value is read by an adapter of its own.
+
+What belongs here: messages, value and verifier heads, returns, advantages, weights. What does not:
+the order of a debate (``agents.debate_executor``), training it (``training.debate``).
+
+Shapes: A agents, B windows, T turns, H horizon, D hidden.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.decoding import format_numbers
+from compevo_core.agents.prompts import clean_text
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import WindowView
+
+_SUMMARY_PARTS = 4
+"""Parts of the horizon whose mean an agent tells the others: 48 numbers of each would be most of
+everybody's prompt."""
+_TITLE_CHARACTERS = 72
+_SMALLEST_SPREAD = 1e-8
+
+
+class DebateHeads(nn.Module):
+    """The value head and the verifier head of every local agent: a number each from a state."""
+
+    def __init__(self, agents: int, hidden: int) -> None:
+        super().__init__()
+        # Zero: at first a forecast has no value, and all are verified alike.
+        self.value_AD = nn.Parameter(torch.zeros(agents, hidden))
+        self.value_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
+        self.verifier_AD = nn.Parameter(torch.zeros(agents, hidden))
+        self.verifier_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
+        self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
+
+    def value(self, states_ABD: Tensor, agents: slice = slice(None)) -> Tensor:
+        """Return what each agent expects to earn from here on, (A, B)."""
+        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.value_AD[agents])
+        return product_AB + self.value_bias_A1[agents]
+
+    def verify(self, states_ABD: Tensor, agents: slice = slice(None)) -> Tensor:
+        """Return the logit (A, B) that a forecast is better than the agents' mean error."""
+        product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.verifier_AD[agents])
+        return product_AB + self.verifier_bias_A1[agents]
+
+
+def write_notes(
+    views: Sequence[WindowView],
+    values_ABH: FloatArray,
+    news: Sequence[Sequence[Sequence[RetrievedArticle]]],
+) -> list[list[str]]:
+    """Return what each agent reads of all others, by agent, then by window.
+
+    Args:
+        views: B windows.
+        values_ABH: forecasts of all agents, in the unit of each window.
+        news: articles that each agent read of each window, best match first.
+    """
+    said = [
+        [
+            _describe(agent, values_ABH[agent, window], view.unit, articles[window])
+            for window, view in enumerate(views)
+        ]
+        for agent, articles in enumerate(news)
+    ]
+    return [
+        [
+            "\n".join(said[other][window] for other in range(len(said)) if other != agent)
+            for window in range(len(views))
+        ]
+        for agent in range(len(said))
+    ]
+
+
+def _describe(
+    agent: int, values_H: FloatArray, unit: str, articles: Sequence[RetrievedArticle]
+) -> str:
+    means = values_H.reshape(_SUMMARY_PARTS, -1).mean(axis=1)
+    numbers = ", ".join(format_numbers(means, unit))
+    # A headline is data: it is cleaned like any other text in a prompt.
+    reason = clean_text(articles[0].title, _TITLE_CHARACTERS) if articles else "no news"
+    return f"Agent_{agent} forecasts {numbers} {unit}, because of: {reason}"
+
+
+def discount_rewards(reward_TAB: Tensor, discount: float) -> Tensor:
+    """Return what each forecast led to, (T, A, B): its reward, and what followed at a discount.
+
+    What followed is the mean over all agents: each of them read it, and may have been led astray.
+    """
+    returns = [reward_TAB[-1]]
+    for reward_AB in reward_TAB[:-1].flip(0):
+        returns.append(reward_AB + discount * returns[-1].mean(0, keepdim=True))
+    return torch.stack(returns[::-1])
+
+
+def standardise_advantages(return_AB: Tensor, value_AB: Tensor) -> Tensor:
+    """Return how much more each forecast earned than was expected, in standard deviations."""
+    surplus_AB = return_AB - value_AB
+    spread = surplus_AB.std(unbiased=False).clamp(min=_SMALLEST_SPREAD)
+    return (surplus_AB - surplus_AB.mean()) / spread
+
+
+def log_density(sampled_ABH: Tensor, mean_ABH: Tensor, deviation: float) -> Tensor:
+    """Return the log-density of forecasts, mean over the steps, up to a constant: (A, B)."""
+    return -((sampled_ABH - mean_ABH) / deviation).square().mean(-1) / 2.0
+
+
+def weigh_by_score(logit_AB: Tensor) -> Tensor:
+    """Return the verifier's scores, normalised over the agents of a window, (B, A)."""
+    score_BA = torch.sigmoid(logit_AB).T
+    return score_BA / score_BA.sum(1, keepdim=True)
+
+
+def find_better(error_AB: Tensor) -> Tensor:
+    """Return 1 where a forecast beats the agents' mean error on its window, else 0, (A, B)."""
+    return (error_AB < error_AB.mean(0, keepdim=True)).to(error_AB.dtype)
+
+
+def verifier_loss(logit_AB: Tensor, is_better_AB: Tensor) -> Tensor:
+    """Return the cross-entropy of telling better forecasts apart, mean over all."""
+    return nn.functional.binary_cross_entropy_with_logits(logit_AB, is_better_AB)

@@ -1,0 +1,264 @@
+"""A training round of a debate: two turns or more, verifiers, and PPO on the forecasts' errors.
+
+What belongs here: the order of such a round and its backward passes. What does not: the arithmetic
+and its source (``agents.debate``), reading windows (``agents.debate_executor``), all that a round
+has in common with any other (``training.round``).
+
+Every round trains each turn's forecasts by their own errors, as the other systems do, and the
+verifiers on those of the last turn. Rounds in which another system would rewrite its logics
+(``evolution.every``) also try forecasts around those, tell them to the others, and credit each with
+what it led to.
+
+Shapes: A agents, B windows, T turns, H horizon.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compevo_core.agents.debate import (
+    discount_rewards,
+    find_better,
+    log_density,
+    standardise_advantages,
+    verifier_loss,
+    weigh_by_score,
+)
+from compevo_core.agents.debate_executor import DebateExecutor
+from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.grpo import policy_loss
+from compevo_core.agents.objective import require_finite
+from compevo_core.agents.prompt_mutation import Transport
+from compevo_core.agents.selection import aggregate_forecasts, forecast_error
+from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.lm.adapter_routing import VALUE
+from compevo_core.training.forecast_step import stack_truths
+from compevo_core.training.generators import RunGenerators
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.round import RoundTrainer
+from compevo_core.training.round_state import PlayedForecasts, RoundState
+from compevo_core.training.schedule import RunSchedule
+
+
+def build_round_trainer(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    schedule: RunSchedule,
+    selector: Transport | None = None,
+) -> RoundTrainer:
+    """Return what trains the rounds of a system.
+
+    Args:
+        model: the population.
+        executor: forecasts with it.
+        schedule: which rounds rewrite or debate, and the learning rates.
+        selector: asks the endpoint that ``evolution.selector`` names.
+    """
+    if isinstance(executor, DebateExecutor):
+        return DebateTrainer(model, executor, schedule)
+    return RoundTrainer(model, executor, schedule, model.writer(selector))
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What the agents said in one turn of a tried debate, without gradient.
+
+    Attributes:
+        notes: what each agent had read of the others; None in the first turn.
+        tried_ABH: the forecasts that were said.
+        mean_ABH: those that they were drawn around.
+        reward_AB: minus their errors.
+    """
+
+    notes: NotesByAgent | None
+    tried_ABH: Tensor
+    mean_ABH: Tensor
+    reward_AB: Tensor
+
+
+class DebateTrainer(RoundTrainer):
+    """Runs rounds of a debate; its agents keep their logics."""
+
+    def __init__(
+        self, model: PopulationModel, executor: DebateExecutor, schedule: RunSchedule
+    ) -> None:
+        super().__init__(model, executor, schedule)
+        self.debate_executor = executor
+        self._agents = [slice(row, row + 1) for row in range(self.config.population.agents)]
+
+    def _play(
+        self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
+    ) -> PlayedForecasts:
+        """Train all turns; return the last one's forecasts, weighed by the verifiers."""
+        step, debate = self.forecast_step, self.config.debate
+        turns = [step.run(state.logics, examples, generators.news_rng, state.round)]
+        news = turns[0].news
+        notes: NotesByAgent | None = None
+        for _ in range(debate.revisions):
+            notes = self.debate_executor.exchange(examples, turns[-1].values_ABH, news)
+            rng = generators.news_rng
+            turns.append(step.run(state.logics, examples, rng, state.round, notes))
+        last = turns[-1]
+
+        logit_AB = self._train_verifiers(state, examples, last, notes)
+        weights_BA = weigh_by_score(logit_AB)
+        loss_pg = 0.0
+        if self.schedule.rewrites(state.round):
+            tried = self._try(state.logics, examples, news, turns[0], generators.numpy_rng)
+            loss_pg = self._train_policy(state, examples, news, tried)
+
+        aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
+        error_B = forecast_error(aggregate_BH, last.truth_BH, self.config.objective.metric)
+        return dataclasses.replace(
+            last,
+            loss_pred=float(error_B.mean()),
+            loss_own=sum(turn.loss_own for turn in turns),
+            n_unparsed=sum(turn.n_unparsed for turn in turns),
+            n_cut=sum(turn.n_cut for turn in turns),
+            loss_pg=loss_pg,
+            weights_A=weights_BA.mean(0),
+        )
+
+    def _train_verifiers(
+        self,
+        state: RoundState,
+        examples: Sequence[ForecastExample],
+        last: PlayedForecasts,
+        notes: NotesByAgent | None,
+    ) -> Tensor:
+        """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
+        logits = []
+        error_AB = -last.reward_AB
+        for agent in self._agents:
+            logit_1B = self.debate_executor.verify(
+                state.logics[agent],
+                examples,
+                last.values_ABH[agent],
+                news=last.news[agent],
+                notes=None if notes is None else notes[agent],
+                agents=agent,
+            )
+            # Agent by agent, as the activations of all of them may not fit in memory.
+            loss = verifier_loss(logit_1B, find_better(error_AB)[agent])
+            require_finite("the verifier's loss", loss, state.round)
+            (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
+            logits.append(logit_1B.detach())
+        return torch.cat(logits)
+
+    @torch.no_grad()
+    def _try(
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        first: PlayedForecasts,
+        rng: np.random.Generator,
+    ) -> list[Turn]:
+        """Let the agents debate with forecasts drawn around their own."""
+        debate, metric = self.config.debate, self.config.objective.metric
+        truth_BH = stack_truths(examples, first.values_ABH.device)
+        notes: NotesByAgent | None = None
+        mean_ABH = first.values_ABH
+        turns: list[Turn] = []
+        for number in range(debate.revisions + 1):
+            if number:
+                notes = self.debate_executor.exchange(examples, turns[-1].tried_ABH, news)
+                mean_ABH = self.executor.forecast(
+                    logics, examples, news=news, notes=notes
+                ).values_ABH
+
+            draws = rng.standard_normal(mean_ABH.shape)
+            noise_ABH = torch.tensor(draws, dtype=mean_ABH.dtype, device=mean_ABH.device)
+            tried_ABH = mean_ABH + debate.exploration * noise_ABH
+            reward_AB = -forecast_error(tried_ABH, truth_BH, metric)
+            turns.append(Turn(notes, tried_ABH, mean_ABH, reward_AB))
+        return turns
+
+    def _train_policy(
+        self,
+        state: RoundState,
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        turns: Sequence[Turn],
+    ) -> float:
+        """Add the gradient of policy and value in all turns; return the policy's loss."""
+        rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
+        returns_TAB = discount_rewards(rewards_TAB, self.config.debate.discount)
+
+        total = 0.0
+        for turn, return_AB in zip(turns, returns_TAB, strict=True):
+            value_AB = torch.cat(
+                [
+                    self._train_value(state, examples, news, turn, return_AB, agent)
+                    for agent in self._agents
+                ]
+            )
+            advantage_AB = standardise_advantages(return_AB, value_AB)
+            for agent in self._agents:
+                total += self._train_turn(state, examples, news, turn, advantage_AB, agent)
+        return total / (len(turns) * len(state.logics))
+
+    def _train_value(
+        self,
+        state: RoundState,
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        turn: Turn,
+        return_AB: Tensor,
+        agent: slice,
+    ) -> Tensor:
+        """Add the gradient of an agent's value; return the value (1, B) before the step."""
+        states_1BD = self.debate_executor.read_states(
+            VALUE,
+            state.logics[agent],
+            examples,
+            news=news[agent],
+            notes=None if turn.notes is None else turn.notes[agent],
+            agents=agent,
+        )
+        value_1B = self.debate_executor.heads.value(states_1BD, agent)
+        loss = (value_1B - return_AB[agent]).square().mean()
+        require_finite("the value's loss", loss, state.round)
+        weight = self.config.objective.lambda_pg * self.config.debate.value_weight
+        (weight * loss).backward()  # type: ignore[no-untyped-call]
+        return value_1B.detach()
+
+    def _train_turn(
+        self,
+        state: RoundState,
+        examples: Sequence[ForecastExample],
+        news: NewsByAgent,
+        turn: Turn,
+        advantage_AB: Tensor,
+        agent: slice,
+    ) -> float:
+        """Add the gradient of one agent's clipped surrogate in one turn; return its loss."""
+        mean_1BH = self.executor.forecast(
+            state.logics[agent],
+            examples,
+            news=news[agent],
+            notes=None if turn.notes is None else turn.notes[agent],
+            train=True,
+            agents=agent,
+        ).values_ABH
+
+        # One draw a window: windows are the samples, of one "token" each.
+        deviation = self.config.debate.exploration
+        tried_1BH = turn.tried_ABH[agent]
+        logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
+        old_1B1 = log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None]
+        require_finite("L_pg", logp_1B1.sum(), state.round)
+        loss = policy_loss(
+            logp_1B1,
+            old_1B1,
+            logp_1B1.detach(),  # no reference: its KL is zero
+            advantage_AB[agent],
+            torch.ones_like(logp_1B1),
+            clip_range=self.config.grpo.clip_range,
+            kl_coefficient=0.0,
+        ).loss
+        (self.config.objective.lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())

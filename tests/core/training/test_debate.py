@@ -1,0 +1,191 @@
+"""A debate: what agents tell each other, what they are credited with, and who counts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.debate import (
+    discount_rewards,
+    find_better,
+    log_density,
+    standardise_advantages,
+    verifier_loss,
+    weigh_by_score,
+    write_notes,
+)
+from compevo_core.agents.debate_executor import DebateExecutor
+from compevo_core.agents.grpo import policy_loss
+from compevo_core.config import RunConfig
+from compevo_core.distributed import AgentShards
+from compevo_core.errors import ConfigError
+from compevo_core.experiments.controls import configure_experiment
+from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.trainer import train
+from tests.support.models import (
+    build_executor,
+    build_model,
+    fill_with_noise,
+    fit_inputs,
+    make_batch,
+)
+from tests.support.population import news_pool, tiny, windows
+from tests.support.rounds import build_round_trainer, run_step
+
+LOGICS = ["Track public holidays.", "Follow the sun.", "Watch the smelters."]
+
+
+def settings(**overrides: object) -> RunConfig:
+    return configure_experiment(tiny(**overrides), "mad-rl")
+
+
+def debate(config: RunConfig) -> tuple[PopulationModel, DebateExecutor]:
+    model = build_model(config)
+    fill_with_noise(model)
+    executor = build_executor(model)
+    assert isinstance(executor, DebateExecutor) and model.debate is not None
+    for parameter in model.debate.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    return model, executor
+
+
+def test_a_forecast_is_credited_with_what_it_led_everybody_to() -> None:
+    # Two turns of two agents on one window; by hand: 0.5 times the mean of (-0.2, -0.6) is -0.2.
+    rewards_TAB = torch.tensor([[[-1.0], [-0.5]], [[-0.2], [-0.6]]])
+    returns_TAB = discount_rewards(rewards_TAB, 0.5)
+    assert torch.allclose(returns_TAB, torch.tensor([[[-1.2], [-0.7]], [[-0.2], [-0.6]]]))
+    # Without a later turn the reward is all there is.
+    assert torch.equal(discount_rewards(rewards_TAB[1:], 0.5), rewards_TAB[1:])
+
+
+def test_an_advantage_is_the_surplus_over_the_expected_in_deviations() -> None:
+    # Surplus 0.3, -0.1 around a mean of 0.1, with a deviation of 0.2.
+    advantage = standardise_advantages(torch.tensor([[-0.2], [-0.6]]), torch.full((2, 1), -0.5))
+    assert torch.allclose(advantage, torch.tensor([[1.0], [-1.0]]))
+    assert torch.equal(
+        standardise_advantages(torch.ones(2, 3), torch.zeros(2, 3)), torch.zeros(2, 3)
+    )
+
+
+def test_the_policy_moves_towards_forecasts_that_earned_more() -> None:
+    tried, deviation = torch.full((1, 1, 48), 0.2), 0.1
+    for advantage in (1.0, -2.0):
+        mean = torch.zeros(1, 1, 48, requires_grad=True)
+        logp = log_density(tried, mean, deviation)[..., None]
+        loss = policy_loss(
+            logp,
+            logp.detach(),
+            logp.detach(),
+            torch.tensor([[advantage]]),
+            torch.ones_like(logp),
+            clip_range=0.2,
+            kl_coefficient=0.0,
+        ).loss
+        loss.backward()
+        # By hand: minus advantage times (tried - mean) / deviation^2 / 48.
+        assert mean.grad is not None
+        assert torch.allclose(mean.grad, torch.full((1, 1, 48), -advantage * 0.2 / 0.01 / 48))
+
+
+def test_scores_are_normalised_over_the_agents_of_each_window() -> None:
+    score_AB = torch.tensor([[0.2, 0.5], [0.6, 0.5]])
+    weights_BA = weigh_by_score(torch.logit(score_AB))
+    assert torch.allclose(weights_BA, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
+
+
+def test_a_verifier_learns_which_forecast_beats_the_mean_error() -> None:
+    better_AB = find_better(torch.tensor([[0.1, 0.9], [0.3, 0.2]]))
+    assert better_AB.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    right, wrong = torch.tensor([[4.0, -4.0]]), torch.tensor([[-4.0, 4.0]])
+    assert verifier_loss(right, better_AB[:1]) < 0.02 < 4.0 < verifier_loss(wrong, better_AB[:1])
+
+
+def test_an_agent_reads_the_forecasts_and_reasons_of_all_others_and_not_its_own() -> None:
+    _, executor = debate(settings())
+    views = windows("train", 1).views()
+    news = executor.retrieve_news(LOGICS, views)
+    values_ABH = np.arange(3.0)[:, None, None] * 1000.0 + np.zeros((3, len(views), 48))
+    read = [[executor.news_retriever.resolve(ids) for ids in row] for row in news]
+    notes = write_notes(views, values_ABH, read)
+
+    lines = notes[1][0].split("\n")
+    assert [line[:17] for line in lines] == ["Agent_0 forecasts", "Agent_2 forecasts"]
+    assert "2000" in lines[1] and "MW, because of: " in lines[1]
+    assert read[2][0][0].title[:20] in lines[1]
+    silent = write_notes(views, values_ABH, [[()] * len(views)] * 3)
+    assert silent[0][0].endswith("because of: no news")
+
+
+def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forecast() -> None:
+    config = settings()
+    examples = make_batch(config)
+    model, executor = debate(config)
+    first, final = executor.forecast(LOGICS, examples), executor.execute(LOGICS, examples)
+
+    model.decoder.module.readout.bias_AH.data[2] += 5.0  # type: ignore[union-attr, operator]
+    changed, revised = executor.forecast(LOGICS, examples), executor.execute(LOGICS, examples)
+    assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
+    assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
+    assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
+    assert final.weights_BA is not None and not torch.allclose(
+        final.weights_BA, torch.full_like(final.weights_BA, 1 / 3)
+    )
+    assert torch.allclose(final.weights_BA.sum(1), torch.ones(len(examples)))
+
+
+def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
+    trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=2)
+    assert trainer.model.debate is not None
+    for parameter in trainer.model.debate.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    before = {name: value.clone() for name, value in trainer.model.agent_tensors().items()}
+    result = run_step(trainer, state, batch)
+    after = trainer.model.agent_tensors()
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    for kind in ("forecast", "value", "verifier"):
+        assert any(f".{kind}.lora_b" in name for name in moved), kind
+    for name in ("value_AD", "value_bias_A1", "verifier_AD", "verifier_bias_A1"):
+        assert f"debate.{name}" in moved
+    assert result.loss_pg != 0.0 and len(result.weights) == 3
+    assert sum(result.weights) == pytest.approx(1.0)
+
+    # Between those rounds no forecast is tried, and nothing is valued.
+    quiet = run_step(trainer, state, batch)
+    assert quiet.loss_pg == 0.0 and state.logics == result.logics
+
+
+def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path: Path) -> None:
+    config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
+    data = (windows("train", 4), windows("val", 2, first_day=20), news_pool())
+
+    def stop(record: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, *data, tmp_path / "stopped", on_round=stop)
+    again = train(config, *data, tmp_path / "stopped")
+    assert train(config, *data, tmp_path / "run")["artifact_hash"] == again["artifact_hash"]
+
+    forecaster = CompEvoForecaster.load(tmp_path / "run", news_pool())
+    views = windows("test", 2, first_day=40).views()
+    found = forecaster.predict_by_agent(views)
+    mixed = np.einsum("anh,na->nh", found.agents, found.weights)
+    assert forecaster.name == "mad-rl" and np.allclose(found.aggregate, mixed)
+    if again["calibration"]["guard"] == "none":
+        assert not np.allclose(found.weights[0], found.weights[1])
+    # Windows do not change each other's debate.
+    assert np.allclose(found.aggregate[:1], forecaster.predict(views[:1]), rtol=1e-5)
+
+
+def test_a_debate_that_cannot_be_held_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set forecast\.decoder = 'head'"):
+        settings(forecast__decoder="text")
+    with pytest.raises(ConfigError, match=r"set population\.agents to 2"):
+        settings(population__agents=1)
+    config = settings()
+    backbone = load_backbone(config.backbone, device="cpu")
+    with pytest.raises(ConfigError, match="train it in one process"):
+        PopulationModel(config, backbone, fit_inputs(config), AgentShards(3, 0, 3))
