@@ -27,14 +27,18 @@ def serve_prices(replay):
     nemweb.serve_prices(replay, date(2026, 6, 1), date(2026, 7, 1))
 
 
-def serve_operational(replay):
+def serve_runs(replay):
     def run(seen):
         asked = datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
         body = json.dumps(make_run(asked, hours=2)).encode()
         return Answer(body=body, kind="application/json")
 
-    nemweb.serve_day(replay)
     replay.serve({("single-runs-api.open-meteo.com", "/v1/forecast"): run})
+
+
+def serve_operational(replay):
+    nemweb.serve_day(replay)
+    serve_runs(replay)
 
 
 def serve_rates(replay):
