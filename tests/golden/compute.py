@@ -338,7 +338,7 @@ def evaluated(root: Path) -> Json:
         lines = pl.read_csv(file, infer_schema_length=None).to_dicts()
         rows[file.stem] = [without(line, NOT_OF_THE_METHOD) for line in lines]
     config_files = sorted(path.name for path in (results / "configs").glob("*.json"))
-    table = numbers(command("table", results))
+    table = numbers(command("table", "--results", results))
     return {"rows": rows, "printed": printed, "table": table, "kept_configs": config_files}
 
 
@@ -367,7 +367,7 @@ def reported(root: Path) -> Json:
     return {
         "runs": page_numbers(root, results, runs, "sample"),
         "invented": page_numbers(root, made_up, [run], "archive"),
-        "invented_table": numbers(command("table", made_up)),
+        "invented_table": numbers(command("table", "--results", made_up)),
     }
 
 
