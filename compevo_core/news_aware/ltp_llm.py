@@ -11,8 +11,9 @@ what a numeric model can read; the numeric model forecasts.
 The abstract alone was found, neither text nor code, so these are choices of this project: the
 writer is the packaged backbone and not a model of hundreds of billions of weights, what it is told
 (``pattern_writer``), the sentence encoder, a memory of 16 places, and the numeric model, that of
-GPT4TS without its language model. ``gpt4ts-no-lm`` is therefore its twin without sentences. As in
-the published method no article is read.
+GPT4TS without its language model. ``gpt4ts-no-lm`` is therefore its twin without sentences; what
+that lacks is also what the sentences are told of the calendar, so a difference between the two is
+no proof of language. As in the published method no article is read.
 
 Shapes: N windows, B windows of a batch, E width of a sentence's embedding, K places of the memory,
 Q width of a key, P patches, D width.
