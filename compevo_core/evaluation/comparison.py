@@ -6,16 +6,19 @@ What belongs here: the columns of a paired test and filling them. What does not:
 Shapes: N windows of a scope, H horizon (48).
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.significance import bootstrap_interval, paired_test
+from compevo_core.evaluation.significance import PairedTest, bootstrap_interval, paired_test
 
 BOOTSTRAP_SEED = 0
 PAIRED_TEST_SCHEMA = {
@@ -34,7 +37,8 @@ PAIRED_TEST_SCHEMA = {
 }
 """Columns of a paired test: differences are a minus b, in the unit of the windows; ``p_value`` is
 the paper's one-sided test that a is better, ``p_two_sided`` and ``rank_sign`` (-1: a is better) the
-two-sided one, the interval that of the mean difference at 95 %, whole days drawn."""
+two-sided one, the interval that of the mean difference at 95 %, whole days drawn. Where windows
+overlap, blocks as long as a horizon are drawn, and ``n`` counts means of a series in a block."""
 
 
 def compare_with_opponents(
@@ -86,18 +90,55 @@ def _average_errors(
     }
 
 
+def label_blocks(views: Sequence[WindowView]) -> list[int]:
+    """Return the block of days that each window belongs to (N,).
+
+    A block is as long as a horizon: a day of half-hours, 48 days of days. Windows that begin on
+    following days of a daily series share almost all of their target steps, and so their errors:
+    a draw of single days would take them for independent, and its interval would be too narrow.
+    """
+    days = [view.calendar.target_date for view in views]
+    first = min(days, default=None)
+    longest = max((view.step for view in views), default=timedelta())
+    length = max(1, math.ceil(HORIZON * longest / timedelta(days=1)))
+    return [(day - first).days // length for day in days] if first is not None else []
+
+
+def compare_pairs(
+    errors_a_N: FloatArray, errors_b_N: FloatArray, views: Sequence[WindowView]
+) -> tuple[PairedTest, tuple[float, float]]:
+    """Return the paired test of one error a window, and the interval of the mean difference.
+
+    One error a window, since the 48 steps of a day are not independent; one a block where windows
+    overlap. The series of a day share their weather: the interval draws whole blocks, of one seed,
+    so that the same forecasts give the same interval.
+    """
+    blocks = label_blocks(views)
+    test = paired_test(
+        _average_overlapping(errors_a_N, views, blocks),
+        _average_overlapping(errors_b_N, views, blocks),
+    )
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    return test, bootstrap_interval(errors_a_N - errors_b_N, rng, groups=blocks)
+
+
+def _average_overlapping(
+    errors_N: FloatArray, views: Sequence[WindowView], blocks: Sequence[int]
+) -> FloatArray:
+    """Return the mean error of each series in each block (P,); NaN where it has a masked one.
+
+    Where a block is a day, that is the error of every window.
+    """
+    members: dict[tuple[str, int], list[int]] = {}
+    for number, (view, block) in enumerate(zip(views, blocks, strict=True)):
+        members.setdefault((view.entity, block), []).append(number)
+    return np.array([errors_N[numbers].mean() for numbers in members.values()])
+
+
 def _compare(
     scope: Scope, name_a: str, errors_a_N: FloatArray, name_b: str, errors_b_N: FloatArray
 ) -> dict[str, Any]:
-    """Return one paired test of one error a window: the 48 steps of a day are not independent."""
-    test = paired_test(errors_a_N, errors_b_N)
-
-    # Nor are the series of a day, which share their weather: whole days are drawn. Of one seed, so
-    # that the same forecasts give the same interval.
-    days = [view.calendar.target_date for view in scope.windows.views()]
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    low, high = bootstrap_interval(errors_a_N - errors_b_N, rng, groups=days)
-
+    test, (low, high) = compare_pairs(errors_a_N, errors_b_N, scope.windows.views())
     return {
         "dataset": scope.windows.dataset,
         "subset": scope.subset,

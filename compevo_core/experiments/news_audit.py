@@ -18,11 +18,11 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.comparison import BOOTSTRAP_SEED
+from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.significance import bootstrap_interval, paired_test
 from compevo_core.experiments.perturbations import (
     IRRELEVANT,
     NONE,
@@ -102,12 +102,11 @@ def audit_scope(
         "data_hash": scope.windows.hash,
         **facts,
     }
-    days = [view.calendar.target_date for view in views]
     has_news_N = np.array([bool(view.candidate_ids) for view in views])
     rows = [
         shared | {"group_kind": kind, "group": group, "news": news} | measured
         for kind, group, chosen_N in list_groups(scope.windows, relevance, topics)
-        for news, measured in _measure_group(errors, chosen_N, has_news_N, days)
+        for news, measured in _measure_group(errors, chosen_N, has_news_N, views)
     ]
     return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
 
@@ -145,21 +144,18 @@ def _measure_group(
     errors: Mapping[str, FloatArray],
     chosen_N: npt.NDArray[np.bool_],
     has_news_N: npt.NDArray[np.bool_],
-    days: Sequence[Any],
+    views: Sequence[WindowView],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the error of every reading of a group, and how far own news lies from it."""
     own = errors[OWN][chosen_N]
-    own_days = [day for day, is_chosen in zip(days, chosen_N, strict=True) if is_chosen]
+    own_views = [view for view, is_chosen in zip(views, chosen_N, strict=True) if is_chosen]
     counts = {"n_windows": int(chosen_N.sum()), "n_with_news": int(has_news_N[chosen_N].sum())}
 
     for news, all_errors in errors.items():
         other = all_errors[chosen_N]
         measured: dict[str, Any] = counts | {"mae": float(np.nanmean(other))}
         if news != OWN:
-            # Series of a day share its weather: whole days are drawn, as in every paired test.
-            rng = np.random.default_rng(BOOTSTRAP_SEED)
-            low, high = bootstrap_interval(own - other, rng, groups=own_days)
-            test = paired_test(own, other)
+            test, (low, high) = compare_pairs(own, other, own_views)
             measured |= {
                 "difference": test.mean_difference,
                 "interval_low": low,
