@@ -47,6 +47,13 @@ NOT_TOLD_FROM_PRIOR = (
     "and {high} (95 %, whole days drawn)."
 )
 
+#: Of a handful of pairs the resampled means are a handful, and so are the ranks of a test.
+TOO_FEW_PAIRS = (
+    "Whether CompEvo improves on its prior cannot be told here: {n} pairs that share no target "
+    "step are too few."
+)
+FEWEST_PAIRS = 10
+
 Row = Mapping[str, Any]
 Outcome = Literal["better", "equal", "worse"]
 
@@ -118,27 +125,27 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
         is_only_one = len(populations) == 1
         # Paired tests name no configuration, and are of a model that was not refitted.
         is_tested = not row["refit"] and sum(not other["refit"] for other in populations) == 1
-        interval = _find_interval(inputs.paired, dataset, subset, priors) if is_tested else None
+        test = _find_test(inputs.paired, dataset, subset, priors) if is_tested else None
         configuration = f", configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
             scope=name if is_only_one else name + configuration,
-            summary=_summarize(row, comparisons, interval),
+            summary=_summarize(row, comparisons, test),
             comparisons=comparisons,
         )
 
 
-def _find_interval(
+def _find_test(
     paired: Sequence[Row], dataset: str, subset: str, priors: Collection[str | None]
-) -> tuple[float, float] | None:
-    """Return the interval of the mean difference from the prior; None where it was not tested."""
-    intervals = [
-        (test["interval_low"], test["interval_high"])
+) -> Row | None:
+    """Return the paired test with the prior; None where there is none, or none with an interval."""
+    tests = [
+        test
         for test in paired
         if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, "compevo")
         and test["method_b"] in priors
         and test.get("interval_low") is not None
     ]
-    return intervals[0] if len(intervals) == 1 else None
+    return tests[0] if len(tests) == 1 else None
 
 
 def _compare(population: Row, rival: Row, *, is_prior: bool) -> Comparison:
@@ -177,9 +184,7 @@ def _name_rival(rival: Row, *, is_prior: bool) -> str:
     return f"its own prior ({plain})" if is_named else plain
 
 
-def _summarize(
-    population: Row, comparisons: Sequence[Comparison], interval: tuple[float, float] | None
-) -> str:
+def _summarize(population: Row, comparisons: Sequence[Comparison], test: Row | None) -> str:
     error = (
         f"MAE {format_with_unit(population['mae'], population['unit'])} over "
         f"{population['n_windows']:,} windows"
@@ -194,17 +199,21 @@ def _summarize(
     # Without its configuration the prior is unknown, and nothing is claimed about it.
     priors = [comparison for comparison in comparisons if comparison.is_prior]
     if priors:
-        sentences.append(_judge_prior(population, priors, interval))
+        sentences.append(_judge_prior(population, priors, test))
     return " ".join(sentences)
 
 
-def _judge_prior(
-    population: Row, priors: Sequence[Comparison], interval: tuple[float, float] | None
-) -> str:
+def _judge_prior(population: Row, priors: Sequence[Comparison], test: Row | None) -> str:
     """Return what the rows, and the paired test where there is one, say about the prior."""
     if not all(comparison.outcome == "better" for comparison in priors):
         return NO_BETTER_THAN_PRIOR
-    if interval is None or interval[1] < 0:
+    if test is None:
         return IMPROVES_ON_PRIOR
-    low, high = (format_with_unit(bound, population["unit"]) for bound in interval)
+    if test["n"] < FEWEST_PAIRS:
+        return TOO_FEW_PAIRS.format(n=test["n"])
+    if test["interval_high"] < 0:
+        return IMPROVES_ON_PRIOR
+
+    ends = (test["interval_low"], test["interval_high"])
+    low, high = (format_with_unit(bound, population["unit"]) for bound in ends)
     return NOT_TOLD_FROM_PRIOR.format(low=low, high=high)

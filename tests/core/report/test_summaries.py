@@ -69,6 +69,13 @@ def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
     assert result.summary.endswith(IMPROVES_ON_PRIOR)
 
 
+def test_an_interval_of_a_handful_of_pairs_proves_nothing():
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
+    few = [dict(_paired_with_prior(-12.0, -1.0)[0], n=5)]
+    (result,) = summarize_results(replace(scores, paired=few))
+    assert "cannot be told here: 5 pairs" in result.summary
+
+
 def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
     rows = make_frame(
         make_row("compevo", 195.0),
