@@ -17,6 +17,7 @@ LAYERS = (
         "compevo_core.errors",
         "compevo_core.config_errors",
         "compevo_core.config_sections",
+        "compevo_core.chat_endpoint",
         "compevo_core.config_systems",
         "compevo_core.durations",
         "compevo_core.process_memory",

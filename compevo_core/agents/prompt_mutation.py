@@ -15,7 +15,7 @@ scoring and choosing (``training.round``), the backbone itself as the model, whi
 Shapes: A agents (of this process), G children of an agent, D hidden.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,16 +25,11 @@ from compevo_core.agents.logic_text import clean_logic
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import PeerReport, build_logic_messages
+from compevo_core.chat_endpoint import ENDPOINT, Transport
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.population import Population
-
-ENDPOINT = "endpoint:"
-"""What ``evolution.selector`` begins with where it names a model behind an endpoint."""
-
-Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Sends the JSON body of a chat completion and returns the JSON answer."""
 
 
 class EndpointWriter(LogicWriter):

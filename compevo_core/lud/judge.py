@@ -13,8 +13,8 @@ import dataclasses
 import json
 from typing import Any, Protocol
 
-from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.agents.prompts import clean_text
+from compevo_core.chat_endpoint import Transport
 from compevo_core.data.files import hash_text
 from compevo_core.errors import CompEvoError, DataError
 

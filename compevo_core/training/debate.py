@@ -31,9 +31,9 @@ from compevo_core.agents.debate_executor import DebateExecutor
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import policy_loss
 from compevo_core.agents.objective import require_finite
-from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.chat_endpoint import Transport
 from compevo_core.lm.adapter_routing import VALUE
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.generators import RunGenerators

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from compevo_core.agents.logic_grammar import list_seed_logics
-from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.chat_endpoint import Transport
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.diagnostics.regret import RegretTracker

@@ -16,10 +16,11 @@ from compevo_core.agents.decoders import ForecastDecoder
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.prompt_mutation import Transport, build_mutation_writer
+from compevo_core.agents.prompt_mutation import build_mutation_writer
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
+from compevo_core.chat_endpoint import Transport
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch, ConfigError

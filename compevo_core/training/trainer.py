@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from compevo_core.agents.prompt_mutation import Transport
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.chat_endpoint import Transport
 from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet

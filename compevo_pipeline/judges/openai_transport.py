@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from compevo_core.agents.prompt_mutation import Transport
+from compevo_core.chat_endpoint import Transport
 from compevo_core.errors import (
     ConfigError,
     SchemaDrift,

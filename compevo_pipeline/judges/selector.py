@@ -5,7 +5,7 @@ What belongs here: settings -> transport. What does not: what is asked
 key are the judge's: a deployment has one endpoint, and the run's settings name the model.
 """
 
-from compevo_core.agents.prompt_mutation import ENDPOINT, Transport
+from compevo_core.chat_endpoint import ENDPOINT, Transport
 from compevo_core.config import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_pipeline.judges.openai_transport import endpoint_transport

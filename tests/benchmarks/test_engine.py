@@ -356,7 +356,7 @@ def test_the_table_of_speed_in_the_documentation_is_that_of_the_committed_rows()
 def test_the_table_is_written_between_the_markers_of_any_document(tmp_path):
     document = tmp_path / "page.md"
     start, end = table.MARKERS
-    others = "\n".join(["", *table.STORE_MARKERS, *table.GKG_MARKERS, ""])
+    others = "\n".join(["", *table.STORE_MARKERS, *table.FRAMES_MARKERS, *table.GKG_MARKERS, ""])
     document.write_text(f"before\n{start}\nold\n{end}\nafter\n{others}")
     result = CliRunner().invoke(table.app, [str(document)])
 

@@ -35,7 +35,7 @@ def test_one_wrong_choice_of_a_prior_is_one_error() -> None:
     with pytest.raises(ConfigError) as caught:
         RunConfig.from_mapping({"population": {"agents": 1, "members": [{"prior": "gb"}]}})
     assert str(caught.value).count("is not one of") == 1
-    assert str(caught.value).endswith("published-error-gbm, shared")
+    assert str(caught.value).endswith("zero-shot, shared")
 
 
 @pytest.mark.parametrize(

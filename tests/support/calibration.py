@@ -84,7 +84,12 @@ class MadeUpPopulation:
             ]
         )
         assert len(logics) == len(values_ABH)
-        return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float())
+        return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float(), weights_BA=None)
+
+    def execute(
+        self, logics: Sequence[str], examples: Sequence[ForecastExample]
+    ) -> SimpleNamespace:
+        return self.forecast(logics, examples)
 
     def sealed(self, examples: Sequence[ForecastExample]) -> np.ndarray:
         """Return the calibrated forecasts (A, B, H)."""

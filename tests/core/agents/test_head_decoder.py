@@ -124,11 +124,11 @@ def test_an_agent_sees_no_further_back_than_its_lookback() -> None:
     # The tokens of the history themselves: on a half-hourly grid the season repeats the input.
     decoder = executor.decoder
     assert isinstance(decoder, HeadDecoder)
-    soft = decoder._embed_numbers(examples, slice(None)).detach()
+    soft = decoder._embed_numbers(examples, slice(None), None).detach()
     x = examples[0].view.x.copy()
     x[35] *= 2.0  # 13 steps before the origin
     moved = [replace(examples[0], view=replace(examples[0].view, x=x)), examples[1]]
-    after = decoder._embed_numbers(moved, slice(None)).detach()
+    after = decoder._embed_numbers(moved, slice(None), None).detach()
 
     history = slice(1, 13)  # tokens of the first window
     is_same = [torch.equal(soft[agent, history], after[agent, history]) for agent in range(3)]

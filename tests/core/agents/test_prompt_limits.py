@@ -42,7 +42,8 @@ def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not(
 
     history = slice(1, 13)  # the tokens between context and target day
     before, after = (
-        decoder._embed_numbers([one], slice(None)).detach()[:, history] for one in (example, moved)
+        decoder._embed_numbers([one], slice(None), None).detach()[:, history]
+        for one in (example, moved)
     )
     differs = tuple(not torch.equal(before[agent], after[agent]) for agent in range(3))
     assert differs == sees
@@ -59,7 +60,7 @@ def test_of_three_articles_the_best_match_is_the_last_to_go(form: str) -> None:
     fewest = 0 if form == "text" else 1
     for kept in range(3, fewest - 1, -1):
         expected = layout._write_evidence("Watch heat.", news[:kept])
-        assert layout._fit_evidence("Watch heat.", news, len(expected)) == expected
+        assert layout._fit_evidence("Watch heat.", news, "", len(expected)) == expected
     assert layout.n_cut == 3 - fewest
 
 

@@ -212,15 +212,15 @@ def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
 def test_an_article_that_became_available_late_fails_the_blocking_check(
     deployment, data, monkeypatch
 ):
-    read = NewsStore.read_articles
+    read = NewsStore.read_named
 
-    def shifted(self, since=None, until=None):
-        return read(self, since, until).with_columns(pl.col("available_at") + timedelta(days=9))
+    def shifted(self, ids):
+        return read(self, ids).with_columns(pl.col("available_at") + timedelta(days=9))
 
     workspace = Workspace(settings=Settings(home=deployment.home, mode=Mode.SAMPLE, preset="tiny"))
     views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
     assert find_availability_violations(workspace, "electricity", views) == []
-    monkeypatch.setattr(NewsStore, "read_articles", shifted)
+    monkeypatch.setattr(NewsStore, "read_named", shifted)
     violations = find_availability_violations(workspace, "electricity", views)
     assert {violation.kind for violation in violations} == {"late article"}
 

@@ -37,7 +37,7 @@ def test_an_own_data_set_has_the_assets_of_any_other(deployment: Deployment) -> 
     graph = deployment.defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
-    assert len(of_bitcoin) == 9 and of_bitcoin <= names
+    assert len(of_bitcoin) == 10 and of_bitcoin <= names
 
     embeddings = graph.get(dg.AssetKey(["news", "embeddings"]))
     assert dg.AssetKey(["series", "demand"]) in embeddings.parent_keys

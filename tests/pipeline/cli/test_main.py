@@ -92,7 +92,7 @@ def test_help_answers_without_loading_a_heavy_library():
 
 def test_the_table_is_the_readmes(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
-    result = RUNNER.invoke(app, ["table", str(tmp_path)])
+    result = RUNNER.invoke(app, ["table", "--results", str(tmp_path)])
     assert result.exit_code == 0 and "| CompEvo | 198.4 |" in result.output
 
 

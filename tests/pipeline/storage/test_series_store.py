@@ -16,7 +16,8 @@ EARLIER = FETCHED - timedelta(days=1)
 
 
 def tree(root):
-    files = sorted(path for path in root.rglob("*") if path.is_file())
+    # A lock's time says who took it last; it holds nothing.
+    files = sorted(path for path in root.rglob("*") if path.is_file() and ".lock" not in path.name)
     return {
         path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in files

@@ -25,7 +25,8 @@ def raw(content=b"a,b\n1,2\n", name="x.csv"):
 
 
 def tree(root):
-    files = sorted(path for path in root.rglob("*") if path.is_file())
+    # A lock's time says who took it last; it holds nothing.
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
