@@ -41,6 +41,7 @@ class DebateHeads(nn.Module):
         self.value_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
         self.verifier_AD = nn.Parameter(torch.zeros(agents, hidden))
         self.verifier_bias_A1 = nn.Parameter(torch.zeros(agents, 1))
+        # States of deep layers are large and of few directions; without a norm the heads diverge.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
     def value(self, states_ABD: Tensor, agents: slice = slice(None)) -> Tensor:
@@ -85,6 +86,7 @@ def write_notes(
 def _describe(
     agent: int, values_H: FloatArray, unit: str, articles: Sequence[RetrievedArticle]
 ) -> str:
+    # Means of parts of the day: 48 numbers of each rival would fill the context.
     means = values_H.reshape(_SUMMARY_PARTS, -1).mean(axis=1)
     numbers = ", ".join(format_numbers(means, unit))
     # A headline is data: it is cleaned like any other text in a prompt.
@@ -106,6 +108,7 @@ def discount_rewards(reward_TAB: Tensor, discount: float) -> Tensor:
 def standardise_advantages(return_AB: Tensor, value_AB: Tensor) -> Tensor:
     """Return how much more each forecast earned than was expected, in standard deviations."""
     surplus_AB = return_AB - value_AB
+    # Equal surpluses have no spread, and then no advantage either.
     spread = surplus_AB.std(unbiased=False).clamp(min=_SMALLEST_SPREAD)
     return (surplus_AB - surplus_AB.mean()) / spread
 
@@ -117,6 +120,7 @@ def log_density(sampled_ABH: Tensor, mean_ABH: Tensor, deviation: float) -> Tens
 
 def weigh_by_score(logit_AB: Tensor) -> Tensor:
     """Return the verifier's scores, normalised over the agents of a window, (B, A)."""
+    # A score between 0 and 1, so that weights are positive and none takes all.
     score_BA = torch.sigmoid(logit_AB).T
     return score_BA / score_BA.sum(1, keepdim=True)
 

@@ -140,6 +140,7 @@ def _load_chronos_bolt(folder: Path) -> MedianForecast:
     pipeline = _load_chronos(folder)
 
     def forecast(x_NL: "Tensor") -> "Tensor":
+        # The median is the forecast that the mean absolute error asks for.
         quantiles_NHQ, _ = pipeline.predict_quantiles(
             x_NL, prediction_length=HORIZON, quantile_levels=[_MEDIAN]
         )
@@ -197,6 +198,7 @@ def _load_toto(folder: Path) -> MedianForecast:
     def forecast(x_NL: "Tensor") -> "Tensor":
         import torch
 
+        # A window is one series of one variable, and no window reads another.
         target_NVL = x_NL[:, None]
         quantiles_QNVH = model.forecast(
             {

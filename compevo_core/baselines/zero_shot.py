@@ -92,6 +92,7 @@ class ZeroShot:
                 f"{name!r} names no model; write {PREFIX}FOLDER or {PREFIX}HUB-ID, or for a prior "
                 "forecast.zero_shot_model"
             )
+        # Nothing is learnt from them, but a method that took any split would hide a mistake.
         refuse_held_out_splits(train, name)
         return cls(path, _load_once(path))
 
@@ -102,6 +103,7 @@ class ZeroShot:
 
         import torch
 
+        # Models were trained on series of all sizes; in float32 a scaled window keeps its digits.
         x_NL = np.stack([view.x for view in views])
         mean_N1 = x_NL.mean(axis=1, keepdims=True)
         least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
@@ -126,6 +128,7 @@ class ZeroShot:
         facts = read_baseline_file(folder)
         path = facts["baseline"].removeprefix(PREFIX)
         model = _load_once(path)
+        # A folder or a hub id may hold other weights by now, and rows would not say so.
         if model.weights_hash != facts["weights"]:
             raise CheckpointMismatch(
                 f"{short_name(path)} has other weights than when {folder} was written; restore "

@@ -73,6 +73,7 @@ def _fit_network(name: str, inputs: FitInputs) -> Forecaster:
 
 
 def _tune_network(name: str, inputs: FitInputs) -> float:
+    # Imported here: torch takes seconds, and the command line lists methods without it.
     from compevo_core.networks.tuning import choose_learning_rate
 
     return choose_learning_rate(

@@ -21,9 +21,11 @@ def make_zero_shot(name: str) -> Method:
         return ZeroShot.fit(inputs.train, seed=inputs.seed, name=name)
 
     return Method(
+        # Rows are read on other machines, where this one's folders mean nothing.
         name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
         family="zero-shot",
         fit=fit,
+        # Nothing is drawn, and nothing is fitted.
         seeds=1,
         has_budget=False,
     )

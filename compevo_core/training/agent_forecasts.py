@@ -65,6 +65,7 @@ def forecast_examples(
     Returns:
         the same on every process.
     """
+    # Each process forecasts with the agents it holds; what all need is gathered.
     local = model.shards.local(logics)
     size = model.config.run.micro_batch_size
     values, bases, weights = [], [], []
@@ -91,6 +92,7 @@ def weigh_examples(
     """Return the weights (B, A) of all agents: the forecasts' own, else the selection's."""
     if forecasts.weights_BA is not None:
         return forecasts.weights_BA
+    # A debate's verifiers weigh each window by itself; fitness weighs each series.
     weights_BA = model.selection.weights([example.view.entity for example in examples])
     return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
 

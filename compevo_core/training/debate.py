@@ -95,6 +95,7 @@ class DebateTrainer(RoundTrainer):
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""
         step, debate = self.forecast_step, self.config.debate
         turns = [step.run(state.logics, examples, generators.news_rng, state.round)]
+        # The evidence of the first turn is that of all: agents argue about the same news.
         news = turns[0].news
         notes: NotesByAgent | None = None
         for _ in range(debate.revisions):
@@ -103,9 +104,11 @@ class DebateTrainer(RoundTrainer):
             turns.append(step.run(state.logics, examples, rng, state.round, notes))
         last = turns[-1]
 
+        # Verifiers judge what was said last, which is what the population forecasts.
         logit_AB = self._train_verifiers(state, examples, last, notes)
         weights_BA = weigh_by_score(logit_AB)
         loss_pg = 0.0
+        # Where other systems rewrite logics, this one takes its policy step: the same budget.
         if self.schedule.rewrites(state.round):
             tried = self._try(state.logics, examples, news, turns[0], generators.numpy_rng)
             loss_pg = self._train_policy(state, examples, news, tried)
@@ -131,6 +134,7 @@ class DebateTrainer(RoundTrainer):
     ) -> Tensor:
         """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
         logits = []
+        # A reward is minus the forecast's error.
         error_AB = -last.reward_AB
         for agent in self._agents:
             logit_1B = self.debate_executor.verify(
@@ -164,12 +168,14 @@ class DebateTrainer(RoundTrainer):
         mean_ABH = first.values_ABH
         turns: list[Turn] = []
         for number in range(debate.revisions + 1):
+            # In the first turn there is nothing to read of the others.
             if number:
                 notes = self.debate_executor.exchange(examples, turns[-1].tried_ABH, news)
                 mean_ABH = self.executor.forecast(
                     logics, examples, news=news, notes=notes
                 ).values_ABH
 
+            # Drawn by numpy, so that the forecasts that are tried are the same on every device.
             draws = rng.standard_normal(mean_ABH.shape)
             noise_ABH = torch.tensor(draws, dtype=mean_ABH.dtype, device=mean_ABH.device)
             tried_ABH = mean_ABH + debate.exploration * noise_ABH
@@ -186,6 +192,7 @@ class DebateTrainer(RoundTrainer):
     ) -> float:
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
+        # Rewards of all turns are known before any is learnt from: an early one led to the later.
         returns_TAB = discount_rewards(rewards_TAB, self.config.debate.discount)
 
         total = 0.0
@@ -219,6 +226,7 @@ class DebateTrainer(RoundTrainer):
             notes=None if turn.notes is None else turn.notes[agent],
             agents=agent,
         )
+        # The value learns from the return it is compared with; the advantage uses it as it was.
         value_1B = self.debate_executor.heads.value(states_1BD, agent)
         loss = (value_1B - return_AB[agent]).square().mean()
         require_finite("the value's loss", loss, state.round)

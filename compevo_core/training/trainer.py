@@ -71,8 +71,7 @@ def train(
             alone.
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
-        news: every article that a window names as a candidate, with embeddings of
-            ``config.news.encoder``.
+        news: every article that a window names, with embeddings of ``config.news.encoder``.
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.

@@ -33,6 +33,7 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
     """Return the costs of the agent systems as figures and as ratios to plain averaging."""
     dataset = published.DATASETS[0]
     subsets = list_test_scopes(inputs.rows, dataset)
+    # A sweep's rows have other budgets: their costs are not the method's.
     scores = collect_scores(drop_sweeps(inputs.rows), dataset, subsets[0]) if subsets else {}
     missing = [name for name in SYSTEMS if name not in scores]
     notes = [
@@ -60,6 +61,7 @@ def _cost_cells(name: str, scores: Mapping[str, Score]) -> list[str]:
     for column, metric, _, _ in COSTS:
         own, own_base = (_find_cost(scores.get(one), column) for one in (name, SYSTEMS[0]))
         printed, base = (_find_printed(one, metric) for one in (name, SYSTEMS[0]))
+        # A method without a row is not one whose row says nothing of its costs.
         empty = NO_ROW if name not in scores else MISSING
         cells += [_with_ratio(own, own_base, empty), _with_ratio(printed, base, NOT_PRINTED)]
     return cells

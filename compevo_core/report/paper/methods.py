@@ -111,6 +111,7 @@ def _compare(
 
 
 def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
+    # The title says where data is made up: a table may be read alone.
     chosen = select_scope(select_pooled(inputs.rows), dataset, subset)
     return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
 
@@ -137,6 +138,7 @@ def _error_notes(
     label: str, dataset: str, names: Sequence[str], scores: Mapping[str, Score]
 ) -> list[str]:
     notes = list_missing(dataset, [name for name in names if name not in scores])
+    # Said beside each printed figure, not on a page of its own that nobody opens.
     if label and dataset in PROTOCOL:
         notes.append(PROTOCOL[dataset])
     if label:
@@ -145,6 +147,7 @@ def _error_notes(
             for sentence in list_contradictions(label)
             if sentence.startswith(f"{dataset},")
         ]
+    # Where a random walk is hard to beat, the table itself says who does not.
     if dataset in RANDOM_WALK:
         notes += _judge_random_walk(scores)
     return notes

@@ -56,6 +56,7 @@ def build_ablation(inputs: ReportInputs) -> list[Table]:
         subsets = list_subsets(rows, dataset) or [""]
         for place, subset in enumerate(subsets):
             scores = collect_scores(rows, dataset, subset)
+            # The paper has one test set a data set; its figures stand beside ours of the nearest.
             label = published.ABLATION if place == 0 else ""
             names = [name for name in VARIANTS if label or name in scores]
             command = f"compevo experiment ablation {dataset}"
@@ -143,6 +144,7 @@ def _change_tables(
 
     name = f"{scope_name(change.dataset, change.subset)}: {change.title.lower()}"
     tables = [error_table(lines, name, first="Change", notes=notes)]
+    # A difference from nothing is none: without the reference's row there is no such table.
     if change.reference in scores and len(scores) > 1:
         tables.append(_difference_table(change, name, names, scores, lines, paired))
     return tables
@@ -172,6 +174,7 @@ def _difference_table(
     }
     rows = []
     for one in names:
+        # What was not run has a note; a line of empty cells would say less.
         if one == change.reference or one not in scores:
             continue
         test = tests.get(one)
@@ -179,6 +182,7 @@ def _difference_table(
         if test is not None:
             p_value = format_number(test["p_two_sided"])
             cells = [format_number(test["mean_difference"]), format_interval(test), p_value]
+        # Levels of two backbones do not compare; how much a change costs each of them does.
         relative = [_relate(values, one, change.reference) for values in (own, printed)]
         rows.append([method_name(one), *cells, *relative])
 
