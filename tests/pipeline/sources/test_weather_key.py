@@ -27,10 +27,12 @@ def answer(seen):
 
 
 def quote(status):
-    """Refuses, and quotes the whole address, as servers do."""
+    """Refuses, and quotes the key and the whole address, as servers do."""
 
     def refuse(seen):
-        body = json.dumps({"error": True, "reason": f"invalid: {dict(seen.query)}"})
+        # The key first: of a long answer only the beginning is told.
+        reason = f"{seen.query['apikey']}: {dict(seen.query)}"
+        body = json.dumps({"reason": reason, "error": True})
         return Answer(body=body.encode(), status=status, kind="application/json")
 
     return refuse
