@@ -15,8 +15,7 @@ scoring and choosing (``training.round``), the backbone itself as the model, whi
 Shapes: A agents (of this process), G children of an agent, D hidden.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from compevo_core.agents.logic_text import clean_logic
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.prompts import PeerReport, build_logic_messages
-from compevo_core.chat_endpoint import ENDPOINT, Transport
+from compevo_core.chat_endpoint import ENDPOINT, Transport, read_content
 from compevo_core.config import RunConfig
 from compevo_core.distributed import AgentShards
 from compevo_core.errors import ConfigError, DataError
@@ -109,18 +108,9 @@ class EndpointWriter(LogicWriter):
                 "messages": messages,
             }
         )
-        return clean_logic(self._read(answer), logics[agent])
-
-    def _read(self, answer: Mapping[str, Any]) -> str:
-        try:
-            text = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise DataError(
-                f"{self._model}: no choices[0].message.content in {str(answer)[:200]!r}; is this "
-                "an OpenAI-compatible endpoint?"
-            ) from error
+        text = read_content(answer, self._model, DataError)
         # A refusal comes as null: it holds no logic, and the parent stands in for it.
-        return text if isinstance(text, str) else ""
+        return clean_logic(text if isinstance(text, str) else "", logics[agent])
 
 
 def build_mutation_writer(

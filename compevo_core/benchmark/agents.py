@@ -20,7 +20,6 @@ from compevo_core.config import RunConfig
 from compevo_core.config_systems import SYSTEM_SETTINGS
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
-from compevo_core.errors import ConfigError
 from compevo_core.evaluation.configs import hash_without_seed
 from compevo_core.experiments.controls import configure_experiment
 
@@ -69,14 +68,12 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
     from compevo_core.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
 
-    if inputs.news is None:
-        raise ConfigError(f"{system} reads news, and none was given: pass FitInputs.news")
-
+    news = inputs.require_news(system)
     config = configure_agents(system, inputs.budget, inputs.seed)
     # The sealed model is read into memory before the folder goes.
     with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
-        train(config, inputs.train, inputs.val, inputs.news, folder)
-        return SealedAgents(CompEvoForecaster.load(folder, inputs.news))
+        train(config, inputs.train, inputs.val, news, folder)
+        return SealedAgents(CompEvoForecaster.load(folder, news))
 
 
 class SealedAgents:

@@ -16,6 +16,7 @@ from compevo_core.baselines.base import Forecaster
 from compevo_core.benchmark.budgets import Budget
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
 
 Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 
@@ -44,6 +45,16 @@ class FitInputs:
     budget: Budget
     learning_rate: float = DEFAULT_LEARNING_RATE
     news: NewsPool | None = None
+
+    def require_news(self, method: str) -> NewsPool:
+        """Return the articles that a method reads.
+
+        Raises:
+            ConfigError: the fit was given none.
+        """
+        if self.news is None:
+            raise ConfigError(f"{method} reads news, and none was given: pass FitInputs.news")
+        return self.news
 
 
 def can_forecast_all(_: WindowSet) -> bool:

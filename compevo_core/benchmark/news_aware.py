@@ -4,22 +4,16 @@ What belongs here: these as methods, and what a budget means to them. What does 
 (``news_aware``).
 """
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from compevo_core.baselines import Forecaster
 from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method
-from compevo_core.benchmark.numeric import make_fit_budget
-from compevo_core.data.news_pool import NewsPool
-from compevo_core.errors import ConfigError
+from compevo_core.benchmark.network_fits import Describe, fit_network, tune_network
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
     from compevo_core.networks.forecaster import NetworkKind
-
-Describe = Callable[[FitInputs], "NetworkKind"]
-"""Makes a network and its inputs for the windows of a fit."""
 
 
 def list_news_aware() -> list[Method]:
@@ -43,8 +37,8 @@ def list_news_aware() -> list[Method]:
             Method(
                 name=name,
                 family="news-aware",
-                fit=partial(_fit_network, name, describe),
-                tune=partial(_tune_network, name, describe),
+                fit=partial(fit_network, name, describe),
+                tune=partial(tune_network, name, describe),
                 seeds=LANGUAGE_MODEL_SEEDS,
                 reads_news=reads_news,
             )
@@ -58,7 +52,7 @@ def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
     from compevo_core.lm.encoder import load_encoder
     from compevo_core.news_aware.news2forecast import News2Forecast, configure_news2forecast
 
-    news = _require_news("news2forecast", inputs)
+    news = inputs.require_news("news2forecast")
     config = configure_news2forecast(inputs.seed, inputs.learning_rate)
     return News2Forecast.fit(
         inputs.train,
@@ -76,7 +70,7 @@ def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
 def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
     from compevo_core.news_aware.gpt4mts import make_gpt4mts
 
-    return make_gpt4mts(_require_news(name, inputs), _load_backbone(), reads_news=reads_news)
+    return make_gpt4mts(inputs.require_news(name), _load_backbone(), reads_news=reads_news)
 
 
 def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
@@ -97,41 +91,3 @@ def _load_backbone() -> "Backbone":
     from compevo_core.lm.backbone import PACKAGED, load_backbone
 
     return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
-
-
-def _fit_network(name: str, describe: Describe, inputs: FitInputs) -> Forecaster:
-    from compevo_core.networks.forecaster import NetworkBaseline
-
-    return NetworkBaseline.fit(
-        name,
-        inputs.train,
-        inputs.val,
-        seed=inputs.seed,
-        learning_rate=inputs.learning_rate,
-        budget=make_fit_budget(inputs.budget, inputs.budget.passes),
-        kind=describe(inputs),
-    )
-
-
-def _tune_network(name: str, describe: Describe, inputs: FitInputs) -> float:
-    from compevo_core.networks.tuning import choose_learning_rate
-
-    return choose_learning_rate(
-        name,
-        inputs.train,
-        inputs.val,
-        rates=inputs.budget.learning_rates,
-        budget=make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
-        kind=describe(inputs),
-    )
-
-
-def _require_news(name: str, inputs: FitInputs) -> NewsPool:
-    """Return the news of a fit.
-
-    Raises:
-        ConfigError: it was given none.
-    """
-    if inputs.news is None:
-        raise ConfigError(f"{name} reads news, and none was given: pass FitInputs.news")
-    return inputs.news

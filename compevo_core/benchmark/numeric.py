@@ -4,16 +4,12 @@ What belongs here: both as methods. What does not: their code (``baselines``, ``
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
 from compevo_core.baselines.theta import Theta
-from compevo_core.benchmark.budgets import Budget
 from compevo_core.benchmark.methods import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, FitInputs, Method
+from compevo_core.benchmark.network_fits import fit_network, tune_network
 from compevo_core.evaluation.baseline_scores import SEEDED_BASELINES
-
-if TYPE_CHECKING:
-    from compevo_core.networks.fitting import FitBudget
 
 # Named here as well, since torch takes seconds to import and the command line lists methods.
 NETWORK_NAMES = (
@@ -42,8 +38,8 @@ def list_numeric() -> list[Method]:
         Method(
             name=name,
             family="numeric",
-            fit=partial(_fit_network, name),
-            tune=partial(_tune_network, name),
+            fit=partial(fit_network, name, None),
+            tune=partial(tune_network, name, None),
             seeds=LANGUAGE_MODEL_SEEDS if name in _WITH_LANGUAGE_MODEL else CHEAP_SEEDS,
         )
         for name in NETWORK_NAMES
@@ -57,41 +53,3 @@ def _fit_theta(inputs: FitInputs) -> Forecaster:
 
 def _fit_baseline(name: str, inputs: FitInputs) -> Forecaster:
     return fit_baseline(name, inputs.train, seed=inputs.seed)
-
-
-def _fit_network(name: str, inputs: FitInputs) -> Forecaster:
-    from compevo_core.networks.forecaster import NetworkBaseline
-
-    return NetworkBaseline.fit(
-        name,
-        inputs.train,
-        inputs.val,
-        seed=inputs.seed,
-        learning_rate=inputs.learning_rate,
-        budget=make_fit_budget(inputs.budget, inputs.budget.passes),
-    )
-
-
-def _tune_network(name: str, inputs: FitInputs) -> float:
-    # Imported here: torch takes seconds, and the command line lists methods without it.
-    from compevo_core.networks.tuning import choose_learning_rate
-
-    return choose_learning_rate(
-        name,
-        inputs.train,
-        inputs.val,
-        rates=inputs.budget.learning_rates,
-        budget=make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
-    )
-
-
-def make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
-    """Return what a network may spend under a budget, with at most so many passes."""
-    from compevo_core.networks.fitting import FitBudget
-
-    return FitBudget(
-        passes=passes,
-        patience=budget.patience,
-        pass_windows=budget.pass_windows,
-        val_windows=budget.val_windows,
-    )

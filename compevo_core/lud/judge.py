@@ -14,7 +14,7 @@ import json
 from typing import Any, Protocol
 
 from compevo_core.agents.prompts import clean_text
-from compevo_core.chat_endpoint import Transport
+from compevo_core.chat_endpoint import Transport, read_content
 from compevo_core.data.files import hash_text
 from compevo_core.errors import CompEvoError, DataError
 
@@ -175,14 +175,7 @@ class EndpointJudge:
         if self.json_mode:
             body["response_format"] = {"type": "json_object"}
         answer = self.transport(body)
-
-        try:
-            reply = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise JudgeReplyError(
-                f"{self.name}: no choices[0].message.content in {str(answer)[:200]!r}; "
-                "is this an OpenAI-compatible endpoint?"
-            ) from error
+        reply = read_content(answer, self.name, JudgeReplyError)
 
         # A refusal comes as null, tool calls as a list: neither is a verdict.
         if not isinstance(reply, str):
