@@ -30,7 +30,7 @@ from compevo_core.agents.debate import (
 from compevo_core.agents.debate_executor import DebateExecutor
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import policy_loss
-from compevo_core.agents.objective import require_finite
+from compevo_core.agents.objective import prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.chat_endpoint import Transport
@@ -114,10 +114,11 @@ class DebateTrainer(RoundTrainer):
             loss_pg = self._train_policy(state, examples, news, tried)
 
         aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
-        error_B = forecast_error(aggregate_BH, last.truth_BH, self.config.objective.metric)
+        # The loss that other systems record, so that their curves can stand on one axis.
+        loss_B = prediction_loss(aggregate_BH, last.truth_BH, self.config.objective)
         return dataclasses.replace(
             last,
-            loss_pred=float(error_B.mean()),
+            loss_pred=float(loss_B.mean()),
             loss_own=sum(turn.loss_own for turn in turns),
             n_unparsed=sum(turn.n_unparsed for turn in turns),
             n_cut=sum(turn.n_cut for turn in turns),

@@ -157,6 +157,16 @@ def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
     assert quiet.loss_pg == 0.0 and state.logics == result.logics
 
 
+def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
+    recorded = {}
+    for loss in ("metric", "huber"):
+        changes = {"objective__loss": loss, "objective__huber_delta": 1e6}
+        trainer, state, batch = build_round_trainer(system="mad-rl", **changes)
+        recorded[loss] = run_step(trainer, state, batch).loss_pred
+    # Of small errors Huber's loss is half the square.
+    assert recorded["huber"] == pytest.approx(recorded["metric"] / 2)
+
+
 def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path: Path) -> None:
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
     data = (windows("train", 4), windows("val", 2, first_day=20), news_pool())
