@@ -6,19 +6,22 @@ seed, putting its rows and forecasts in the place of older ones. What does not: 
 
 Rows of a data set are one file. Whoever writes holds a lock and replaces the rows of the same
 method, seed and budget alone: runs side by side lose nothing of each other, and a run that broke is
-run again alone. Forecasts are a file a run.
+run again alone. Forecasts are a file a run. A method of agents keeps its training as a run of the
+deployment: stopped, it goes on there.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import polars as pl
 
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.benchmark.budgets import Budget
-from compevo_core.benchmark.methods import FitInputs, Method
+from compevo_core.benchmark.methods import FitInputs, Method, TrainingPlan
 from compevo_core.benchmark.running import prepare_inputs, score_seed
 from compevo_core.config import RunConfig
 from compevo_core.data.filelock import file_lock
@@ -27,8 +30,11 @@ from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.report.rows import read_result_file
 from compevo_pipeline.embedded_news import read_news
+from compevo_pipeline.launchers.progress import describe_round
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Layout
+from compevo_pipeline.storage.runs import make_run_name
 
 if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
@@ -48,18 +54,26 @@ class BenchmarkData:
     Attributes:
         windows: all windows.
         scopes: the test windows, by subset.
-        forecasts: folder of stored forecasts.
+        layout: folders of the deployment.
         rows: the file of result rows.
+        fit: fits the numeric priors of agents.
     """
 
     windows: WindowSet
     scopes: list[Scope]
-    forecasts: Path
+    layout: Layout
     rows: Path
+    fit: FitBaseline = fit_baseline
 
     @classmethod
     def read(
-        cls, workspace: Workspace, dataset: str, *, every: int = 1, results: Path | None = None
+        cls,
+        workspace: Workspace,
+        dataset: str,
+        *,
+        every: int = 1,
+        results: Path | None = None,
+        fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Read the windows of a data set.
 
@@ -68,6 +82,7 @@ class BenchmarkData:
             dataset: its name in the registry.
             every: score every n-th origin.
             results: folder of the rows; None: that of the deployment.
+            fit: fits the numeric priors of agents; ``SharedFits`` fits those of all systems once.
 
         Raises:
             ConfigError: there is no such data set.
@@ -79,8 +94,9 @@ class BenchmarkData:
         return cls(
             windows=windows,
             scopes=select_test_scopes(windows, every),
-            forecasts=layout.forecasts / f"benchmark-{name}",
+            layout=layout,
             rows=(results or layout.results) / f"benchmark-{name}.csv",
+            fit=fit,
         )
 
     def can_run(self, method: Method) -> bool:
@@ -110,21 +126,48 @@ class BenchmarkData:
         Returns:
             Its rows.
         """
+        inputs = replace(inputs, training=self._plan_training(method, inputs.budget, seed))
         scores = score_seed(
             method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
-        budget = f"-{inputs.budget.name}" if method.has_budget else ""
+        folder = self.layout.forecasts / self._label
         write_forecasts(
-            self.forecasts / f"{method.name}{budget}-seed{seed}.parquet",
+            folder / f"{_name_run(method, inputs.budget, seed)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
         )
         replace_rows(self.rows, scores.rows)
         return scores.rows
 
+    def find_run(self, method: Method, budget: Budget, seed: int) -> Path | None:
+        """Return the run folder of a method's training; None for a method that leaves none."""
+        if method.configure is None:
+            return None
+        label = f"{self._label}-{_name_run(method, budget, seed)}"
+        config = method.configure(budget, seed)
+        return self.layout.run(make_run_name(label, config, self.windows))
+
+    @property
+    def _label(self) -> str:
+        return f"benchmark-{self.windows.dataset}"
+
+    def _plan_training(self, method: Method, budget: Budget, seed: int) -> TrainingPlan | None:
+        folder = self.find_run(method, budget, seed)
+        if folder is None:
+            return None
+        return TrainingPlan(
+            folder=folder,
+            fit=self.fit,
+            on_round=lambda record: log.info("%s: %s", method.name, describe_round(record)),
+        )
+
     def _read_news(self, workspace: Workspace) -> "NewsPool":
         preset = workspace.settings.preset_for(workspace.settings.mode, self.windows.dataset)
         encoder = RunConfig.preset(preset).news.encoder
         return read_news(workspace, encoder, self.windows.views(), log=log)
+
+
+def _name_run(method: Method, budget: Budget, seed: int) -> str:
+    return f"{method.name}{f'-{budget.name}' if method.has_budget else ''}-seed{seed}"
 
 
 def replace_rows(path: Path, rows: pl.DataFrame) -> None:

@@ -24,6 +24,9 @@ class MethodFacts:
         seedless_hash: hash of the configuration without its seed.
         artifact_hash: hash of the sealed model.
         news_top_k: articles that it reads of a window's candidates; None where it reads none.
+        train_seconds: what its training took, for one that can be stopped and resumed: its updates,
+            without the priors that several share; None: the clock around the fit says it.
+        peak_memory_gb: of that training; None: the process that fits and forecasts says it.
     """
 
     trainable_parameters: int | None = None
@@ -35,6 +38,8 @@ class MethodFacts:
     seedless_hash: str = ""
     artifact_hash: str = ""
     news_top_k: int | None = None
+    train_seconds: float | None = None
+    peak_memory_gb: float | None = None
 
 
 @runtime_checkable

@@ -8,14 +8,16 @@ All of them have one budget: the preset ``default``, so many updates of so many 
 change in the last ones (:data:`EVOLUTION_SHARE`), as that costs a multiple of any other update.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from compevo_core.baselines.facts import MethodFacts
 from compevo_core.benchmark.budgets import Budget
-from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method
+from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method, TrainingPlan
 from compevo_core.config import RunConfig
 from compevo_core.config_systems import SYSTEM_SETTINGS
 from compevo_core.data.arrays import FloatArray
@@ -39,6 +41,7 @@ def list_agents() -> list[Method]:
             fit=partial(fit_agents, name),
             seeds=LANGUAGE_MODEL_SEEDS,
             reads_news=True,
+            configure=partial(configure_agents, name),
         )
         for name in SYSTEM_SETTINGS
     ]
@@ -47,45 +50,73 @@ def list_agents() -> list[Method]:
 def configure_agents(system: str, budget: Budget, seed: int) -> RunConfig:
     """Return the settings of a training of a system under a budget."""
     preset = RunConfig.preset("default")
+    settings = spend(budget, preset) | {"run.seed": seed}
+    return configure_experiment(preset.with_overrides(settings), system)
+
+
+def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
+    """Return the settings by which a training spends a budget, and no more."""
     # At least one, or the systems that rewrite logics would be those that do not.
     evolution = min(preset.run.rounds, max(1, budget.rounds // EVOLUTION_SHARE))
-    changes = {
-        "run.seed": seed,
+    return {
         "run.supervised_rounds": budget.rounds - evolution,
         "run.rounds": evolution,
         "run.batch_size": budget.round_windows,
         "run.micro_batch_size": budget.round_windows,
     }
-    return configure_experiment(preset.with_overrides(changes), system)
 
 
 def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
-    """Train a system; its run folder is gone afterwards, as a row needs the sealed model alone.
+    """Train a system, or take up its training where it was stopped.
 
     Raises:
         ConfigError: there are no news to train with.
     """
+    # In here, as the command line and Dagster read the table of methods.
     from compevo_core.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
 
     news = inputs.require_news(system)
     config = configure_agents(system, inputs.budget, inputs.seed)
+    with _open_training(system, inputs) as training:
+        summary = train(
+            config,
+            inputs.train,
+            inputs.val,
+            news,
+            training.folder,
+            on_round=training.on_round,
+            fit=training.fit,
+        )
+        forecaster = CompEvoForecaster.load(training.folder, news, fit=training.fit)
+        return SealedAgents(forecaster, summary)
+
+
+@contextlib.contextmanager
+def _open_training(system: str, inputs: FitInputs) -> Iterator[TrainingPlan]:
+    if inputs.training is not None:
+        yield inputs.training
+        return
     # The sealed model is read into memory before the folder goes.
     with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
-        train(config, inputs.train, inputs.val, news, folder)
-        return SealedAgents(CompEvoForecaster.load(folder, news))
+        yield TrainingPlan(folder=Path(folder))
 
 
 class SealedAgents:
     """The sealed model of a training as a method of the benchmark.
 
+    Args:
+        forecaster: the sealed model.
+        summary: of its training, as ``metrics.json`` holds it.
+
     Attributes:
         name: that of its system.
     """
 
-    def __init__(self, forecaster: "CompEvoForecaster") -> None:
+    def __init__(self, forecaster: "CompEvoForecaster", summary: Mapping[str, Any]) -> None:
         self.name = forecaster.name
         self._forecaster = forecaster
+        self._summary = summary
         self._unread = 0
         self._answers = 0
 
@@ -111,8 +142,12 @@ class SealedAgents:
             seedless_hash=hash_without_seed(config),
             artifact_hash=self._forecaster.artifact_hash,
             news_top_k=config.news.top_k,
+            # A clock around the fit would miss what was trained before an interruption.
+            train_seconds=self._summary["seconds"],
+            peak_memory_gb=self._summary["peak_memory_gb"],
         )
 
     def count_answers(self) -> tuple[int, int]:
         """Return how many answers could not be read so far, and how many there were."""
+        # A head answers in numbers, which are always read; its share is 0, not missing.
         return self._unread, self._answers

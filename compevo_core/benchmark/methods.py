@@ -10,19 +10,43 @@ answers that could not be read. It is given no test window: it has no path to on
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.benchmark.budgets import Budget
+from compevo_core.config import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.training.round_record import RoundRecord
 
 Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 
 CHEAP_SEEDS = 5
 LANGUAGE_MODEL_SEEDS = 3
 DEFAULT_LEARNING_RATE = 1e-3
+
+
+def _say_nothing(_: RoundRecord) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """How the training of a method that leaves a run folder is run.
+
+    Attributes:
+        folder: the run folder: a training that was stopped goes on there, a finished one is taken.
+        fit: fits numeric priors; a shared one finds those of the system before.
+        on_round: told of every update.
+    """
+
+    folder: Path
+    fit: FitBaseline = fit_baseline
+    on_round: Callable[[RoundRecord], None] = _say_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +61,7 @@ class FitInputs:
         learning_rate: what :attr:`Method.tune` chose of the budget's rates.
         news: articles that windows of all splits name, each known before the window that names it;
             None for methods that read none.
+        training: for methods with :attr:`Method.configure`; None: in a folder that is removed.
     """
 
     train: WindowSet
@@ -45,6 +70,7 @@ class FitInputs:
     budget: Budget
     learning_rate: float = DEFAULT_LEARNING_RATE
     news: NewsPool | None = None
+    training: TrainingPlan | None = None
 
     def require_news(self, method: str) -> NewsPool:
         """Return the articles that a method reads.
@@ -74,6 +100,8 @@ class Method:
         seeds: how many seeds its rows have; 1 where nothing is drawn.
         has_budget: whether what it may spend changes its rows.
         reads_news: whether a fit needs ``FitInputs.news``.
+        configure: settings of its training under a budget and a seed, for a method that leaves a
+            run folder; None for the others.
         is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
     """
 
@@ -84,4 +112,5 @@ class Method:
     seeds: int = CHEAP_SEEDS
     has_budget: bool = True
     reads_news: bool = False
+    configure: Callable[[Budget, int], RunConfig] | None = None
     is_applicable: Callable[[WindowSet], bool] = can_forecast_all

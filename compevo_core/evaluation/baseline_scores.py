@@ -158,10 +158,12 @@ def score_candidates(
             )
             identity = _identify(candidate, seed, fitted, experiment=experiment, commit=commit)
             if candidate.is_measured:
+                # A method that keeps its training knows what it took, all starts together.
+                facts = read_facts(fitted)
                 identity = replace(
                     identity,
-                    train_seconds=fit_seconds,
-                    peak_memory_gb=peak_memory_gigabytes(),
+                    train_seconds=facts.train_seconds or fit_seconds,
+                    peak_memory_gb=facts.peak_memory_gb or 0.0,
                 )
 
             for i in answerable:
@@ -226,7 +228,11 @@ def _score_scope(
             else None
         ),
         # Memory of the fit and of the forecasts so far, where it is measured at all.
-        peak_memory_gb=None if identity.peak_memory_gb is None else peak_memory_gigabytes(),
+        peak_memory_gb=(
+            None
+            if identity.peak_memory_gb is None
+            else max(identity.peak_memory_gb, peak_memory_gigabytes())
+        ),
     )
 
     by_method = {identity.method: values_NH}

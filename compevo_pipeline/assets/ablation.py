@@ -6,7 +6,6 @@ does not: what a change is, scoring and pairing (``compevo_core.experiments``).
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dagster as dg
@@ -28,7 +27,7 @@ from compevo_core.experiments.sweeps import (
 )
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, ablation_key, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, stages_folder
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.embedded_news import write_news
 from compevo_pipeline.failures import translate_errors
@@ -36,7 +35,6 @@ from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.launchers.worker import TrainJob
 from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Launchers, Workspace
-from compevo_pipeline.settings import Layout
 from compevo_pipeline.storage.runs import make_run_name
 
 CODE = (
@@ -142,7 +140,7 @@ def _ablate(
         # One process trains all variants: windows are read and priors are fitted once, and so is a
         # supervised stage that several have in common.
         trainings = _prepare_trainings(context, config, workspace, windows)
-        stages = _stages_folder(layout, dataset)
+        stages = stages_folder(layout, dataset)
         if not config.resume:
             shutil.rmtree(stages, ignore_errors=True)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
@@ -223,7 +221,7 @@ def _prepare_trainings(
             run = make_run_name(f"{label}-{name}", changed, prepared)
             job = prepare_job(workspace, folder, news, changed, run, config)
             # A variant that differs after the supervised stage alone goes on from its end.
-            job = replace(job, stages=str(_stages_folder(layout, dataset)))
+            job = replace(job, stages=str(stages_folder(layout, dataset)))
             trial = Trial(change=name, config=changed, windows=prepared, run=job.folder.path)
             trainings.append(Training(trial, job))
 
@@ -233,11 +231,3 @@ def _prepare_trainings(
             "settings; name others"
         )
     return trainings
-
-
-def _stages_folder(layout: Layout, dataset: str) -> Path:
-    """Return where supervised stages are kept until all variants are trained: one a code version.
-
-    A launch that was interrupted goes on with them.
-    """
-    return layout.stages / f"{dataset}-{code_version(*CODE)}"

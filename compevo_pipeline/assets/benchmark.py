@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.baselines.zero_shot import PREFIX
 from compevo_core.benchmark.budgets import BUDGETS, STANDARD, find_budget
 from compevo_core.benchmark.table import METHODS, find_method
 from compevo_core.errors import ConfigError
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, benchmark_key, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import OWNERS, code_version
+from compevo_pipeline.assets.definition import OWNERS, code_version, fits_folder
 from compevo_pipeline.benchmark_runs import BenchmarkData
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launch_config import LaunchConfig
@@ -104,7 +105,12 @@ def _run_partition(
 
     with translate_errors(retry=False):
         method = find_method(_name_method(name, config))
-        data = BenchmarkData.read(workspace, dataset, every=config.every)
+        data = BenchmarkData.read(
+            workspace,
+            dataset,
+            every=config.every,
+            fit=SharedFits(fits_folder(workspace.layout)),
+        )
         if not data.can_run(method):
             context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
             return dg.MaterializeResult(metadata={"dagster/row_count": 0})

@@ -32,6 +32,10 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
 
 _VERSION_DIGITS = 12
 _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
+_TRAINING_CODE = (
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/lm", "compevo_core/online", "compevo_core/training"),
+)
 
 
 def code_version(*sources: str, data_release: str = "") -> str:
@@ -60,6 +64,14 @@ def code_version(*sources: str, data_release: str = "") -> str:
 def fits_folder(layout: Layout) -> Path:
     """Return the folder of fitted baselines that assets share, one a version of their code."""
     return layout.fits / code_version(*_FITTING_CODE)
+
+
+def stages_folder(layout: Layout, label: str) -> Path:
+    """Return where supervised stages are kept until all who share them are trained.
+
+    One a version of the code. A launch that was interrupted goes on with them.
+    """
+    return layout.stages / f"{label}-{code_version(*_TRAINING_CODE)}"
 
 
 def _modules(source: Path) -> list[Path]:

@@ -35,9 +35,11 @@ def benchmark(
     Rows go into benchmark-DATASET.csv, where they replace those of the same method, seed and
     budget: a method can be run again alone.
     """
+    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.benchmark.budgets import find_budget
     from compevo_core.benchmark.table import select_methods
     from compevo_core.report.rows import read_result_file
+    from compevo_pipeline.assets.definition import fits_folder
     from compevo_pipeline.benchmark_runs import BenchmarkData
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings
@@ -48,7 +50,13 @@ def benchmark(
     typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
 
     workspace = Workspace(settings=Settings.from_environment())
-    data = BenchmarkData.read(workspace, dataset, every=every, results=results)
+    data = BenchmarkData.read(
+        workspace,
+        dataset,
+        every=every,
+        results=results,
+        fit=SharedFits(fits_folder(workspace.layout)),
+    )
 
     # Written seed by seed: what was fitted before an interruption is kept.
     for method in chosen:

@@ -1,6 +1,7 @@
 """``compevo experiment``."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,8 @@ def experiment(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="What a training may spend: quick, or standard as the preset says.")
+        str,
+        typer.Option(help="What a training may spend: quick, small, or standard: the preset's."),
     ] = "standard",
     preset: Preset = "default",
     changes: Changes = None,
@@ -72,9 +74,8 @@ def experiment(
     # Before hours of training: a name may be misspelt.
     found = find_experiment(name)
     names = _choose(found, only)
-    base = RunConfig.preset(preset).with_overrides(
-        _read_budget(budget) | parse_changes(changes or [])
-    )
+    base = RunConfig.preset(preset)
+    base = base.with_overrides(_read_budget(budget, name, base) | parse_changes(changes or []))
 
     workspace = Workspace(settings=Settings.from_environment())
     layout = workspace.layout
@@ -105,25 +106,26 @@ def _choose(experiment: "Experiment", only: str) -> list[str]:
     return names
 
 
-def _read_budget(name: str) -> dict[str, int]:
+def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
     """Return the settings of a budget.
 
     Raises:
-        ConfigError: it is not one that a population has.
+        ConfigError: it is not one that a population has, or not one of this experiment.
     """
-    from compevo_core.benchmark.budgets import find_budget
+    from compevo_core.benchmark.agents import spend
+    from compevo_core.benchmark.budgets import STANDARD, find_budget
 
     budget = find_budget(name)
-    if name == "standard":
+    if budget == STANDARD:
         return {}
-    if name != "quick":
-        raise ConfigError(f"--budget {name} is of methods that are tuned; name quick or standard")
-    return {
-        "run.supervised_epochs": 0,
-        "run.rounds": budget.rounds,
-        "run.batch_size": budget.round_windows,
-        "run.validate_every": 0,
-    }
+    if name not in ("quick", "small"):
+        raise ConfigError(
+            f"--budget {name} is of methods that are tuned; name quick, small or standard"
+        )
+    # A fixed number of updates would leave each number of passes the same training.
+    if experiment == "epochs":
+        raise ConfigError("epochs changes what a training may spend: name --budget standard")
+    return spend(budget, preset)
 
 
 def _train(
@@ -137,14 +139,20 @@ def _train(
     seeds: Sequence[int],
 ) -> "list[Trial]":
     """Train every change under every seed; what was trained before is kept."""
+    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.experiments.run import Trial
     from compevo_core.experiments.sweeps import change_windows, configure_change
+    from compevo_core.training.shared_stages import SharedStages
     from compevo_core.training.trainer import train
+    from compevo_pipeline.assets.definition import fits_folder, stages_folder
     from compevo_pipeline.launchers.progress import describe_round
     from compevo_pipeline.storage.runs import make_run_name
 
     pool = NewsPool.read(news)
+    fit = SharedFits(fits_folder(workspace.layout))
+    # Changes that act after the supervised stage alone go on from its end.
+    stages = stages_folder(workspace.layout, f"experiment-{name}-{windows.dataset}")
     trials = []
     for change in names:
         prepared = change_windows(windows, experiment, change)
@@ -160,8 +168,13 @@ def _train(
                 pool,
                 run,
                 on_round=lambda record: log.info(describe_round(record)),
+                fit=fit,
+                stages=SharedStages(stages),
             )
             trials.append(Trial(change=change, config=config, windows=prepared, run=run))
+
+    # An interrupted command finds them; after the last training nobody asks again.
+    shutil.rmtree(stages, ignore_errors=True)
     return trials
 
 

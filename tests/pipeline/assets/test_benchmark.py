@@ -6,10 +6,18 @@ import dagster as dg
 import polars as pl
 import pytest
 
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.benchmark.budgets import find_budget
+from compevo_core.benchmark.methods import Method
+from compevo_core.benchmark.table import find_method
+from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.report.rows import read_result_file
-from compevo_pipeline.benchmark_runs import replace_rows
+from compevo_pipeline.benchmark_runs import BenchmarkData, replace_rows
+from compevo_pipeline.resources import Workspace
+from compevo_pipeline.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
 from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
@@ -57,6 +65,35 @@ def test_each_partition_is_a_method_and_a_seed_and_replaces_its_own_rows_alone(d
         "dlinear-quick-seed3.parquet",
         "persistence-seed0.parquet",
     }
+
+
+def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(deployment):
+    given = []
+
+    def fit(inputs):
+        given.append(inputs.training)
+        return find_method("persistence").fit(inputs)
+
+    def configure(budget, seed):
+        return RunConfig.preset("tiny").with_overrides({"run.seed": seed})
+
+    agents = Method(name="pretended", family="agents", fit=fit, configure=configure)
+    workspace = Workspace(settings=Settings(home=deployment.home, mode=Mode.SAMPLE))
+    shared = SharedFits()
+    data = BenchmarkData.read(workspace, "electricity", fit=shared)
+    inputs = data.prepare(workspace, agents, find_budget("quick"))
+    for seed in (0, 1):
+        data.run(agents, inputs, seed)
+
+    folders = [training.folder for training in given]
+    assert folders == [data.find_run(agents, inputs.budget, seed) for seed in (0, 1)]
+    assert {folder.parent for folder in folders} == {deployment.layout.run("any").parent}
+    for seed, folder in enumerate(folders):
+        assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
+        assert configure(None, seed).hash[:8] in folder.name
+    assert all(training.fit is shared for training in given)
+    # Other methods leave no run, and are not told of one.
+    assert data.find_run(find_method("dlinear"), inputs.budget, 0) is None
 
 
 def test_a_method_that_cannot_forecast_the_windows_has_no_rows_and_breaks_nothing(deployment):

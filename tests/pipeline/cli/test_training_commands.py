@@ -13,6 +13,7 @@ from compevo_core.config import RunConfig
 from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support.deployment import deploy
@@ -83,6 +84,9 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
 
     wrong = RUNNER.invoke(app, ["experiment", "agents", "electricity", "--only", "agents=99"])
     assert isinstance(wrong.exception, ConfigError)
+    no_change = ["experiment", "epochs", "electricity", "--budget", "small"]
+    refused = RUNNER.invoke(app, no_change)
+    assert isinstance(refused.exception, ConfigError), refused.output
     assert not deployment.layout.results.exists()
 
     given = ["--preset", "tiny", "--budget", "quick", "--set", "run.rounds=1"]
@@ -93,3 +97,12 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     assert set(rows["method"]) == set(names.split(","))
     paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
     assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
+
+    # They differ after the supervised stage alone, so that is trained once: equal to the second.
+    runs = deployment.layout.run("any").parent.glob("instruction-*")
+    records = [RunFolder(run).read_rounds() for run in runs if run.is_dir()]
+    assert len(records) == 2
+    first, second = ([(r.stage, r.seconds) for r in run] for run in records)
+    assert first[:3] == second[:3] and first[3:] != second[3:]
+    assert [stage for stage, _ in first] == ["supervised"] * 3 + ["evolution"]
+    assert not any(deployment.layout.stages.iterdir())
