@@ -4,7 +4,7 @@ What belongs here: these as methods, and what a budget means to them. What does 
 (``news_aware``).
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from compevo_core.baselines import Forecaster
@@ -12,7 +12,6 @@ from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Meth
 from compevo_core.benchmark.network_fits import Describe, fit_network, tune_network
 
 if TYPE_CHECKING:
-    from compevo_core.lm.backbone import Backbone
     from compevo_core.networks.forecaster import NetworkKind
 
 
@@ -68,26 +67,19 @@ def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
 
 
 def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
+    from compevo_core.lm.backbone import load_packaged
     from compevo_core.news_aware.gpt4mts import make_gpt4mts
 
-    return make_gpt4mts(inputs.require_news(name), _load_backbone(), reads_news=reads_news)
+    return make_gpt4mts(inputs.require_news(name), load_packaged(), reads_news=reads_news)
 
 
 def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
+    from compevo_core.lm.backbone import load_packaged
     from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
     from compevo_core.lm.packaged_models import DEFAULT_CACHE
     from compevo_core.news_aware.ltp_llm import make_ltp_llm
     from compevo_core.news_aware.pattern_writer import PatternWriter
 
     # Seeds run in processes of their own; what one of them wrote is there for the others.
-    writer = PatternWriter(_load_backbone(), DEFAULT_CACHE)
+    writer = PatternWriter(load_packaged(), DEFAULT_CACHE)
     return make_ltp_llm(writer, load_encoder(PACKAGED_ENCODER))
-
-
-@cache
-def _load_backbone() -> "Backbone":
-    # Reading the packaged model takes seconds, and no network changes it.
-    from compevo_core.config_sections import BackboneConfig
-    from compevo_core.lm.backbone import PACKAGED, load_backbone
-
-    return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")

@@ -8,6 +8,7 @@ Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,17 @@ def load_backbone(
         matmul_dtype=torch.bfloat16 if is_mixed else None,
         gradient_checkpointing=config.gradient_checkpointing,
     )
+
+
+@functools.cache
+def load_packaged() -> Backbone:
+    """Return the packaged backbone on the processor, read once in a process.
+
+    Callers share it: they copy what they change. A method that puts adapters into its backbone
+    loads one of its own.
+    """
+    # Reading it takes seconds, and every seed of a method starts from the same layers.
+    return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
 
 
 def look_up_knowledge_cutoff(name_or_path: str, *, weights: str = "pretrained") -> str:

@@ -11,9 +11,8 @@ Shapes: N windows, H horizon.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -27,14 +26,13 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.baselines.facts import MethodFacts
-from compevo_core.config_sections import BackboneConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_atomically
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
-from compevo_core.lm.backbone import KNOWLEDGE_CUTOFFS, PACKAGED, load_backbone
+from compevo_core.lm import backbone
 from compevo_core.networks.dlinear import DLinear
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
@@ -73,13 +71,8 @@ class NetworkKind:
 
 
 def _make_gpt4ts() -> Network:
-    return GPT4TS(_load_decoder())
-
-
-@cache
-def _load_decoder() -> Any:  # noqa: ANN401 - a transformers module
-    # Reading the packaged model takes seconds, and every seed starts from the same layers.
-    return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu").decoder
+    # It copies the layers whose norms it trains: other methods read the same backbone.
+    return GPT4TS(backbone.load_packaged().decoder)
 
 
 NETWORKS: dict[str, NetworkKind] = {
@@ -88,7 +81,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "film": NetworkKind(make=FiLM),
     "pyraformer": NetworkKind(make=Pyraformer),
     "fedformer": NetworkKind(make=FEDformer),
-    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=PACKAGED),
+    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=backbone.PACKAGED),
     "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
 }
 """Every network by the name that its result rows carry."""
@@ -120,12 +113,12 @@ class NetworkBaseline:
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        backbone = self._kind.backbone
+        pretrained = self._kind.backbone
         return MethodFacts(
             trainable_parameters=count_trainable(self._network),
             learning_rate=None if self.report is None else self.report.learning_rate,
-            backbone=backbone,
-            knowledge_cutoff=KNOWLEDGE_CUTOFFS.get(backbone, ""),
+            backbone=pretrained,
+            knowledge_cutoff=backbone.KNOWLEDGE_CUTOFFS.get(pretrained, ""),
         )
 
     @classmethod

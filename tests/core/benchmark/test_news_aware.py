@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compevo_core.benchmark import news_aware
 from compevo_core.benchmark.budgets import find_budget
 from compevo_core.benchmark.methods import FitInputs
 from compevo_core.benchmark.table import METHODS
 from compevo_core.config_sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm import encoder, packaged_models
+from compevo_core.lm import backbone, encoder, packaged_models
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.population import Population
@@ -33,7 +32,7 @@ INPUTS = FitInputs(
 @pytest.fixture(autouse=True)
 def use_tiny_models(monkeypatch, tmp_path):
     tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
-    monkeypatch.setattr(news_aware, "_load_backbone", lambda: tiny)
+    monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
     monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
     monkeypatch.setattr(packaged_models, "DEFAULT_CACHE", tmp_path)
     monkeypatch.setattr(pattern_writer, "SENTENCE_TOKENS", 4)

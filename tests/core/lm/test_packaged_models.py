@@ -87,3 +87,18 @@ def test_an_unfinished_folder_in_the_cache_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(backbone, "_convert_gguf", lambda *_: None)
     with pytest.raises(DataError, match=r"holds no model\.safetensors"):
         backbone._convert_packaged(cache)
+
+
+def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        backbone,
+        "load_backbone",
+        lambda config, *, device: read.append((config.name_or_path, device)) or object(),
+    )
+    backbone.load_packaged.cache_clear()
+    try:
+        assert backbone.load_packaged() is backbone.load_packaged()
+    finally:
+        backbone.load_packaged.cache_clear()
+    assert read == [(backbone.PACKAGED, "cpu")]

@@ -18,8 +18,9 @@ from compevo_core.errors import (
     NonFiniteLoss,
 )
 from compevo_core.evaluation.leakage import hash_folder
+from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks import fitting, forecaster
+from compevo_core.networks import fitting
 from compevo_core.networks.fitting import FitBudget, forecast_scaled
 from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline
 from compevo_core.networks.inputs import NetworkInputs
@@ -30,8 +31,8 @@ QUICK = FitBudget(passes=2, batch_size=8)
 
 @pytest.fixture(autouse=True)
 def use_a_tiny_backbone(monkeypatch):
-    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
-    monkeypatch.setattr(forecaster, "_load_decoder", lambda: tiny)
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
 
 
 def make_split(n: int, split: str = "train", *, first: int = 0) -> WindowSet:
