@@ -35,6 +35,7 @@ from compevo_pipeline.provenance import read_commit
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Layout
 from compevo_pipeline.storage.runs import make_run_name
+from compevo_pipeline.traced_runs import trace_run
 
 if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
@@ -136,6 +137,7 @@ class BenchmarkData:
             list(zip(self.scopes, scores.forecasts, strict=True)),
         )
         replace_rows(self.rows, scores.rows)
+        self._trace(method, inputs.budget, seed)
         return scores.rows
 
     def find_run(self, method: Method, budget: Budget, seed: int) -> Path | None:
@@ -158,6 +160,20 @@ class BenchmarkData:
             folder=folder,
             fit=self.fit,
             on_round=lambda record: log.info("%s: %s", method.name, describe_round(record)),
+        )
+
+    def _trace(self, method: Method, budget: Budget, seed: int) -> None:
+        """Keep how a training went, of a method that leaves a run."""
+        folder = self.find_run(method, budget, seed)
+        if folder is None or method.configure is None:
+            return
+        trace_run(
+            self.rows.parent,
+            folder,
+            method.configure(budget, seed),
+            dataset=self.windows.dataset,
+            method=method.name,
+            budget=budget.name,
         )
 
     def _read_news(self, workspace: Workspace) -> "NewsPool":

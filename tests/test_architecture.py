@@ -45,6 +45,7 @@ LAYERS = (
     ("compevo_core.experiments",),
     ("compevo_core.benchmark",),
     ("compevo_core.lud",),
+    ("compevo_core.mechanism",),
     ("compevo_core.report",),
     ("compevo_core",),
     # compevo_pipeline
@@ -78,7 +79,11 @@ LAYERS = (
     ("compevo_pipeline.judges",),
     ("compevo_pipeline.launchers",),
     ("compevo_pipeline.resources",),
-    ("compevo_pipeline.admission", "compevo_pipeline.embedded_news"),
+    (
+        "compevo_pipeline.admission",
+        "compevo_pipeline.embedded_news",
+        "compevo_pipeline.traced_runs",
+    ),
     (
         "compevo_pipeline.benchmark_runs",
         "compevo_pipeline.next_day_inputs",

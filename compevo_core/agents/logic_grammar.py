@@ -77,6 +77,14 @@ def list_seed_logics(form: str) -> tuple[str, ...]:
     return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
 
 
+def find_topics(logic: str) -> tuple[str, ...]:
+    """Return the topics that a logic with slots names, in its order; none of one in free text."""
+    # The one slot between these two words; no topic holds either.
+    _, _, rest = logic.partition(" news about ")
+    named = rest.partition(" in ")[0].split(" and ")
+    return tuple(named) if set(named) <= set(TOPICS) else ()
+
+
 def _list_topic_pairs() -> list[str]:
     """Return two different topics joined, each pair once."""
     return [

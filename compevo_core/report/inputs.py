@@ -18,6 +18,9 @@ from compevo_core.config import RENAMED_SETTINGS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
+from compevo_core.mechanism.files import read_typed
+from compevo_core.mechanism.logics import LOGIC_SCHEMA
+from compevo_core.mechanism.traces import TRACE_SCHEMA
 from compevo_core.report.forecast_days import ForecastDay
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
@@ -120,6 +123,8 @@ class ReportInputs:
         days: the newest issued forecast of each data set, with what is known of earlier ones.
         lud: rows of ``lud.rows.LUD_RESULT_SCHEMA``.
         audit: rows of ``experiments.news_audit.AUDIT_SCHEMA``.
+        traces: rows of ``mechanism.traces.TRACE_SCHEMA``.
+        logics: rows of ``mechanism.logics.LOGIC_SCHEMA``.
     """
 
     mode: str
@@ -133,6 +138,8 @@ class ReportInputs:
     days: Sequence[ForecastDay] = ()
     lud: Sequence[Mapping[str, Any]] = ()
     audit: Sequence[Mapping[str, Any]] = ()
+    traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
+    logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
     @property
     def panels(self) -> list[ForecastPanel]:
@@ -180,6 +187,8 @@ def read_inputs(
     lud: list[dict[str, Any]] = []
     audit: list[dict[str, Any]] = []
     unread: list[str] = []
+    traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
+    logics = [pl.DataFrame(schema=LOGIC_SCHEMA)]
     for path in sorted(results.glob("*.csv")):
         header = read_header(path)
         if is_result_file(header):
@@ -194,6 +203,10 @@ def read_inputs(
             lud += _read_plain(path)
         elif set(AUDIT_COLUMNS) <= set(header):
             audit += _read_plain(path)
+        elif list(TRACE_SCHEMA) == header:
+            traces.append(read_typed(path, TRACE_SCHEMA))
+        elif list(LOGIC_SCHEMA) == header:
+            logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
 
@@ -214,6 +227,8 @@ def read_inputs(
         days=days,
         lud=lud,
         audit=audit,
+        traces=pl.concat(traces),
+        logics=pl.concat(logics),
     )
 
 

@@ -44,10 +44,11 @@ def render_page(inputs: ReportInputs) -> str:
     """Return the page as HTML; equal inputs give equal text."""
     # The samples of real exchange rates stand among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
-    scripts = read_scripts() if inputs.days else ()
+    has_charts = bool(inputs.days) or not inputs.logics.is_empty()
+    scripts = read_scripts() if has_charts else ()
     page = render(
         "page.html",
-        has_charts=bool(scripts),
+        has_charts=has_charts,
         script_policy=_allow_scripts(scripts),
         dark_colours=DARK_COLOURS,
         banner=_describe_data(inputs),

@@ -14,6 +14,7 @@ from compevo_core.report.figures import make_picture
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.logic_tables import logics_view
 from compevo_core.report.lud_tables import lud_view
+from compevo_core.report.mechanism.tables import run_plateau_table
 from compevo_core.report.theory_tables import theory_view
 from compevo_core.report.training_plots import (
     HEALTH,
@@ -128,6 +129,7 @@ def training_view(run: TrainingRun) -> Mapping[str, object]:
     return {
         "facts": list_facts(run),
         "pictures": pictures,
+        "plateau": run_plateau_table(run),
         "calibration": calibration_table(run),
         "has_stages": run.first_evolving_round is not None,
         "cut_prompts": sum(record.cut_prompts for record in run.rounds),

@@ -14,6 +14,7 @@ from compevo_core.report.audit_tables import audit_table, judge_news, list_audit
 from compevo_core.report.figures import Picture, Plot, make_picture
 from compevo_core.report.forecast_pictures import show_panel
 from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.mechanism.view import list_groups
 from compevo_core.report.paper.curves import show_curves
 from compevo_core.report.paper.tables import PAPER_TABLES, build_paper_tables
 from compevo_core.report.provenance_tables import (
@@ -72,6 +73,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         _regions_section(inputs),
         _forecasts_section(inputs),
         *_run_sections(inputs),
+        _mechanism_section(inputs),
         _ablation_section(inputs),
         _paper_section(inputs),
         _audit_section(inputs),
@@ -181,6 +183,16 @@ def _run_sections(inputs: ReportInputs) -> list[Section]:
         for index, run in enumerate(inputs.runs)
         for part in build_run_parts(run)
     ]
+
+
+def _mechanism_section(inputs: ReportInputs) -> Section | None:
+    """Show how systems of agents learn, wherever their runs left traces."""
+    groups = list_groups(inputs)
+    if not groups:
+        return None
+    return Section(
+        anchor="mechanism", title="Mechanism", template="mechanism.html", view={"groups": groups}
+    )
 
 
 def _ablation_section(inputs: ReportInputs) -> Section | None:

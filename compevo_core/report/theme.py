@@ -28,6 +28,10 @@ METHOD_COLOURS = {
     "published-error-ridge": "#a83250",
     "published-error-gbm": "#4a90c2",
     "prior": "#c8501e",
+    "sa": "#1a7f5a",
+    "mael": "#b8860b",
+    "mae-gpt": "#9a4bb0",
+    "mad-rl": "#c8501e",
 }
 _UNKNOWN_METHOD = "#6b7684"
 

@@ -31,6 +31,7 @@ CODE = (
     "compevo_core/benchmark",
     "compevo_core/evaluation",
     "compevo_core/lm",
+    "compevo_core/mechanism",
     "compevo_core/networks",
     "compevo_core/news_aware",
     "compevo_core/training",

@@ -30,6 +30,7 @@ from compevo_pipeline.cli.params import params
 from compevo_pipeline.cli.predict import predict
 from compevo_pipeline.cli.report import report, table
 from compevo_pipeline.cli.sources import sources
+from compevo_pipeline.cli.trace import trace
 from compevo_pipeline.cli.train import train
 
 COMMANDS = (
@@ -43,6 +44,7 @@ COMMANDS = (
     evaluate,
     benchmark,
     lud,
+    trace,
     pair,
     experiment,
     audit_news,

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from compevo_core.report.page import render_page
 from tests.core.report.test_tomorrow import PAGE
+from tests.support.traced_samples import make_traced_inputs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 ATTACK = (
@@ -52,3 +54,11 @@ def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path: Path) -
     shown, log = open_page(tmp_path, PAGE.replace('<main id="main">', f'<main id="main">{ATTACK}'))
     assert "<title>CompEvo report</title>" in shown
     assert log.count("Content Security Policy") >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_the_logics_in_space_draw_under_the_same_policy(tmp_path: Path) -> None:
+    shown, log = open_page(tmp_path, render_page(make_traced_inputs(tmp_path / "traced")))
+    assert 'class="gl-container"' in shown and "<canvas" in shown
+    assert "Content Security Policy" not in log

@@ -13,12 +13,16 @@ from compevo_core.benchmark.table import find_method
 from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.mechanism.files import read_typed
+from compevo_core.mechanism.traces import TRACE_SCHEMA
 from compevo_core.report.rows import read_result_file
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.benchmark_runs import BenchmarkData, replace_rows
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import deploy
+from tests.support.round_records import round_record
 from tests.support.tiny_time_series_models import save_timesfm
 from tests.support.window_samples import make_window
 
@@ -72,6 +76,10 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
 
     def fit(inputs):
         given.append(inputs.training)
+        folder = RunFolder(inputs.training.folder)
+        folder.path.mkdir(parents=True)
+        for number in range(2):
+            folder.append_round(round_record(number))
         return find_method("persistence").fit(inputs)
 
     def configure(budget, seed):
@@ -91,6 +99,12 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
     for seed, folder in enumerate(folders):
         assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
         assert configure(None, seed).hash[:8] in folder.name
+    # What the figures of mechanism are drawn from goes beside the rows.
+    traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
+    assert traces.select("method", "budget", "seed").unique().sort("seed").rows() == [
+        ("pretended", "quick", 0),
+        ("pretended", "quick", 1),
+    ]
     assert all(training.fit is shared for training in given)
     # Other methods leave no run, and are not told of one.
     assert data.find_run(find_method("dlinear"), inputs.budget, 0) is None

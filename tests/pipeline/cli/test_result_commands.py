@@ -7,12 +7,19 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from compevo_core.config import RunConfig
+from compevo_core.data.files import write_json
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.experiments.controls import configure_experiment
+from compevo_core.mechanism.files import read_typed
+from compevo_core.mechanism.traces import TRACE_SCHEMA
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
 from tests.support.population import article_ids, news_pool, windows
 from tests.support.report_samples import make_rows
+from tests.support.round_records import round_record
 
 RUNNER = CliRunner()
 
@@ -44,6 +51,20 @@ def test_export_names_the_files_it_wrote(results: Path, tmp_path: Path) -> None:
     printed = invoke("export", "electricity", "--to", "fev", "--results", results, "--out", out)
     assert printed.strip() == str(out / "fev-electricity.csv")
     assert pl.read_csv(out / "fev-electricity.csv").height == 2 * 5 * 4 - 2 * 5 + 2 * 5
+
+
+def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.model.mkdir(parents=True)
+    config = configure_experiment(RunConfig.preset("tiny"), "mael")
+    write_json(run.model_config_file, config.with_overrides({"run.seed": 5}).to_dict())
+    run.append_round(round_record(0))
+
+    out = tmp_path / "results"
+    paths = invoke("trace", run.path, "--dataset", "electricity", "--results", out).split()
+    assert paths == [str(out / f"{name}-electricity.csv") for name in ("traces", "logics")]
+    rows = read_typed(out / "traces-electricity.csv", TRACE_SCHEMA)
+    assert rows.select("method", "budget", "seed").unique().rows() == [("mael", "", 5)]
 
 
 def test_the_audit_of_a_probe_measures_validation_and_test_apart(tmp_path: Path) -> None:

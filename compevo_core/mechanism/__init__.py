@@ -1,0 +1,1 @@
+"""How a training went and what its agents ended as, as rows that are committed."""

@@ -1,0 +1,92 @@
+"""The two files of a data set that its runs leave their traces in.
+
+What belongs here: their names, reading them, putting the rows of a run in the place of older ones.
+What does not: the rows (``mechanism.traces``, ``mechanism.logics``).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.data.filelock import file_lock
+from compevo_core.data.files import write_atomically
+from compevo_core.lm.encoder import Encoder
+from compevo_core.mechanism.logics import LOGIC_SCHEMA, list_final_logics, place_logics
+from compevo_core.mechanism.traces import TRACE_SCHEMA, RunIdentity, trace_rounds
+from compevo_core.training.run_folder import RunFolder
+
+_RUN = ("dataset", "method", "budget", "seed")
+"""Rows that agree in these are of the same run of a method."""
+
+_TRACE_ORDER = ("method", "budget", "seed", "round", "agent")
+_LOGIC_ORDER = ("method", "budget", "seed", "agent")
+
+Schema = dict[str, pl.DataType]
+
+
+def write_traces(
+    results: Path, run: Path, identity: RunIdentity, encoder: Encoder
+) -> tuple[Path, Path]:
+    """Put what a run's folder says into ``traces-<dataset>.csv`` and ``logics-<dataset>.csv``.
+
+    Rows of the same method, budget and seed are replaced; those of other runs stay, and every logic
+    of the file gets its place anew.
+
+    Args:
+        results: folder of both files.
+        run: folder of a run with at least one finished round.
+        identity: which run it is.
+        encoder: embeds the logics.
+
+    Returns:
+        Both files.
+
+    Raises:
+        DataError: there is no round, or a file holds something else.
+    """
+    records = RunFolder(run).read_rounds()
+    traces = trace_rounds(records, identity, encoder)
+    logics = list_final_logics(records, identity)
+
+    traces_file = results / f"traces-{identity.dataset}.csv"
+    logics_file = results / f"logics-{identity.dataset}.csv"
+    results.mkdir(parents=True, exist_ok=True)
+    _replace(traces_file, traces, TRACE_SCHEMA, lambda rows: rows.sort(_TRACE_ORDER))
+    _replace(
+        logics_file,
+        logics,
+        LOGIC_SCHEMA,
+        lambda rows: place_logics(rows.sort(_LOGIC_ORDER), encoder),
+    )
+    return traces_file, logics_file
+
+
+def read_typed(path: Path, schema: Schema) -> pl.DataFrame:
+    """Return the rows of one of the two files; an empty cell of text is an empty text."""
+    rows = pl.read_csv(path, schema=schema)
+    return rows.with_columns(pl.col(pl.String).fill_null(""))
+
+
+def _replace(
+    path: Path,
+    rows: pl.DataFrame,
+    schema: Schema,
+    finish: Callable[[pl.DataFrame], pl.DataFrame],
+) -> None:
+    """Put a run's rows in the place of its older ones.
+
+    Args:
+        path: the file, which need not exist yet.
+        rows: of one run.
+        schema: of the file.
+        finish: orders all rows, and fills in what depends on all of them.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with file_lock(lock, exclusive=True):
+        if path.exists():
+            others = read_typed(path, schema).join(rows, on=_RUN, how="anti")
+            rows = pl.concat([others, rows])
+        write_atomically(path, finish(rows).write_csv)
+        # Nothing but rows stays in a folder that is committed.
+        lock.unlink()

@@ -1,0 +1,1 @@
+"""The paper's figures of mechanism: how systems of agents learn, and what their agents become."""
