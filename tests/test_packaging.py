@@ -1,6 +1,7 @@
 """What an install is made of: pins, hashes, the README's numbers."""
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -89,8 +90,14 @@ def test_every_declared_dependency_is_pinned(name):
     assert name in pins("constraints.txt")
 
 
-def test_the_lock_holds_every_declared_dependency_but_torch():
-    assert set(DECLARED) - set(pins("requirements.lock")) == {"torch"}
+def test_the_lock_holds_every_declared_dependency_but_torch_and_the_oracle():
+    assert set(DECLARED) - set(pins("requirements.lock")) == {"torch", *EXTRAS["oracle"]}
+
+
+def test_the_oracle_is_the_version_whose_forecasts_are_kept():
+    (declared,) = PROJECT["optional-dependencies"]["oracle"]
+    kept = json.loads((REPO / "tests/core/networks/oracle_forecasts.json").read_text())
+    assert declared.replace("==", " ") in {network["source"] for network in kept.values()}
 
 
 def test_the_lock_and_the_constraints_agree():

@@ -6,8 +6,9 @@ Enhanced Decomposed Transformer for Long-term Series Forecasting", ICML 2022. A 
 
 Differs: key and value projections that the Fourier block never reads are left out, which changes no
 forecast; the two encoder layers have a Fourier block each, where the published code shares one, and
-heads are put back in order before the output projection, where it mixes them with steps; one moving
-average instead of several; the frequencies drawn are saved with the weights.
+heads are put back in order before the output projection, where it mixes them with steps; tanh is
+taken of real and imaginary parts apart; one moving average instead of several; the frequencies
+drawn are saved with the weights.
 
 Shapes: B windows, L input steps, S steps of the decoder (half of L, then H), M time features, D
 width, E width of a head, K frequencies.

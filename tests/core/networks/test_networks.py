@@ -34,7 +34,8 @@ def make_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
 
 @pytest.mark.parametrize(
     ("network", "count"),
-    # Counts of the same networks in neuralforecast 3.3.0 and in Time-Series-Library.
+    # Counts of the same networks in neuralforecast 3.3.0 and in Time-Series-Library; test_oracles
+    # pairs the weights of all networks one by one.
     [(DLinear, 4_704), (ITransformer, 277_680)],
 )
 def test_a_network_has_as_many_weights_as_in_the_libraries_that_provide_it(network, count):

@@ -1,0 +1,237 @@
+"""The networks of other libraries with our weights.
+
+What belongs here: which of their weights is which of ours, and what of theirs is changed because
+ours differs on purpose, as the headers of ``compevo_core.networks`` say. What does not: when they
+are compared (``oracles``).
+
+Shapes: B windows, L input steps, T steps of input and horizon, V variates, M time features.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.networks.fedformer import FREQUENCIES
+from compevo_core.networks.gpt4ts import PATCH_STEPS, PATCH_STRIDE
+from compevo_core.networks.inputs import TIME_FEATURES, NetworkInputs
+from compevo_core.networks.layers import Network
+from tests.support.oracle_weights import (
+    copy_weights,
+    join_complex,
+    name_attention,
+    read_weights,
+    split_attention,
+)
+
+Forecast = Callable[[NetworkInputs], Tensor]
+
+
+def adopt_dlinear(network: Network) -> Forecast:
+    from neuralforecast.models import DLinear as Theirs
+
+    names = {"linear_season": "remainder", "linear_trend": "trend"}
+    theirs = copy_weights(Theirs(h=HORIZON, input_size=LOOKBACK), read_weights(network), names)
+    return lambda inputs: theirs({"insample_y": inputs.values_NL.unsqueeze(-1)}).squeeze(-1)
+
+
+def adopt_itransformer(network: Network) -> Forecast:
+    from neuralforecast.models import iTransformer as Theirs
+
+    theirs = Theirs(
+        h=HORIZON,
+        input_size=LOOKBACK,
+        n_series=1 + TIME_FEATURES,
+        hidden_size=128,
+        d_ff=256,
+        use_norm=False,
+    )
+    names = {
+        "enc_embedding.value_embedding": "embedding",
+        "encoder.norm": "encoder.norm",
+        "projector": "projection",
+    }
+    for i in range(2):
+        layer, ours = f"encoder.attn_layers.{i}", f"encoder.layers.{i}"
+        names |= name_attention(f"{layer}.attention", f"{ours}.self_attn") | {
+            f"{layer}.conv1": f"{ours}.linear1",
+            f"{layer}.conv2": f"{ours}.linear2",
+            f"{layer}.norm1": f"{ours}.norm1",
+            f"{layer}.norm2": f"{ours}.norm2",
+        }
+    copy_weights(theirs, split_attention(read_weights(network)), names)
+
+    def forecast(inputs: NetworkInputs) -> Tensor:
+        variates_BLV = torch.cat([inputs.values_NL.unsqueeze(-1), inputs.past_NLM], dim=-1)
+        return theirs({"insample_y": variates_BLV})[..., 0]
+
+    return forecast
+
+
+def adopt_fedformer(network: Network) -> Forecast:
+    from neuralforecast.models import FEDformer as Theirs
+
+    theirs = Theirs(
+        h=HORIZON,
+        input_size=LOOKBACK,
+        futr_exog_list=[f"time_{i}" for i in range(TIME_FEATURES)],
+        modes=FREQUENCIES,
+        conv_hidden_size=256,
+    )
+    names = {
+        "encoder.norm.layernorm": "encoder_norm.norm",
+        "decoder.norm.layernorm": "decoder_norm.norm",
+        "decoder.layers.0.projection": "decoder.trend",
+        "decoder.projection": "projection",
+    }
+    for short, embedding in {"enc": "encoder_embedding", "dec": "decoder_embedding"}.items():
+        names[f"{short}_embedding.value_embedding.tokenConv"] = f"{embedding}.values"
+        names[f"{short}_embedding.temporal_embedding.embed"] = f"{embedding}.marks"
+
+    encoder, decoder = "encoder.attn_layers", "decoder.layers.0"
+    for layer, ours in {f"{encoder}.0": "encoder.0", f"{encoder}.1": "encoder.1"}.items():
+        names |= _name_fourier(f"{layer}.attention", f"{ours}.block")
+        names |= {f"{layer}.conv1": f"{ours}.inner.0", f"{layer}.conv2": f"{ours}.inner.3"}
+    names |= _name_fourier(f"{decoder}.self_attention", "decoder.block")
+    names |= _name_fourier(f"{decoder}.cross_attention", "decoder.attention")
+    names |= {f"{decoder}.cross_attention.key_projection": "decoder.attention.key"}
+    names |= {f"{decoder}.conv1": "decoder.inner.0", f"{decoder}.conv2": "decoder.inner.3"}
+
+    # Fourier blocks read queries alone, the attention queries and keys.
+    unread = ("key_projection", "value_projection")
+    copy_weights(theirs, join_complex(read_weights(network)), names, unread=unread)
+    _use_our_frequencies(theirs, network)
+    _put_heads_in_order(theirs)
+
+    def forecast(inputs: NetworkInputs) -> Tensor:
+        marks_BTM = torch.cat([inputs.past_NLM, inputs.future_NHM], dim=1)
+        batch = {"insample_y": inputs.values_NL.unsqueeze(-1), "futr_exog": marks_BTM}
+        with mock.patch.object(torch.Tensor, "tanh", _take_tanh_of_parts):
+            return theirs(batch).squeeze(-1)
+
+    return forecast
+
+
+def adopt_film(network: Network) -> Forecast:
+    from models.FiLM import Model
+
+    theirs = Model(_describe(e_layers=2))
+    names = {"affine_weight": "scale", "affine_bias": "shift", "mlp": "mix"}
+    for i in range(3):
+        names[f"spec_conv_1.{i}.weights_real"] = f"memories.{i}.filter_real"
+        names[f"spec_conv_1.{i}.weights_imag"] = f"memories.{i}.filter_imaginary"
+
+    copy_weights(theirs, read_weights(network), names)
+    return lambda inputs: theirs.forecast(inputs.values_NL.unsqueeze(-1), *[None] * 3).squeeze(-1)
+
+
+def adopt_pyraformer(network: Network) -> Forecast:
+    from layers.Embed import TimeFeatureEmbedding
+    from models.Pyraformer import Model
+
+    theirs = Model(_describe(d_model=128, d_ff=256, n_heads=8, e_layers=2, dropout=0.1))
+    encoder = theirs.encoder
+    # It looks time features up in tables of whole hours, days and months.
+    encoder.enc_embedding.temporal_embedding = TimeFeatureEmbedding(d_model=128)
+
+    names = {
+        "encoder.enc_embedding.value_embedding.tokenConv": "embedding.values",
+        "encoder.enc_embedding.temporal_embedding.embed": "embedding.marks",
+        "projection": "projection",
+    }
+    for part in ("down", "up", "norm"):
+        names[f"encoder.conv_layers.{part}"] = f"pyramid.{part}"
+    for i in range(2):
+        names[f"encoder.conv_layers.conv_layers.{i}.downConv"] = f"pyramid.convolutions.{i}.0"
+        names[f"encoder.conv_layers.conv_layers.{i}.norm"] = f"pyramid.convolutions.{i}.1"
+        layer, ours = f"encoder.layers.{i}", f"encoder.layers.{i}"
+        names |= name_attention(f"{layer}.slf_attn", f"{ours}.self_attn") | {
+            f"{layer}.pos_ffn.w_1": f"{ours}.linear1",
+            f"{layer}.pos_ffn.w_2": f"{ours}.linear2",
+            f"{layer}.pos_ffn.layer_norm": f"{ours}.norm2",
+        }
+    copy_weights(theirs, split_attention(read_weights(network)), names, extra="norm1")
+
+    # The paper's encoder adds its input to what attention gives and norms the sum; theirs does not.
+    for layer, ours in zip(encoder.layers, network.encoder.layers, strict=True):
+        layer.pos_ffn.layer_norm.eps = ours.norm2.eps
+        layer.slf_attn.register_forward_hook(
+            lambda _, given, out, norm=ours.norm1: (norm(given[0] + out[0]), None)
+        )
+
+    def forecast(inputs: NetworkInputs) -> Tensor:
+        values_BL1 = inputs.values_NL.unsqueeze(-1)
+        return theirs.long_forecast(values_BL1, inputs.past_NLM, None, None).squeeze(-1)
+
+    return forecast
+
+
+def adopt_gpt4ts(network: Network) -> Forecast:
+    import models.GPT4TS
+    from transformers import GPT2Config
+
+    settings = _describe(
+        is_gpt=True,
+        pretrain=False,
+        freeze=False,
+        gpt_layers=1,
+        d_model=network.embedding.out_features,
+        patch_size=PATCH_STEPS,
+        stride=PATCH_STRIDE,
+    )
+    # Our layers take the place of GPT-2's, which need not be large.
+    small = GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=8)
+    with mock.patch.object(models.GPT4TS, "GPT2Config", lambda: small):
+        theirs = models.GPT4TS.GPT4TS(settings, "cpu")
+    theirs.gpt2 = network.decoder
+
+    names = {"in_layer": "embedding", "out_layer": "projection"}
+    copy_weights(theirs, read_weights(network), names, unread=("gpt2.",), extra="decoder.")
+    return lambda inputs: theirs(inputs.values_NL.unsqueeze(-1), 0).squeeze(-1)
+
+
+def _describe(**settings: object) -> SimpleNamespace:
+    common = {"seq_len": LOOKBACK, "label_len": LOOKBACK // 2, "pred_len": HORIZON, "enc_in": 1}
+    return SimpleNamespace(task_name="long_term_forecast", **common, **settings)
+
+
+def _name_fourier(theirs: str, ours: str) -> dict[str, str]:
+    return {
+        f"{theirs}.inner_correlation.weights1": f"{ours}.mix",
+        f"{theirs}.query_projection": f"{ours}.query",
+        f"{theirs}.out_projection": f"{ours}.out",
+    }
+
+
+def _use_our_frequencies(theirs: nn.Module, network: Network) -> None:
+    """Give the other library's blocks the frequencies that ours drew."""
+    decoder = theirs.decoder.layers[0]
+    blocks = [layer.attention.inner_correlation for layer in theirs.encoder.attn_layers]
+    ours = [layer.block for layer in network.encoder]
+    for block, own in zip(
+        [*blocks, decoder.self_attention.inner_correlation],
+        [*ours, network.decoder.block],
+        strict=True,
+    ):
+        block.index = own.frequencies.tolist()
+
+    attention = decoder.cross_attention.inner_correlation
+    attention.index_q = network.decoder.attention.query_frequencies.tolist()
+    attention.index_kv = network.decoder.attention.key_frequencies.tolist()
+
+
+def _put_heads_in_order(theirs: nn.Module) -> None:
+    """Hand over heads and steps in the order in which the published code then reads them."""
+    # The encoder's layers share theirs, which is changed once.
+    blocks = {m.inner_correlation for m in theirs.modules() if hasattr(m, "inner_correlation")}
+    for block in blocks:
+        block.register_forward_hook(
+            lambda _, __, out: (out[0].permute(0, 3, 1, 2).contiguous(), None)
+        )
+
+
+def _take_tanh_of_parts(scores: Tensor) -> Tensor:
+    return torch.complex(torch.tanh(scores.real), torch.tanh(scores.imag))

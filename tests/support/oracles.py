@@ -1,0 +1,172 @@
+"""The libraries that provide our networks, and what they forecast with our weights.
+
+What belongs here: the networks compared, their weights and inputs, and the file of forecasts with
+which they are compared where a library is missing; ``python -m tests.support.oracles`` writes those
+of the libraries that are at hand. What does not: their code with our weights
+(``oracle_networks``), the comparison (``tests/core/networks/test_oracles.py``).
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compevo_core.config_sections import BackboneConfig
+from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.networks.dlinear import DLinear
+from compevo_core.networks.fedformer import FEDformer
+from compevo_core.networks.film import FiLM
+from compevo_core.networks.fitting import forecast_scaled
+from compevo_core.networks.gpt4ts import GPT4TS
+from compevo_core.networks.inputs import TIME_FEATURES, NetworkInputs
+from compevo_core.networks.itransformer import ITransformer
+from compevo_core.networks.layers import Network
+from compevo_core.networks.pyraformer import Pyraformer
+from tests.support import oracle_networks as networks
+from tests.support.oracle_networks import Forecast
+
+RECORDED = Path(__file__).parents[1] / "core" / "networks" / "oracle_forecasts.json"
+
+NEURALFORECAST = "neuralforecast 3.3.0"
+TIME_SERIES_LIBRARY = "thuml/Time-Series-Library 4e938a1"
+ONE_FITS_ALL = "DAMO-DI-ML/NeurIPS2023-One-Fits-All 9f3875d, Long-term_Forecasting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A network, and how the library that provides it forecasts with its weights.
+
+    Attributes:
+        source: the library and its version.
+        module: what is imported of it.
+        make: makes our network.
+        adopt: makes theirs with the weights of ours.
+        normalises: whether theirs normalises its input itself.
+    """
+
+    source: str
+    module: str
+    make: Callable[[], Network]
+    adopt: Callable[[Network], Forecast]
+    normalises: bool = False
+
+    @property
+    def is_at_hand(self) -> bool:
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
+
+    def make_filled(self) -> Network:
+        network = self.make().eval()
+        fill_weights(network)
+        return network
+
+    @torch.no_grad()
+    def forecast(self, network: Network, inputs: NetworkInputs) -> Tensor:
+        return forecast_scaled(network, inputs) if self.normalises else network(inputs)
+
+
+def draw_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
+    rng = np.random.default_rng(seed)
+    return NetworkInputs(
+        values_NL=_as_tensor(rng.normal(size=(n, LOOKBACK))),
+        past_NLM=_as_tensor(rng.random((n, LOOKBACK, TIME_FEATURES)) - 0.5),
+        future_NHM=_as_tensor(rng.random((n, HORIZON, TIME_FEATURES)) - 0.5),
+    )
+
+
+@torch.no_grad()
+def fill_weights(network: nn.Module) -> None:
+    """Give every weight a value that no version of torch draws another way."""
+    rng = np.random.default_rng(1)
+    for name, weight in network.named_parameters():
+        drawn = _as_tensor(rng.normal(size=weight.shape))
+        if weight.ndim > 1:
+            weight.copy_(drawn / weight[0].numel() ** 0.5)
+        else:
+            # Norms and scales stay near one, biases near zero.
+            weight.copy_(0.1 * drawn + float(name.endswith(("weight", "scale"))))
+
+    if isinstance(network, FEDformer):
+        # The published code shares the mix of its encoder layers; that of the attention is divided
+        # by so much that no forecast would show it.
+        shared, other = (layer.block.mix for layer in network.encoder)
+        other.load_state_dict(shared.state_dict())
+        for weight in network.decoder.attention.mix.parameters():
+            weight *= 128**2
+
+
+def _make_gpt4ts() -> Network:
+    backbone = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    return GPT4TS(backbone.decoder, layers=1)
+
+
+CASES = {
+    "dlinear": Case(
+        source=NEURALFORECAST,
+        module="neuralforecast",
+        make=DLinear,
+        adopt=networks.adopt_dlinear,
+    ),
+    "itransformer": Case(
+        source=NEURALFORECAST,
+        module="neuralforecast",
+        make=ITransformer,
+        adopt=networks.adopt_itransformer,
+    ),
+    "fedformer": Case(
+        source=NEURALFORECAST,
+        module="neuralforecast",
+        make=FEDformer,
+        adopt=networks.adopt_fedformer,
+    ),
+    "film": Case(
+        source=TIME_SERIES_LIBRARY,
+        module="models.FiLM",
+        make=lambda: FiLM(coefficients=256),
+        adopt=networks.adopt_film,
+        normalises=True,
+    ),
+    "pyraformer": Case(
+        source=TIME_SERIES_LIBRARY,
+        module="models.Pyraformer",
+        make=Pyraformer,
+        adopt=networks.adopt_pyraformer,
+    ),
+    "gpt4ts": Case(
+        source=ONE_FITS_ALL,
+        module="models.GPT4TS",
+        make=_make_gpt4ts,
+        adopt=networks.adopt_gpt4ts,
+        normalises=True,
+    ),
+}
+
+
+def _as_tensor(values: np.ndarray) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def record() -> None:
+    """Write the forecasts of the libraries that are at hand; those of others stay."""
+    recorded = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {}
+    for name, case in CASES.items():
+        if case.is_at_hand:
+            with torch.no_grad():
+                forecast_BH = case.adopt(case.make_filled())(draw_inputs())
+            rounded = [round(value, 6) for value in forecast_BH[0].tolist()]
+            recorded[name] = {"source": case.source, "forecast": rounded}
+
+    lines = (f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in recorded.items())
+    RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    record()
