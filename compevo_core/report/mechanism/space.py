@@ -24,7 +24,13 @@ _HEIGHT = 460  # pixels
 _HOVER_CHARACTERS = 60  # a line of the text that is shown at a point
 _VIEW = {"elev": 22, "azim": -58}  # degrees
 _EYE = {"x": 1.5, "y": 1.5, "z": 0.9}  # far enough for the labels of the axes
-_MARKS = (("o", "circle"), ("s", "square"), ("D", "diamond"), ("P", "cross"), ("X", "x"))
+_MARKS = {
+    "compevo": ("o", "circle"),
+    "mad-rl": ("s", "square"),
+    "mael": ("D", "diamond"),
+    "mae-gpt": ("P", "cross"),
+}
+_OTHER_MARK = ("v", "diamond-open")
 """Marks of methods in matplotlib and plotly: colours alone are not for all eyes."""
 _AXES = ("x", "y", "z")
 
@@ -33,9 +39,7 @@ def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:
     """Return the plotly figure of the logics of one data set and budget."""
     axis = {"color": MUTED, "gridcolor": GRID, "zeroline": False, "showbackground": False}
     return {
-        "data": [
-            _trace(logics, method, number) for number, method in enumerate(list_methods(logics))
-        ],
+        "data": [_trace(logics, method) for method in list_methods(logics)],
         "layout": {
             "height": _HEIGHT,
             "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
@@ -57,13 +61,13 @@ def show_space(logics: pl.DataFrame, caption: str, label: str) -> Picture:
         figure = Figure(figsize=(6.4, 4.8), layout="constrained")
         axis = figure.add_subplot(projection="3d")
 
-    for number, method in enumerate(list_methods(logics)):
+    for method in list_methods(logics):
         chosen = logics.filter(pl.col("method") == method)
         axis.scatter(
             *(chosen[name].to_list() for name in _AXES),
             color=method_colour(method),
             label=method_name(method),
-            marker=_MARKS[number % len(_MARKS)][0],
+            marker=_MARKS.get(method, _OTHER_MARK)[0],
             depthshade=False,
             s=30,
         )
@@ -75,7 +79,7 @@ def show_space(logics: pl.DataFrame, caption: str, label: str) -> Picture:
     return make_picture([Plot(figure, alt=label)], caption=caption)
 
 
-def _trace(logics: pl.DataFrame, method: str, number: int) -> dict[str, Any]:
+def _trace(logics: pl.DataFrame, method: str) -> dict[str, Any]:
     chosen = logics.filter(pl.col("method") == method)
     return {
         "type": "scatter3d",
@@ -87,7 +91,7 @@ def _trace(logics: pl.DataFrame, method: str, number: int) -> dict[str, Any]:
         "marker": {
             "size": 5,
             "color": method_colour(method),
-            "symbol": _MARKS[number % len(_MARKS)][1],
+            "symbol": _MARKS.get(method, _OTHER_MARK)[1],
         },
     }
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from compevo_core.report.figures import Picture, make_picture
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.mechanism.curves import GROUPS, list_methods
+from compevo_core.report.mechanism.curves import GROUPS, list_methods, make_curve
 from compevo_core.report.mechanism.plots import (
     RANKED_ROUNDS,
     plot_dynamics,
@@ -20,12 +20,17 @@ from compevo_core.report.mechanism.plots import (
 )
 from compevo_core.report.mechanism.space import chart_logics, show_space
 from compevo_core.report.mechanism.tables import plateau_table, shift_table, topics_table
-from compevo_core.report.wording import format_percent, join_items, method_name, scope_name
+from compevo_core.report.wording import (
+    format_number,
+    format_percent,
+    join_items,
+    method_name,
+    scope_name,
+)
 
-_RUN = ("method", "seed")
 _SMOOTHED = (
     f"Each point is a mean over neighbouring rounds, at most {GROUPS} points a line; a band spans "
-    "the seeds."
+    "the seeds"
 )
 
 
@@ -53,7 +58,6 @@ def _show_group(
     title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
     return {
         "title": title,
-        "seeds": _describe_seeds(pl.concat([traces.select(_RUN), logics.select(_RUN)])),
         "pictures": _show_traces(traces),
         "plateau": plateau_table(logics),
         "topics": None if logics.is_empty() else topics_table(logics),
@@ -63,7 +67,7 @@ def _show_group(
 
 
 def _describe_seeds(rows: pl.DataFrame) -> str:
-    """Return how many seeds each method has: ``CompEvo 3, MAD-RL 1``."""
+    """Return how many seeds each method has: ``CompEvo 3 and MAD-RL 1``."""
     counts = [
         f"{method_name(name)} {rows.filter(pl.col('method') == name)['seed'].n_unique()}"
         for name in list_methods(rows)
@@ -71,30 +75,42 @@ def _describe_seeds(rows: pl.DataFrame) -> str:
     return join_items(counts)
 
 
+def _describe_ends(traces: pl.DataFrame) -> str:
+    """Say what the curves of the validation error end at."""
+    ends = []
+    for method in list_methods(traces):
+        curve = make_curve(traces.filter(pl.col("method") == method), "val_error")
+        if curve is not None:
+            ends.append(f"{method_name(method)} {format_number(curve.mean[-1])}")
+    return f"It ends at: {join_items(ends)}." if ends else "It was not measured."
+
+
 def _show_traces(traces: pl.DataFrame) -> Sequence[Picture]:
     if traces.is_empty():
         return []
+    smoothed = f"{_SMOOTHED} ({_describe_seeds(traces)})."
     pictures = [
         make_picture(
             plot_dynamics(traces),
             caption="Training dynamics: the loss of the aggregated forecast on the windows of each "
-            f"round, and its error on validation windows. {_SMOOTHED} Runs of one seed see the "
-            "same windows in the same order: a dip that lines share is of the windows. Where "
-            "methods have unequal seeds, their windows differ too.",
+            f"round, and its error on validation windows. {_describe_ends(traces)} {smoothed} Runs "
+            "of one seed see the same windows in the same order: a dip that lines share is of the "
+            "windows. Where methods have unequal seeds, their windows differ too.",
             columns=2,
         ),
         make_picture(
             plot_rewards(traces),
             caption="Reward of each agent, minus the scaled error of its own forecast, on one "
-            f"scale. {_SMOOTHED} An agent of one seed has nothing in common with that number in "
+            f"scale. {smoothed} An agent of one seed has nothing in common with that number in "
             "another but its place and its first logic.",
             columns=3,
         ),
         make_picture(
             plot_news(traces),
             caption="Different articles that an agent read in a round, over the rounds, and by the "
-            f"agents' rank over the last {RANKED_ROUNDS} rounds. Lines that lie on each other say "
-            "that windows had no more articles than an agent reads, so that no logic could choose.",
+            f"agents' rank over the last {RANKED_ROUNDS} rounds. {smoothed} A flat line of ranks "
+            "says that all agents read as many: where windows have no more articles than an agent "
+            "reads, no logic can choose.",
             columns=2,
         ),
     ]
@@ -102,8 +118,8 @@ def _show_traces(traces: pl.DataFrame) -> Sequence[Picture]:
         pictures.append(
             make_picture(
                 plot_shifts(traces),
-                caption="How far a logic lies from the one that it replaced: one minus the cosine "
-                f"of their embeddings, 0 where it was kept. {_SMOOTHED}",
+                caption="How far a logic lies from the one before: one minus the cosine of their "
+                f"embeddings, 0 where it was kept. {smoothed}",
                 columns=2,
             )
         )
@@ -118,7 +134,8 @@ def _show_space(logics: pl.DataFrame, title: str) -> Mapping[str, object]:
         f"coloured by method: {names}; the table holds the distances."
     )
     caption = (
-        f"Logics of the last round, {logics.height} agents. The axes are the first three principal "
+        f"Logics of the last round, {logics.height} agents (seeds: {_describe_seeds(logics)}). The "
+        f"axes are the first three principal "
         f"components of their embeddings ({logics['encoder'][0]}), computed over all logics of the "
         f"data set together; they hold {shown} of the variance, so points that seem close may lie "
         "apart in what is left out."

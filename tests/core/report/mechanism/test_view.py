@@ -29,8 +29,14 @@ def inputs(tmp_path_factory):
 def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
     (group,) = list_groups(inputs)
     assert group["title"] == "Electricity, budget small"
-    assert group["seeds"] == "MAD-RL 1 and CompEvo 2"
-    captions = " ".join(picture.caption for picture in group["pictures"])
+    pictures = [*group["pictures"], group["space"]["still"]]
+    assert len(pictures) == 5
+    assert all("MAD-RL 1 and CompEvo 2" in picture.caption for picture in pictures)
+    captions = " ".join(picture.caption for picture in pictures)
+    last = inputs.traces.filter(pl.col("round") == 35)
+    for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
+        error = last.filter(pl.col("method") == method)["val_error"].mean()
+        assert f"{name} {error:.4f}" in pictures[0].caption
     for word in ("Training dynamics", "Reward of each agent", "Different articles", "How far"):
         assert word in captions
 
