@@ -34,11 +34,13 @@ PAIRED_TEST_SCHEMA = {
     "rank_sign": pl.Int64(),
     "interval_low": pl.Float64(),
     "interval_high": pl.Float64(),
+    "budget": pl.String(),
 }
 """Columns of a paired test: differences are a minus b, in the unit of the windows; ``p_value`` is
 the paper's one-sided test that a is better, ``p_two_sided`` and ``rank_sign`` (-1: a is better) the
 two-sided one, the interval that of the mean difference at 95 %, whole days drawn. Where windows
-overlap, blocks as long as a horizon are drawn, and ``n`` counts means of a series in a block."""
+overlap, blocks as long as a horizon are drawn, and ``n`` counts means of a series in a block.
+``budget`` is what both sides could spend, where that was one and the same by name."""
 
 
 def compare_with_opponents(
@@ -152,4 +154,5 @@ def _compare(
         "rank_sign": test.rank_sign,
         "interval_low": low,
         "interval_high": high,
+        "budget": None,
     }

@@ -15,18 +15,22 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
+from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 
-_FILE = re.compile(r"^(?P<method>.+?)(?:-(?P<budget>quick|standard|tuned))?-seed\d+$")
-_PREFERRED = ("tuned", "standard", None, "quick")
-"""Budgets in the order in which their forecasts are paired: one budget a method."""
+_FILE = re.compile(rf"^(?P<method>.+?)(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$")
+_Files = Mapping[str, Mapping[str | None, list[Path]]]
+"""Files of every seed, by method and budget."""
 
 
 def pair_stored(
     scopes: Sequence[Scope], runs: Sequence[Path], stored: Path, method: str
 ) -> pl.DataFrame:
     """Return the paired tests of a method with every other that has stored forecasts.
+
+    Of the others the largest budget that is stored is paired. Where the method itself is stored
+    under a budget, it is paired once more under it, with those that had the same or spend nothing.
 
     Args:
         scopes: the windows, by subset; those that a file lacks are left out for it.
@@ -35,16 +39,17 @@ def pair_stored(
         method: name of the method in its files.
 
     Returns:
-        Rows of ``PAIRED_TEST_SCHEMA``.
+        Rows of ``PAIRED_TEST_SCHEMA``; ``budget`` is that of both sides, or empty.
 
     Raises:
         DataError: a run has no forecast of the method, or no other method has any.
     """
-    files = list_files(stored)
+    files = _find_files(stored)
     if not files:
         raise DataError(f"no forecasts in {stored}: run `compevo benchmark` for this data set")
 
     tests = []
+    others_files = _choose_largest({name: of for name, of in files.items() if name != method})
     for scope in scopes:
         own = _read(runs, scope).get(method, [])
         if len(own) != len(runs):
@@ -52,23 +57,36 @@ def pair_stored(
                 f"{len(own)} of {len(runs)} runs have forecasts of {method} for {scope.subset}: "
                 "`compevo evaluate` them first"
             )
-        others = _read(files, scope)
+        others = _read(others_files, scope)
         tests += compare_with_opponents(scope, {method: own, **others}, method)
+
+    for budget in files.get(method, {}):
+        # What spends nothing had no less than the others.
+        equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
+        for scope in scopes:
+            forecasts = _read(equal, scope)
+            if method in forecasts:
+                found = compare_with_opponents(scope, forecasts, method)
+                tests += [{**test, "budget": budget} for test in found]
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 
 def list_files(stored: Path) -> list[Path]:
-    """Return the files of a folder, of each method those of one budget alone."""
-    by_method: dict[str, dict[str | None, list[Path]]] = {}
+    """Return the files of a folder, of each method those of its largest budget alone."""
+    return _choose_largest(_find_files(stored))
+
+
+def _find_files(stored: Path) -> _Files:
+    files: dict[str, dict[str | None, list[Path]]] = {}
     for path in sorted(stored.glob("*.parquet")):
         if found := _FILE.match(path.stem):
-            by_budget = by_method.setdefault(found["method"], {})
+            by_budget = files.setdefault(found["method"], {})
             by_budget.setdefault(found["budget"], []).append(path)
-    return [
-        path
-        for budgets in by_method.values()
-        for path in budgets[min(budgets, key=_PREFERRED.index)]
-    ]
+    return files
+
+
+def _choose_largest(files: _Files) -> list[Path]:
+    return [path for budgets in files.values() for path in budgets[min(budgets, key=rank_budget)]]
 
 
 def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:

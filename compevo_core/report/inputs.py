@@ -32,7 +32,7 @@ PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
 # What files of older versions lack is shown as missing.
 ADDED_PAIRED_COLUMNS = (
     *("mean_difference", "p_two_sided", "rank_sign"),
-    *("interval_low", "interval_high"),
+    *("interval_low", "interval_high", "budget"),
 )
 
 # Files of further tables, by the columns that each is known by.
@@ -118,6 +118,7 @@ class ReportInputs:
         checks: leakage checks; may be empty.
         paired: paired tests, one mapping of ``PAIRED_COLUMNS`` and ``ADDED_PAIRED_COLUMNS`` each;
             may be empty.
+        paired_at_budget: those of two methods that could spend the same, by its name.
         unread: names of CSV files in the results folder that are of no known kind.
         configs: settings that rows were made with, by the rows' ``config_hash``.
         days: the newest issued forecast of each data set, with what is known of earlier ones.
@@ -133,6 +134,7 @@ class ReportInputs:
     runs: Sequence[TrainingRun] = ()
     checks: Sequence[LeakageCheck] = ()
     paired: Sequence[Mapping[str, Any]] = ()
+    paired_at_budget: Sequence[Mapping[str, Any]] = ()
     unread: Sequence[str] = ()
     configs: Mapping[str, Settings] = field(default_factory=dict)
     days: Sequence[ForecastDay] = ()
@@ -221,7 +223,8 @@ def read_inputs(
         rows=read_rows(results),
         runs=runs,
         checks=checks,
-        paired=paired,
+        paired=[test for test in paired if not test["budget"]],
+        paired_at_budget=[test for test in paired if test["budget"]],
         unread=unread,
         configs=configs,
         days=days,

@@ -11,7 +11,7 @@ from compevo_core.lud.rows import GAINS, JUDGES
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper import published
 from compevo_core.report.paper.cells import NO_ROW, NOT_PRINTED
-from compevo_core.report.paper.scores import Score, collect_scores, list_test_scopes
+from compevo_core.report.paper.scores import Score, collect_scores, list_test_scopes, share_budget
 from compevo_core.report.rows import drop_sweeps
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import MISSING, format_number, method_name
@@ -33,8 +33,11 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
     """Return the costs of the agent systems as figures and as ratios to plain averaging."""
     dataset = published.DATASETS[0]
     subsets = list_test_scopes(inputs.rows, dataset)
-    # A sweep's rows have other budgets: their costs are not the method's.
-    scores = collect_scores(drop_sweeps(inputs.rows), dataset, subsets[0]) if subsets else {}
+    scores: Mapping[str, Score] = {}
+    if subsets:
+        # A sweep's rows have other budgets, and so have CompEvo's own: costs compare at one alone.
+        rows, _ = share_budget(drop_sweeps(inputs.rows), dataset, subsets[0], SYSTEMS)
+        scores = collect_scores(rows, dataset, subsets[0])
     missing = [name for name in SYSTEMS if name not in scores]
     notes = [
         "Ratios are to MAEL. The paper's costs are of three agents on Llama-3.1-8B; absolute "
@@ -42,7 +45,7 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
     ]
     if missing:
         notes.append(
-            f"`compevo benchmark --dataset {dataset} --methods mael,mad-rl` makes the rows."
+            f"`compevo benchmark --dataset {dataset} --methods {','.join(SYSTEMS)}` makes the rows."
         )
     return [
         Table(

@@ -8,6 +8,9 @@ does not: statistics (``report.paper.scores``), other tables (``report.paper.var
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import polars as pl
+
+from compevo_core.benchmark.budgets import find_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper.cells import (
@@ -35,6 +38,7 @@ from compevo_core.report.paper.scores import (
     list_tasks,
     list_test_scopes,
     macro_reduction,
+    share_budget,
     skill_score,
     win_rate,
 )
@@ -96,18 +100,41 @@ def _compare(
     # Without any row the published figures still stand, under the data set's name.
     subsets = list_test_scopes(inputs.rows, dataset) or [""]
     for place, subset in enumerate(subsets):
-        scores = collect_scores(drop_sweeps(inputs.rows), dataset, subset)
+        rows, budget = _choose_rows(inputs, label, dataset, subset)
+        scores = collect_scores(rows, dataset, subset)
         # Methods of the paper in its order, then those that it lacks, by their error.
         own = [name for name in scores if name not in methods] if others else [NAIVE]
         names = [*methods, *(name for name in own if name in scores)]
         present = [name for name in names if name in scores]
         # The paper has one test set a data set: further ones of ours stand without its figures.
         if place == 0:
-            yield _error_table(inputs, label, dataset, subset, names, scores)
+            yield _error_table(inputs, label, dataset, subset, names, scores, budget)
         else:
-            yield _error_table(inputs, "", dataset, subset, present, scores)
+            yield _error_table(inputs, "", dataset, subset, present, scores, budget)
         if len(present) > 1:
-            yield _rival_table(inputs, dataset, subset, present, scores)
+            yield _rival_table(inputs, dataset, subset, present, scores, budget)
+
+
+def _choose_rows(
+    inputs: ReportInputs, label: str, dataset: str, subset: str
+) -> tuple[pl.DataFrame, str]:
+    """Return the rows to compare, and the budget that all of the paper's methods had, if any."""
+    rows = drop_sweeps(inputs.rows)
+    # Systems of agents are compared at one number of updates, as the paper compares them.
+    return (
+        share_budget(rows, dataset, subset, list_subjects(AGENTS))
+        if label == AGENTS
+        else (rows, "")
+    )
+
+
+def _describe_budget(budget: str) -> list[str]:
+    if not budget:
+        return []
+    return [
+        f"All systems of agents had the budget `{budget}` ({find_budget(budget).meaning}). "
+        "CompEvo's longer training stands among the methods."
+    ]
 
 
 def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
@@ -123,6 +150,7 @@ def _error_table(
     subset: str,
     names: Sequence[str],
     scores: Mapping[str, Score],
+    budget: str,
 ) -> Table:
     lines = [find_line(method_name(m), scores.get(m), label, dataset, m) for m in names]
     suffix = " beside the paper's" if label else ""
@@ -130,7 +158,7 @@ def _error_table(
         lines,
         f"{_title(inputs, dataset, subset)}: errors{suffix}",
         highlighted=frozenset({0}),
-        notes=_error_notes(label, dataset, names, scores),
+        notes=[*_describe_budget(budget), *_error_notes(label, dataset, names, scores)],
     )
 
 
@@ -189,12 +217,13 @@ def _rival_table(
     subset: str,
     names: Sequence[str],
     scores: Mapping[str, Score],
+    budget: str,
 ) -> Table:
     tasks = list_tasks({name: scores[name] for name in names})
     # Pairs as they were computed: rows alone hold no error by window.
     tests = {
         test["method_b"]: test
-        for test in inputs.paired
+        for test in _list_tests(inputs, budget)
         if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, COMPEVO)
     }
     rows = [_rival_cells(name, tests.get(name), tasks) for name in names]
@@ -222,6 +251,13 @@ def _rival_table(
     )
 
 
+def _list_tests(inputs: ReportInputs, budget: str) -> Paired:
+    if not budget:
+        return inputs.paired
+    # The naive forecast spends nothing, so no budget of the other makes a pair with it unequal.
+    return [test for test in inputs.paired_at_budget if test["budget"] == budget]
+
+
 def _rival_cells(
     name: str, test: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
@@ -241,7 +277,7 @@ def _rival_cells(
 
 def _macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
     """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
-    by_dataset = {ds: _first_scores(inputs, ds) for ds in DATASETS}
+    by_dataset = {ds: _first_scores(inputs, ds, label) for ds in DATASETS}
     rows = []
     for rival in rivals:
         cells = [method_name(rival)]
@@ -271,9 +307,12 @@ def _negate(share: float | None) -> float | None:
     return None if share is None else -share
 
 
-def _first_scores(inputs: ReportInputs, dataset: str) -> dict[str, Score]:
+def _first_scores(inputs: ReportInputs, dataset: str, label: str) -> dict[str, Score]:
     subsets = list_test_scopes(inputs.rows, dataset)
-    return collect_scores(drop_sweeps(inputs.rows), dataset, subsets[0]) if subsets else {}
+    if not subsets:
+        return {}
+    rows, _ = _choose_rows(inputs, label, dataset, subsets[0])
+    return collect_scores(rows, dataset, subsets[0])
 
 
 def _own_pair(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
@@ -295,7 +334,7 @@ def _unit_table(inputs: ReportInputs) -> Table:
     """Return whether MAE and RMSE of the paper are in the unit of ours."""
     rows = []
     for dataset in DATASETS:
-        score = next(iter(_first_scores(inputs, dataset).values()), None)
+        score = next(iter(_first_scores(inputs, dataset, MAIN).values()), None)
         # Of any method: the level is that of the series.
         ours = None
         if score is not None and score.mean.get("mape_pct"):
@@ -331,7 +370,7 @@ def _compare_levels(ours: float | None, theirs: float) -> str:
 
 
 def _parameter_table(inputs: ReportInputs, methods: Sequence[str]) -> Table:
-    scores = _first_scores(inputs, DATASETS[0])
+    scores = _first_scores(inputs, DATASETS[0], AGENTS)
     rows = []
     for method in methods:
         score, figure = (

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.report.rows import drop_agents, list_scopes, select_pooled
@@ -28,9 +29,6 @@ NAIVE = "persistence"
 
 RATIO_BOUNDS = (0.01, 100.0)
 """Error ratios are clipped to these, as fev's leaderboard does."""
-
-BUDGETS = {"tuned": 0, "standard": 1, "": 1, "quick": 2}
-"""Budgets in the order in which rows are preferred, the largest first."""
 
 _THINNED = re.compile(r"-every-\d+$")
 _PRIOR = "compevo-prior"
@@ -73,6 +71,29 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str) -> list[str]:
     whole = [subset for subset in subsets if not _THINNED.search(subset)] or subsets
     order = TEST_SUBSETS.get(dataset, ())
     return sorted(whole, key=lambda name: (order.index(name) if name in order else 99, name))
+
+
+def share_budget(
+    rows: pl.DataFrame, dataset: str, subset: str, methods: Sequence[str]
+) -> tuple[pl.DataFrame, str]:
+    """Return rows in which methods have one budget, and its name.
+
+    It is the largest that every one of them with a budget has rows of; the rows as they are and an
+    empty name where there is none. Rows of other methods stay.
+    """
+    is_one = pl.col("method").is_in(list(methods))
+    own = rows.filter(
+        is_one
+        & (pl.col("dataset") == dataset)
+        & (pl.col("subset") == subset)
+        & (pl.col("budget").fill_null("") != "")
+    )
+    needed = own["method"].n_unique()
+    for budget in BUDGET_ORDER:
+        # One method alone shares its budget with nobody.
+        if needed > 1 and own.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
+            return rows.filter(~is_one | (pl.col("budget") == budget)), budget
+    return rows, ""
 
 
 def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
@@ -127,7 +148,7 @@ def choose_settings(rows: pl.DataFrame) -> pl.DataFrame:
     rows = plain if plain.height else rows
     # Rows of a smaller budget stand in only where there are no others.
     ranked = rows.with_columns(
-        pl.col("budget").fill_null("").replace_strict(BUDGETS, default=9).alias("rank")
+        pl.col("budget").map_elements(rank_budget, pl.Int64, skip_nulls=False).alias("rank")
     )
     rows = ranked.filter(pl.col("rank") == pl.col("rank").min()).drop("rank")
 

@@ -36,11 +36,32 @@ def test_a_method_is_paired_with_every_stored_one_by_its_mean_over_seeds(tmp_pat
 
 
 def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
-    for name in ("film-quick-seed0", "film-standard-seed0", "film-standard-seed1", "theta-seed0"):
+    budgets = ("quick", "small", "standard")
+    for name in (*(f"film-{one}-seed0" for one in budgets), "film-standard-seed1", "theta-seed0"):
         store(tmp_path, name, {"film": TRUTH})
     (tmp_path / "notes.parquet").write_bytes(b"")
     names = [path.stem for path in list_files(tmp_path)]
     assert names == ["film-standard-seed0", "film-standard-seed1", "theta-seed0"]
+
+
+def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_too(tmp_path):
+    run = store(tmp_path, "run", {"compevo": TRUTH + 1.0})
+    stored = tmp_path / "benchmark"
+    store(stored, "compevo-small-seed0", {"compevo": TRUTH + 3.0})
+    store(stored, "mael-small-seed0", {"mael": TRUTH + 5.0})
+    store(stored, "film-tuned-seed0", {"film": TRUTH + 2.0})
+    store(stored, "theta-seed0", {"theta": TRUTH + 9.0})
+
+    tests = pair_stored([SCOPE], [run], stored, "compevo")
+    found = {(row["budget"], row["method_b"]): row["mean_difference"] for row in tests.to_dicts()}
+    # FiLM had another budget than the stored training; Theta spends nothing.
+    assert found == {
+        (None, "mael"): pytest.approx(-4.0),
+        (None, "film"): pytest.approx(-1.0),
+        (None, "theta"): pytest.approx(-8.0),
+        ("small", "mael"): pytest.approx(-2.0),
+        ("small", "theta"): pytest.approx(-6.0),
+    }
 
 
 def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):

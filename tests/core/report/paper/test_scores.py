@@ -2,8 +2,11 @@
 
 import math
 
+import polars as pl
 import pytest
 
+from compevo_core.benchmark.budgets import BUDGETS
+from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.paper.cells import Line, error_table
 from compevo_core.report.paper.published import AGENTS, DATASETS, find_published
@@ -12,6 +15,7 @@ from compevo_core.report.paper.scores import (
     list_tasks,
     list_test_scopes,
     macro_reduction,
+    share_budget,
     skill_score,
     win_rate,
 )
@@ -72,6 +76,7 @@ def test_mean_and_spread_are_over_seeds_of_one_configuration():
 def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_alone():
     rows = make_frame(
         make_row("film", 1.0, budget="quick"),
+        make_row("film", 2.0, budget="small"),
         make_row("film", 3.0, budget="standard"),
         make_row("film", 5.0, budget="tuned"),
         make_row("dlinear", 2.0, budget="quick"),
@@ -81,6 +86,31 @@ def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_a
     assert scores["dlinear"].budget == "quick"
     texts = error_table([Line(m, score, {}) for m, score in scores.items()], "").rows
     assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
+
+
+def test_every_budget_of_the_benchmark_has_its_place():
+    assert sorted(BUDGET_ORDER) == sorted(BUDGETS)
+    assert rank_budget(None) == rank_budget("") == rank_budget("standard")
+
+
+def test_methods_share_the_largest_budget_that_all_of_them_had():
+    rows = make_frame(
+        make_row("compevo", 1.0),
+        make_row("compevo", 4.0, budget="small"),
+        make_row("compevo", 9.0, budget="quick"),
+        make_row("mael", 2.0, budget="standard"),
+        make_row("mael", 5.0, budget="small"),
+        make_row("film", 3.0, budget="tuned"),
+    )
+    shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
+    scores = collect_scores(shared, *SCOPE)
+    found = {name: score.mean["mae"] for name, score in scores.items()}
+    assert (budget, found) == ("small", {"film": 3.0, "compevo": 4.0, "mael": 5.0})
+
+    # Nobody to share with: the full training stands.
+    rows = rows.filter(pl.col("method") != "mael")
+    shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
+    assert (budget, collect_scores(shared, *SCOPE)["compevo"].mean["mae"]) == ("", 1.0)
 
 
 def test_tasks_are_series_where_there_are_several():

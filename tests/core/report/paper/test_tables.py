@@ -127,6 +127,32 @@ def test_costs_are_ratios_to_plain_averaging():
     assert cells["s a step, paper"] == "19.70 (3.51 x)"
 
 
+def test_agents_stand_and_are_paired_at_one_budget_and_the_main_table_keeps_the_full_training():
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("compevo", 260.0, budget="small", train_seconds=20.0),
+        make_row("mael", 300.0, budget="small", train_seconds=10.0),
+    )
+    pair = {**PAIR, "method_b": "mael"}
+    inputs = make_inputs(
+        rows=rows,
+        paired=[pair],
+        paired_at_budget=[{**pair, "mean_difference": -40.0, "budget": "small"}],
+    )
+    errors, rivals = build_paper_tables("agents", inputs)[:2]
+    assert cells_of(errors, "CompEvo")["MAE MW"] == "260.0"
+    assert any("budget `small`" in note for note in errors.notes)
+    assert cells_of(rivals, "MAEL")["CompEvo less it"] == "-40.00"
+
+    errors, rivals = build_paper_tables("main", inputs)[:2]
+    assert cells_of(errors, "CompEvo")["MAE MW"] == "200.0"
+    assert not any("budget `small`" in note for note in errors.notes)
+    assert cells_of(rivals, "MAEL")["CompEvo less it"] == "-12.50"
+
+    (table,) = build_paper_tables("efficiency", inputs)
+    assert cells_of(table, "CompEvo")["Training s"] == "20.00 (2.00 x)"
+
+
 def test_a_judge_that_cannot_judge_is_said_to_be_one():
     row = {"table": "gains", "subject": "low", "dataset": "electricity", "judge": "local:x", "n": 8}
     row |= dict.fromkeys(("kappa", "pearson_r", "mean_lud", "error_gain"), 0.5)
