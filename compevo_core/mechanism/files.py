@@ -4,6 +4,7 @@ What belongs here: their names, reading them, putting the rows of a run in the p
 What does not: the rows (``mechanism.traces``, ``mechanism.logics``).
 """
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 
 from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_atomically
+from compevo_core.errors import DataError
 from compevo_core.lm.encoder import Encoder
 from compevo_core.mechanism.logics import LOGIC_SCHEMA, list_final_logics, place_logics
 from compevo_core.mechanism.traces import TRACE_SCHEMA, RunIdentity, trace_rounds
@@ -63,7 +65,19 @@ def write_traces(
 
 
 def read_typed(path: Path, schema: Schema) -> pl.DataFrame:
-    """Return the rows of one of the two files; an empty cell of text is an empty text."""
+    """Return the rows of one of the two files; an empty cell of text is an empty text.
+
+    Raises:
+        DataError: the file has other columns.
+    """
+    # polars would take a given schema for the names of whatever columns there are.
+    with path.open(encoding="utf-8", newline="") as lines:
+        header = next(csv.reader(lines), [])
+    if header != list(schema):
+        raise DataError(
+            f"{path}: has the columns {', '.join(header)} and not {', '.join(schema)}; move the "
+            "file away and trace the runs again"
+        )
     rows = pl.read_csv(path, schema=schema)
     return rows.with_columns(pl.col(pl.String).fill_null(""))
 

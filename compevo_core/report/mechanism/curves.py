@@ -39,6 +39,12 @@ def list_methods(rows: pl.DataFrame) -> list[str]:
     return [name for name in _ORDER if name in found] + sorted(found - set(_ORDER))
 
 
+def list_still(traces: pl.DataFrame) -> list[str]:
+    """Return the methods whose agents keep the logics that they start with."""
+    moving = set(traces.drop_nulls("logic_shift")["method"].to_list())
+    return [name for name in list_methods(traces) if name not in moving]
+
+
 def make_curve(rows: pl.DataFrame, column: str) -> Curve | None:
     """Return the curve of a column over the rounds that have it; None where none has.
 

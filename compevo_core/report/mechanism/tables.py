@@ -14,7 +14,7 @@ import polars as pl
 from compevo_core.diagnostics.plateau import Plateau, measure_plateau
 from compevo_core.mechanism.logics import TOPIC_SEPARATOR
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.mechanism.curves import list_methods
+from compevo_core.report.mechanism.curves import list_methods, list_still
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import MISSING, format_number, method_name
 
@@ -173,7 +173,7 @@ def shift_table(traces: pl.DataFrame) -> Table | None:
         header=["Method", *(name for pair in columns for name in pair)],
         rows=rows,
         caption="Distance of a logic to the one before, by epoch",
-        notes=(_name_still(traces, known), "The part of LUD that needs no judge."),
+        notes=(_name_still(traces), "The part of LUD that needs no judge."),
     )
 
 
@@ -185,10 +185,9 @@ def _list_shifts(rows: pl.DataFrame, epochs: Sequence[int]) -> list[str]:
     return cells
 
 
-def _name_still(traces: pl.DataFrame, known: pl.DataFrame) -> str:
+def _name_still(traces: pl.DataFrame) -> str:
     """Say which methods rewrote no logic."""
-    moving = set(known["method"].to_list())
-    still = [method_name(name) for name in list_methods(traces) if name not in moving]
+    still = [method_name(name) for name in list_still(traces)]
     if not still:
         return "Every method here rewrites logics."
     return f"Without a row, as they keep the logics they start with: {', '.join(still)}."

@@ -10,7 +10,12 @@ import polars as pl
 
 from compevo_core.report.figures import Picture, make_picture
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.mechanism.curves import GROUPS, list_methods, make_curve
+from compevo_core.report.mechanism.curves import (
+    GROUPS,
+    list_methods,
+    list_still,
+    make_curve,
+)
 from compevo_core.report.mechanism.plots import (
     RANKED_ROUNDS,
     plot_dynamics,
@@ -62,7 +67,7 @@ def _show_group(
         "plateau": plateau_table(logics),
         "topics": None if logics.is_empty() else topics_table(logics),
         "shifts": shift_table(traces),
-        "space": None if logics.is_empty() else _show_space(logics, title),
+        "space": None if logics.is_empty() else _show_space(logics, list_still(traces), title),
     }
 
 
@@ -126,7 +131,7 @@ def _show_traces(traces: pl.DataFrame) -> Sequence[Picture]:
     return pictures
 
 
-def _show_space(logics: pl.DataFrame, title: str) -> Mapping[str, object]:
+def _show_space(logics: pl.DataFrame, still: Sequence[str], title: str) -> Mapping[str, object]:
     shown = format_percent(logics["shown_variance"][0])
     names = join_items([method_name(name) for name in list_methods(logics)])
     label = (
@@ -135,11 +140,13 @@ def _show_space(logics: pl.DataFrame, title: str) -> Mapping[str, object]:
     )
     caption = (
         f"Logics of the last round, {logics.height} agents (seeds: {_describe_seeds(logics)}). The "
-        f"axes are the first three principal "
-        f"components of their embeddings ({logics['encoder'][0]}), computed over all logics of the "
-        f"data set together; they hold {shown} of the variance, so points that seem close may lie "
-        "apart in what is left out."
+        "axes are the first three principal components of their embeddings "
+        f"({logics['encoder'][0]}), computed over all logics of the data set together; they hold "
+        f"{shown} of the variance, so points that seem close may lie apart in what is left out."
     )
+    if still:
+        kept = join_items([method_name(name) for name in still])
+        caption += f" These agents keep the logics that they start with: those of {kept}."
     return {
         "figure": chart_logics(logics),
         "label": label,

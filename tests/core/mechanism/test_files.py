@@ -83,6 +83,15 @@ def test_a_folder_without_rounds_writes_nothing(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path):
+    path = tmp_path / "traces-electricity.csv"
+    path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
+    before = path.read_text()
+    with pytest.raises(DataError, match=r"traces-electricity\.csv: has the columns"):
+        write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
+    assert path.read_text() == before
+
+
 def test_the_report_knows_both_files_by_their_columns(tmp_path):
     results = tmp_path / "results"
     paths = write_traces(results, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())

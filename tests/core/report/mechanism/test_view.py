@@ -32,6 +32,7 @@ def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
     pictures = [*group["pictures"], group["space"]["still"]]
     assert len(pictures) == 5
     assert all("MAD-RL 1 and CompEvo 2" in picture.caption for picture in pictures)
+    assert pictures[4].caption.endswith("the logics that they start with: those of MAD-RL.")
     captions = " ".join(picture.caption for picture in pictures)
     last = inputs.traces.filter(pl.col("round") == 35)
     for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
