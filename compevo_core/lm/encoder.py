@@ -85,7 +85,7 @@ class TransformerEncoder:
         """Return (N, D)."""
         # sentence-transformers gives an empty list no width.
         if not texts:
-            width = int(self._model.get_sentence_embedding_dimension())
+            width = int(self._model.get_embedding_dimension())
             return np.zeros((0, width), dtype=np.float32)
 
         vectors = self._model.encode(
