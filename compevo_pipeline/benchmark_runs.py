@@ -26,6 +26,7 @@ from compevo_core.benchmark.running import prepare_inputs, score_seed
 from compevo_core.config import RunConfig
 from compevo_core.data.filelock import file_lock
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.configs import write_config
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.report.rows import read_result_file
@@ -136,6 +137,9 @@ class BenchmarkData:
             folder / f"{_name_run(method, inputs.budget, seed)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
         )
+        # Rows name a configuration by its hash alone.
+        if method.configure is not None:
+            write_config(self.rows.parent, method.configure(inputs.budget, seed))
         replace_rows(self.rows, scores.rows)
         self._trace(method, inputs.budget, seed)
         return scores.rows

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from compevo_core.evaluation.budget_order import rank_budget
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.experiments.ablation import FULL_METHOD
 from compevo_core.experiments.controls import CONTROLS
@@ -18,6 +19,7 @@ from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
     drop_parts,
+    drop_short_fits,
     drop_sweeps,
     is_synthetic,
     select_agents,
@@ -153,7 +155,7 @@ def region_table(
     Returns:
         The table; None where there is one entity, or too many to read side by side.
     """
-    by_region = drop_agents(drop_sweeps(rows)).filter(pl.col("entity") != POOLED)
+    by_region = drop_short_fits(drop_agents(drop_sweeps(rows))).filter(pl.col("entity") != POOLED)
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())
     if not 2 <= len(entities) <= MOST_ENTITIES:
@@ -190,14 +192,20 @@ def rank_methods(rows: pl.DataFrame) -> list[Row]:
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
-    """Return display names; a method with several budgets or configurations is named with them."""
+    """Return display names; a method with several budgets or configurations is named with them.
+
+    So is one that had less than a full budget: it stands beside others that had one.
+    """
     names = [method_name(row["method"]) + (REFIT if row["refit"] else "") for row in records]
-    return [
-        f"{name} ({row['budget'] or shorten_hash(row['config_hash'])})"
-        if names.count(name) > 1
-        else name
-        for name, row in zip(names, records, strict=True)
-    ]
+    labels = []
+    for name, row in zip(names, records, strict=True):
+        if rank_budget(row["budget"]) > rank_budget(None):
+            labels.append(f"{name} ({row['budget']} budget)")
+        elif names.count(name) > 1:
+            labels.append(f"{name} ({row['budget'] or shorten_hash(row['config_hash'])})")
+        else:
+            labels.append(name)
+    return labels
 
 
 def common_unit(records: Sequence[Row]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation.budget_order import rank_budget
 from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
 from compevo_core.experiments.sweeps import ABLATION, PREFIX
@@ -135,18 +136,33 @@ def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Select rows over all entities: those of the ablation, or all but those and sweeps.
+    """Select rows over all entities: those of the ablation, or one a method and its settings.
 
     They are never shown together, because ablation variants train under a smaller budget.
     """
     pooled = rows.filter(pl.col("entity") == POOLED)
-    return pooled.filter(pl.col("experiment") == ABLATION) if ablation else drop_sweeps(pooled)
+    if ablation:
+        return pooled.filter(pl.col("experiment") == ABLATION)
+    return drop_short_fits(drop_sweeps(pooled))
 
 
 def drop_sweeps(rows: pl.DataFrame) -> pl.DataFrame:
     """Leave out rows of the ablation and of sweeps: trained under a smaller budget, or changed."""
     experiment = pl.col("experiment")
     return rows.filter((experiment != ABLATION) & ~experiment.str.starts_with(PREFIX))
+
+
+def drop_short_fits(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what a method does with less than a full budget, where it had a full one too."""
+    # Rows of agents at an equal budget have a table of their own (``report.paper``).
+    is_full = rank_budgets() <= rank_budget(None)
+    has_full = is_full.any().over("method", "dataset", "subset")
+    return rows.filter(is_full | ~has_full)
+
+
+def rank_budgets() -> pl.Expr:
+    """Return the place of each row's budget, 0 for the largest."""
+    return pl.col("budget").map_elements(rank_budget, pl.Int64, skip_nulls=False)
 
 
 def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:

@@ -31,6 +31,7 @@ RIVALS = (
     *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
     *("blend", "blend-recalibrated", "published"),
     *("published-error-ridge", "published-error-gbm"),
+    *("sa", "mael", "mae-gpt", "mad-rl"),
 )
 #: Scored from the same run as the population: another configuration's are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
@@ -178,6 +179,8 @@ def _name_rival(rival: Row, *, is_prior: bool) -> str:
         "compevo-prior": "its own prior",
         "compevo-equal": "the equally weighted mean of its own agents",
         "published": "AEMO's published day-ahead forecast (POE50)",
+        "sa": "a single agent (SA)",
+        **{system: method_name(system) for system in ("mael", "mae-gpt", "mad-rl")},
     }
     plain = names.get(rival["method"], method_name(rival["method"]).lower())
     is_named = is_prior and rival["method"] not in ("prior", "compevo-prior")

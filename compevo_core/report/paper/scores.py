@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
+from compevo_core.evaluation.budget_order import BUDGET_ORDER
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import TEST_SUBSETS
-from compevo_core.report.rows import drop_agents, list_scopes, select_pooled
+from compevo_core.report.rows import drop_agents, list_scopes, rank_budgets, select_pooled
 
 METRICS = ("mae", "mse", "rmse", "mape_pct")
 """The paper's metrics."""
@@ -147,10 +147,7 @@ def choose_settings(rows: pl.DataFrame) -> pl.DataFrame:
     plain = rows.filter(~pl.col("refit").fill_null(value=False))
     rows = plain if plain.height else rows
     # Rows of a smaller budget stand in only where there are no others.
-    ranked = rows.with_columns(
-        pl.col("budget").map_elements(rank_budget, pl.Int64, skip_nulls=False).alias("rank")
-    )
-    rows = ranked.filter(pl.col("rank") == pl.col("rank").min()).drop("rank")
+    rows = rows.filter(rank_budgets() == rank_budgets().min())
 
     named = rows.with_columns(
         pl.col("seedless_hash").fill_null(pl.col("config_hash").fill_null("")).alias("settings")

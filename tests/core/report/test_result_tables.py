@@ -97,3 +97,15 @@ def test_a_method_with_rows_of_two_budgets_is_named_with_them():
         make_row("film", 220.0, budget="tuned"),
     )
     assert names(headline_table(rows, *SCOPE)) == ["DLinear (standard)", "DLinear (tuned)", "FiLM"]
+
+
+def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to_a_full_one():
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("compevo", 150.0, budget="small"),
+        make_row("mael", 210.0, budget="small"),
+        make_row("mael", 220.0, subset="other", budget="quick"),
+    )
+    # The smaller budget had less error: what stands is never chosen by it.
+    assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
+    assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]

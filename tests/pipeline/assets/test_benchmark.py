@@ -12,6 +12,7 @@ from compevo_core.benchmark.methods import Method
 from compevo_core.benchmark.table import find_method
 from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.configs import read_configs
 from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.mechanism.files import read_typed
 from compevo_core.mechanism.traces import TRACE_SCHEMA
@@ -99,6 +100,8 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
     for seed, folder in enumerate(folders):
         assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
         assert configure(None, seed).hash[:8] in folder.name
+    # Rows name their settings by the hash alone.
+    assert set(read_configs(data.rows.parent)) == {configure(None, seed).hash for seed in (0, 1)}
     # What the figures of mechanism are drawn from goes beside the rows.
     traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
     assert traces.select("method", "budget", "seed").unique().sort("seed").rows() == [
