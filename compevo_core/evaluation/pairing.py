@@ -30,7 +30,8 @@ def pair_stored(
     """Return the paired tests of a method with every other that has stored forecasts.
 
     Of the others the largest budget that is stored is paired. Where the method itself is stored
-    under a budget, it is paired once more under it, with those that had the same or spend nothing.
+    under a budget, it is paired once more under it, with those that had the same or spend nothing;
+    without runs of its own, under that alone.
 
     Args:
         scopes: the windows, by subset; those that a file lacks are left out for it.
@@ -42,15 +43,21 @@ def pair_stored(
         Rows of ``PAIRED_TEST_SCHEMA``; ``budget`` is that of both sides, or empty.
 
     Raises:
-        DataError: a run has no forecast of the method, or no other method has any.
+        DataError: a run has no forecast of the method, no other method has any, or there is neither
+            a run nor a stored forecast of the method.
     """
     files = _find_files(stored)
     if not files:
         raise DataError(f"no forecasts in {stored}: run `compevo benchmark` for this data set")
+    if not runs and method not in files:
+        raise DataError(
+            f"no run of {method}, and no forecasts of it in {stored}: train it, or run "
+            f"`compevo benchmark --methods {method}`"
+        )
 
     tests = []
     others_files = _choose_largest({name: of for name, of in files.items() if name != method})
-    for scope in scopes:
+    for scope in scopes if runs else ():
         own = _read(runs, scope).get(method, [])
         if len(own) != len(runs):
             raise DataError(

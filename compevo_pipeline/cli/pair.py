@@ -13,7 +13,7 @@ def pair(
         typer.Option(
             "--run",
             help="Evaluated runs of the full method that differ by seed alone; left out: the "
-            "data set's current run.",
+            "data set's current run, or what the benchmark trained where there is none.",
         ),
     ] = None,
     results: Annotated[
@@ -34,14 +34,15 @@ def pair(
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.settings import Settings
-    from compevo_pipeline.storage.runs import find_current_run
+    from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
     workspace = Workspace(settings=Settings.from_environment())
     layout = workspace.layout
     name = workspace.registry()[dataset].name
-    chosen = runs or [find_current_run(layout, name)]
+    chosen = runs or ([find_current_run(layout, name)] if has_current_run(layout, name) else [])
     # Seeds of one method alone: a mean over two configurations would be the error of neither.
-    read_seeds(chosen)
+    if chosen:
+        read_seeds(chosen)
 
     tests = pair_stored(
         select_test_scopes(WindowSet.read(layout.windows(name))),

@@ -112,7 +112,9 @@ def _compare(
         else:
             yield _error_table(inputs, "", dataset, subset, present, scores, budget)
         if len(present) > 1:
-            yield _rival_table(inputs, dataset, subset, present, scores, budget)
+            # A CompEvo that had a smaller budget itself is paired at that.
+            trained = scores[COMPEVO].budget if COMPEVO in scores else ""
+            yield _rival_table(inputs, dataset, subset, present, scores, budget or trained)
 
 
 def _choose_rows(

@@ -64,6 +64,17 @@ def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_to
     }
 
 
+def test_without_a_run_of_its_own_a_method_is_paired_as_the_benchmark_trained_it(tmp_path):
+    stored = tmp_path / "benchmark"
+    store(stored, "mael-small-seed0", {"mael": TRUTH + 5.0})
+    with pytest.raises(DataError, match=r"no run of compevo.*benchmark --methods compevo"):
+        pair_stored([SCOPE], [], stored, "compevo")
+
+    store(stored, "compevo-small-seed0", {"compevo": TRUTH + 3.0})
+    (test,) = pair_stored([SCOPE], [], stored, "compevo").to_dicts()
+    assert (test["budget"], test["method_b"], test["mean_difference"]) == ("small", "mael", -2.0)
+
+
 def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
     path = tmp_path / "run.parquet"
     write_forecasts(

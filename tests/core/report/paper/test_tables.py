@@ -1,5 +1,6 @@
 """The paper's tables with own rows beside the published figures."""
 
+import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
@@ -148,6 +149,14 @@ def test_agents_stand_and_are_paired_at_one_budget_and_the_main_table_keeps_the_
     assert cells_of(errors, "CompEvo")["MAE MW"] == "200.0"
     assert not any("budget `small`" in note for note in errors.notes)
     assert cells_of(rivals, "MAEL")["CompEvo less it"] == "-12.50"
+
+    # Where CompEvo had that budget alone, the methods are paired at it too.
+    alone = make_inputs(
+        rows=rows.filter(pl.col("mae") != 200.0), paired_at_budget=inputs.paired_at_budget
+    )
+    errors, rivals = build_paper_tables("main", alone)[:2]
+    assert cells_of(errors, "CompEvo")["MAE MW"] == "260.0"
+    assert cells_of(rivals, "MAEL")["CompEvo less it"] == "-40.00"
 
     (table,) = build_paper_tables("efficiency", inputs)
     assert cells_of(table, "CompEvo")["Training s"] == "20.00 (2.00 x)"
