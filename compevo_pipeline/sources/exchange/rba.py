@@ -84,10 +84,12 @@ def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int
 
 def _find_currencies(descriptions: dict[str, list[str]], name: str) -> dict[int, str]:
     """Return the currency of each daily column of units for one Australian dollar."""
-    titles, frequencies = (descriptions.get(key, []) for key in ("Title", "Frequency"))
+    # The last description says how wide the table is: a title beyond it has no column.
+    names = ("Title", "Frequency", _LAST_DESCRIPTION)
+    described = zip(*(descriptions.get(key, []) for key in names), strict=False)
     columns = {
         index: title.removeprefix(_TITLE)
-        for index, (title, frequency) in enumerate(zip(titles, frequencies, strict=False))
+        for index, (title, frequency, _) in enumerate(described)
         if title.startswith(_TITLE) and frequency == "Daily"
     }
 

@@ -112,6 +112,12 @@ def test_an_rba_table_without_its_last_description_or_cut_in_a_row_is_refused():
         rba(RBA[: RBA.index(",0.6020")].rstrip("\n"))
 
 
+def test_an_rba_table_whose_last_description_is_cut_is_refused_by_the_currency_it_lacks():
+    cut = RBA.replace(",FXRNZD,FXRUKPS,FXRCD,FXRSF", "")
+    with pytest.raises(SchemaDrift, match=r"f11\.1-data\.csv: no daily column A\$1=GBP"):
+        rba(cut)
+
+
 def test_an_rba_page_or_nothing_is_no_table():
     with pytest.raises(SchemaDrift, match="web page"):
         rba("<!doctype html><title>Access Denied</title>")
