@@ -128,20 +128,21 @@ class BenchmarkData:
         Returns:
             Its rows.
         """
-        inputs = replace(inputs, training=self._plan_training(method, inputs.budget, seed))
+        run = self.find_run(method, inputs.budget, seed)
+        if run is not None:
+            inputs = replace(inputs, training=self._plan_training(method, run))
         scores = score_seed(
             method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
+
         folder = self.layout.forecasts / self._label
         write_forecasts(
             folder / f"{_name_run(method, inputs.budget, seed)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
         )
-        # Rows name a configuration by its hash alone.
-        if method.configure is not None:
-            write_config(self.rows.parent, method.configure(inputs.budget, seed))
+        if run is not None and method.configure is not None:
+            self._keep_records(method, run, method.configure(inputs.budget, seed), inputs.budget)
         replace_rows(self.rows, scores.rows)
-        self._trace(method, inputs.budget, seed)
         return scores.rows
 
     def find_run(self, method: Method, budget: Budget, seed: int) -> Path | None:
@@ -156,25 +157,21 @@ class BenchmarkData:
     def _label(self) -> str:
         return f"benchmark-{self.windows.dataset}"
 
-    def _plan_training(self, method: Method, budget: Budget, seed: int) -> TrainingPlan | None:
-        folder = self.find_run(method, budget, seed)
-        if folder is None:
-            return None
+    def _plan_training(self, method: Method, run: Path) -> TrainingPlan:
         return TrainingPlan(
-            folder=folder,
+            folder=run,
             fit=self.fit,
             on_round=lambda record: log.info("%s: %s", method.name, describe_round(record)),
         )
 
-    def _trace(self, method: Method, budget: Budget, seed: int) -> None:
-        """Keep how a training went, of a method that leaves a run."""
-        folder = self.find_run(method, budget, seed)
-        if folder is None or method.configure is None:
-            return
+    def _keep_records(self, method: Method, run: Path, config: RunConfig, budget: Budget) -> None:
+        """Put what rows do not say of a training beside them: its settings, and how it went."""
+        # Rows name a configuration by its hash alone.
+        write_config(self.rows.parent, config)
         trace_run(
             self.rows.parent,
-            folder,
-            method.configure(budget, seed),
+            run,
+            config,
             dataset=self.windows.dataset,
             method=method.name,
             budget=budget.name,
