@@ -15,11 +15,8 @@ from compevo_core.data.files import write_atomically
 from compevo_core.errors import DataError
 from compevo_core.lm.encoder import Encoder
 from compevo_core.mechanism.logics import LOGIC_SCHEMA, list_final_logics, place_logics
-from compevo_core.mechanism.traces import TRACE_SCHEMA, RunIdentity, trace_rounds
+from compevo_core.mechanism.traces import RUN, TRACE_SCHEMA, RunIdentity, trace_rounds
 from compevo_core.training.run_folder import RunFolder
-
-_RUN = ("dataset", "method", "budget", "seed")
-"""Rows that agree in these are of the same run of a method."""
 
 _TRACE_ORDER = ("method", "budget", "seed", "round", "agent")
 _LOGIC_ORDER = ("method", "budget", "seed", "agent")
@@ -99,7 +96,7 @@ def _replace(
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            others = read_typed(path, schema).join(rows, on=_RUN, how="anti")
+            others = read_typed(path, schema).join(rows, on=RUN, how="anti")
             rows = pl.concat([others, rows])
         write_atomically(path, finish(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.

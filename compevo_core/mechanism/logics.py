@@ -19,11 +19,10 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.diagnostics.plateau import measure_plateau
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lud.degree import update_magnitude
-from compevo_core.mechanism.traces import DIGITS, RUN_SCHEMA, RunIdentity
+from compevo_core.mechanism.traces import DIGITS, RUN, RUN_SCHEMA, RunIdentity
 from compevo_core.training.round_record import RoundRecord
 
 TOPIC_SEPARATOR = "; "
-RUN = ("dataset", "method", "budget", "seed")
 
 PLACE_SCHEMA: dict[str, pl.DataType] = {
     "encoder": pl.String(),

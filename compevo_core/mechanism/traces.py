@@ -28,6 +28,9 @@ RUN_SCHEMA: dict[str, pl.DataType] = {
 }
 """Columns that say of which run a row is."""
 
+RUN = ("dataset", "method", "budget", "seed")
+"""Rows that agree in these are of the same run of a method."""
+
 TRACE_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
     "round": pl.Int64(),
     "epoch": pl.Int64(),

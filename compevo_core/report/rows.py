@@ -136,7 +136,7 @@ def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Select rows over all entities: those of the ablation, or one a method and its settings.
+    """Select rows over all entities: those of the ablation, or all but those, sweeps, short fits.
 
     They are never shown together, because ablation variants train under a smaller budget.
     """

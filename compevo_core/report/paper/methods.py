@@ -254,9 +254,9 @@ def _rival_table(
 
 
 def _list_tests(inputs: ReportInputs, budget: str) -> Paired:
+    # Without a budget that both sides had, CompEvo is the full training.
     if not budget:
         return inputs.paired
-    # The naive forecast spends nothing, so no budget of the other makes a pair with it unequal.
     return [test for test in inputs.paired_at_budget if test["budget"] == budget]
 
 
