@@ -9,6 +9,9 @@ compiler's own code calls, is 1.1 to 1.6 times faster on AMD's processors. On In
 fast with many rows and two to four times faster with the three of a decoding step
 (``benchmarks/results/engine.csv``, rows ``products``, measures the one that is used).
 
+A processor without instructions for bfloat16 multiplies such matrices one number at a time, at an
+eighth of its speed in float32. There the same rounded numbers are multiplied in float32.
+
 Shapes: N tokens, D hidden, V vocabulary; M tokens of one choice, K tokens to choose from.
 """
 
@@ -36,13 +39,29 @@ def is_onednn_faster(cpu_facts: str) -> bool:
     return "AuthenticAMD" in cpu_facts
 
 
+def lacks_bfloat16(cpu_facts: str) -> bool:
+    """Whether a processor that describes itself like this has no instruction for bfloat16.
+
+    Args:
+        cpu_facts: the kernel's description of the processor; empty where there is none.
+    """
+    # AVX512-BF16, AMX and ARM's own all have it in the name of a feature.
+    return bool(cpu_facts) and "bf16" not in cpu_facts
+
+
+def _read_cpu_facts() -> str:
+    if not _CPU_FACTS.is_file():
+        return ""
+    return _CPU_FACTS.read_text(encoding="utf-8", errors="replace")
+
+
 # Only where it was measured; elsewhere torch chooses.
 _USES_ONEDNN = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    and _CPU_FACTS.is_file()
-    and is_onednn_faster(_CPU_FACTS.read_text(encoding="utf-8", errors="replace"))
+    and is_onednn_faster(_read_cpu_facts())
 )
+_WIDENS_BFLOAT16 = lacks_bfloat16(_read_cpu_facts())
 _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 
@@ -52,6 +71,10 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     x = x.to(weight.dtype)
     if isinstance(weight, DTensor):
         return multiply_sharded(x, weight, None if bias is None else bias.to(weight.dtype))
+    if _WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
+        # A sum of products of rounded numbers, rounded at its end: what the instruction does.
+        plain_bias = None if bias is None else bias.to(weight.dtype).float()
+        return linear_without_grad(x.float(), weight.float(), plain_bias).to(weight.dtype)
     if _USES_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out

@@ -7,6 +7,7 @@ from compevo_core.lm import frozen_linear as module
 from compevo_core.lm.frozen_linear import (
     frozen_linear,
     is_onednn_faster,
+    lacks_bfloat16,
     linear_without_grad,
     token_logp,
 )
@@ -24,6 +25,13 @@ def test_amds_processors_multiply_by_onednn_and_others_as_torch_chooses() -> Non
     assert is_onednn_faster("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
     assert not is_onednn_faster("processor\t: 0\nvendor_id\t: GenuineIntel\n")
     assert not is_onednn_faster("")
+
+
+def test_a_processor_without_bfloat16_is_known_by_its_features() -> None:
+    assert lacks_bfloat16("flags\t\t: fma avx2 avx512f\n")
+    assert not lacks_bfloat16("flags\t\t: fma avx2 avx512_bf16\n")
+    assert not lacks_bfloat16("flags\t\t: fma avx2 amx_bf16 amx_tile\n")
+    assert not lacks_bfloat16("")
 
 
 def _drawn(*shape: int) -> torch.Tensor:
@@ -56,13 +64,18 @@ def test_rows_and_weights_that_do_not_lie_one_behind_the_other_give_the_same() -
     )
 
 
-def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type() -> None:
+@pytest.mark.parametrize("widens", [True, False], ids=["float32", "bfloat16"])
+def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type(
+    widens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WIDENS_BFLOAT16", widens)
     x, weight, bias = _drawn(4, 48).requires_grad_(), _drawn(32, 48).bfloat16(), _drawn(32)
     out = frozen_linear(x, weight, bias)
     assert out.dtype == torch.float32
-    assert torch.equal(
-        out, torch.nn.functional.linear(x.bfloat16(), weight, bias.bfloat16()).float()
-    )
+    expected = torch.nn.functional.linear(x.bfloat16(), weight, bias.bfloat16()).float()
+    # One rounding of the sum at most: terms may be added in another order.
+    assert torch.allclose(out, expected, rtol=2**-7, atol=0)
+    assert torch.equal(out, out.bfloat16().float())
     out.sum().backward()
     assert x.grad is not None
     assert x.grad.dtype == torch.float32
