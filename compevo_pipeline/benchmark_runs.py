@@ -74,6 +74,7 @@ class BenchmarkData:
         dataset: str,
         *,
         every: int = 1,
+        scopes: int | None = None,
         results: Path | None = None,
         fit: FitBaseline = fit_baseline,
     ) -> Self:
@@ -83,6 +84,7 @@ class BenchmarkData:
             workspace: the deployment.
             dataset: its name in the registry.
             every: score every n-th origin.
+            scopes: how many of the data set's test scopes to score, in order; None: all.
             results: folder of the rows; None: that of the deployment.
             fit: fits the numeric priors of agents; ``SharedFits`` fits those of all systems once.
 
@@ -95,7 +97,7 @@ class BenchmarkData:
         windows = WindowSet.read(layout.windows(name))
         return cls(
             windows=windows,
-            scopes=select_test_scopes(windows, every),
+            scopes=select_test_scopes(windows, every)[:scopes],
             layout=layout,
             rows=(results or layout.results) / f"benchmark-{name}.csv",
             fit=fit,

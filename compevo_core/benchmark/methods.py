@@ -103,6 +103,8 @@ class Method:
         configure: settings of its training under a budget and a seed, for a method that leaves a
             run folder; None for the others.
         is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
+        known_windows: how many validation windows, the last ones, make its quantiles by their
+            errors; None: all. For a method that takes seconds for each.
     """
 
     name: str
@@ -114,3 +116,4 @@ class Method:
     reads_news: bool = False
     configure: Callable[[Budget, int], RunConfig] | None = None
     is_applicable: Callable[[WindowSet], bool] = can_forecast_all
+    known_windows: int | None = None

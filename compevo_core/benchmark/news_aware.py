@@ -23,6 +23,8 @@ def list_news_aware() -> list[Method]:
         fit=_fit_news2forecast,
         seeds=LANGUAGE_MODEL_SEEDS,
         reads_news=True,
+        # Ten seconds each on a processor.
+        known_windows=24,
     )
     # The control reads of the news no more than their times, which are checked as for its twin.
     networks: dict[str, tuple[Describe, bool]] = {

@@ -82,6 +82,7 @@ def score_seed(
         # Rows of a method that spends no budget must not differ by the name of one.
         budget=inputs.budget.name if method.has_budget else "",
         is_measured=True,
+        known_windows=method.known_windows,
     )
     return score_candidates(
         [candidate],

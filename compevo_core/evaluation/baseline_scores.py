@@ -48,6 +48,8 @@ class Candidate:
         is_applicable: whether it can forecast all of some windows.
         budget: name of what a fit may spend; empty where that changes nothing.
         is_measured: whether rows say how long a fit took and what memory it needed.
+        known_windows: how many validation windows, the last ones, make its quantiles by their
+            errors; None: all.
     """
 
     name: str
@@ -56,6 +58,14 @@ class Candidate:
     is_applicable: Callable[[WindowSet], bool]
     budget: str = ""
     is_measured: bool = False
+    known_windows: int | None = None
+
+    def choose_known(self, val: WindowSet) -> WindowSet:
+        """Return the validation windows whose errors make quantiles."""
+        if not self.is_applicable(val):
+            return val[:0]
+        # The last ones: quantiles are made of the latest errors first.
+        return val if self.known_windows is None else val[-self.known_windows :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +162,8 @@ def score_candidates(
             if on_fitted is not None:
                 on_fitted(name, seed, fit_seconds)
 
-            has_val = val is not None and candidate.is_applicable(val)
-            known = ValidationForecasts.make(
-                name, fitted, val if val is not None and has_val else train[:0], scaler
-            )
+            chosen = train[:0] if val is None else candidate.choose_known(val)
+            known = ValidationForecasts.make(name, fitted, chosen, scaler)
             identity = _identify(candidate, seed, fitted, experiment=experiment, commit=commit)
             if candidate.is_measured:
                 # A method that keeps its training knows what it took, all starts together.

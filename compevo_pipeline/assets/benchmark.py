@@ -66,6 +66,8 @@ class BenchmarkConfig(LaunchConfig):
     """what a fit may spend; rows name it"""
     every: int = Field(default=1, ge=1)
     """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=None, ge=1)
+    """how many of the data set's test scopes to score, in order; left out: all"""
     zero_shot_model: str | None = None
     """folder or hub id of a pretrained model of time series, for the partition zero-shot"""
 
@@ -110,6 +112,7 @@ def _run_partition(
             workspace,
             dataset,
             every=config.every,
+            scopes=config.scopes,
             fit=SharedFits(fits_folder(workspace.layout)),
         )
         if not data.can_run(method):

@@ -26,6 +26,12 @@ def benchmark(
         typer.Option(min=1, help="At most this many seeds; else five, three for language models."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    scopes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many of the data set's test sets to score, in order; else all."
+        ),
+    ] = None,
     results: Annotated[
         Path | None, typer.Option(help="Folder of result rows; else that of the deployment.")
     ] = None,
@@ -54,6 +60,7 @@ def benchmark(
         workspace,
         dataset,
         every=every,
+        scopes=scopes,
         results=results,
         fit=SharedFits(fits_folder(workspace.layout)),
     )

@@ -100,3 +100,20 @@ def test_no_fit_is_given_a_test_window():
 
     run(make_method(fit=fit))
     assert set(given) == {"train", "val"}
+
+
+@pytest.mark.parametrize(("known_windows", "first"), [(None, 10), (2, 12)])
+def test_a_slow_method_forecasts_the_last_validation_windows_alone(known_windows, first):
+    asked = []
+
+    class Listening(Talking):
+        def predict(self, views):
+            asked.extend(view.window_id for view in views)
+            return super().predict(views)
+
+    method = make_method(fit=lambda inputs: Listening(), known_windows=known_windows)
+    val = make_split("val", 4, 10)
+    inputs = prepare_inputs(method, TRAIN, val, TUNED)
+    score_seed(method, inputs, 0, [Scope(subset="test", windows=TEST)], commit="abc")
+    expected = [*val.views()[first - 10 :], *TEST.views()]
+    assert asked == [view.window_id for view in expected]

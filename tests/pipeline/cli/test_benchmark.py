@@ -55,3 +55,27 @@ def test_an_unknown_network_is_refused_before_any_is_fitted(results):
     with pytest.raises(ConfigError, match="no method 'lstm'"):
         run(results, "dlinear,lstm", 1)
     assert not results.exists()
+
+
+def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+    windows = [make_window(i) for i in range(4)] + [
+        make_window(10 + i, split="test", subsets=(subset,))
+        for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
+    ]
+    layout = Workspace(settings=Settings.from_environment()).layout
+    WindowSet(windows, dataset="electricity").write(layout.windows("electricity"))
+
+    for options, expected in (
+        (["--scopes", "1"], ["n2f-test-100"]),
+        ([], ["aemo-2021", "n2f-test-100"]),
+    ):
+        arguments = ["benchmark", "--dataset", "electricity", "--methods", "persistence"]
+        results = tmp_path / f"results-{len(expected)}"
+        done = RUNNER.invoke(
+            app, [*arguments, *options, "--results", str(results)], catch_exceptions=False
+        )
+        assert done.exit_code == 0, done.output
+        rows = pl.read_csv(results / "benchmark-electricity.csv")
+        assert sorted(rows["subset"].unique()) == expected
