@@ -51,7 +51,11 @@ def list_news_aware() -> list[Method]:
 def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.news_aware.news2forecast import News2Forecast, configure_news2forecast
+    from compevo_core.news_aware.news2forecast import (
+        VALIDATION_WINDOWS,
+        News2Forecast,
+        configure_news2forecast,
+    )
 
     news = inputs.require_news("news2forecast")
     config = configure_news2forecast(inputs.seed, inputs.learning_rate)
@@ -65,6 +69,8 @@ def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
         encoder=load_encoder(news.encoder_name),
         updates=inputs.budget.rounds,
         update_windows=inputs.budget.round_windows,
+        # A forecast costs what an update's window does: judging spends the budget too.
+        validation_windows=min(VALIDATION_WINDOWS, inputs.budget.rounds),
     )
 
 

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 NAME = "news2forecast"
 REFLECTIONS = 2
-VALIDATION_DAYS = 12
+VALIDATION_WINDOWS = 12
 
 SETTINGS = {
     "backbone.name_or_path": PACKAGED,
@@ -131,12 +131,13 @@ class News2Forecast:
         updates: int,
         update_windows: int,
         reflections: int = REFLECTIONS,
+        validation_windows: int = VALIDATION_WINDOWS,
     ) -> Self:
         """Fine-tune on train windows, and refine the logic by errors on validation windows.
 
         Args:
             train: windows of the train split.
-            val: windows of the validation split; some, evenly spaced, are forecast.
+            val: windows of the validation split.
             news: articles of all views that will be fitted on or forecast.
             config: settings, of :func:`configure_news2forecast` or like it.
             backbone: gets the adapter; load one for each fit.
@@ -144,6 +145,7 @@ class News2Forecast:
             updates: of the adapter, in equal parts before each validation.
             update_windows: train windows of an update.
             reflections: how often the logic is refined.
+            validation_windows: most of ``val``, evenly spaced, that each logic is judged by.
 
         Raises:
             LeakageError: a window is of the test or inference split, or names later news.
@@ -164,6 +166,9 @@ class News2Forecast:
             seed=config.run.seed,
         )
         teacher = _Teacher(fitted, train, update_windows)
+        # The first days of a split are of one season, and all of them take minutes as text.
+        places = np.linspace(0, len(val) - 1, min(validation_windows, len(val))).astype(int)
+        judged_by = [val[int(place)] for place in places]
 
         kept: list[Tensor] = []
         best: TriedLogic | None = None
@@ -173,7 +178,7 @@ class News2Forecast:
                 fitted.logic = reflector.refine(best)
             teacher.teach(len(part))
 
-            tried = fitted.validate(val)
+            tried = fitted.validate(judged_by)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
             # A refinement that forecasts worse is dropped together with what was learnt under it.
             if best is None or tried.error < best.error:
@@ -221,11 +226,9 @@ class News2Forecast:
             ]
         )
 
-    def validate(self, val: WindowSet) -> TriedLogic:
-        """Forecast evenly spaced validation windows under the present logic."""
-        # The first days of a split are of one season, and all of them take minutes as text.
-        places = np.linspace(0, len(val) - 1, min(VALIDATION_DAYS, len(val))).astype(int)
-        windows = [w for w in (val[int(i)] for i in places) if np.isfinite(w.y).any()]
+    def validate(self, val: Sequence[Window]) -> TriedLogic:
+        """Forecast validation windows under the present logic."""
+        windows = [window for window in val if np.isfinite(window.y).any()]
         forecast_NH, _ = self._answer([window.view for window in windows])
 
         truth_NH = np.stack([self._scaler.scale(w.y, w.view.entity) for w in windows])

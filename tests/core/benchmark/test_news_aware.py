@@ -21,7 +21,7 @@ from tests.support.population import news_pool, tiny, windows
 
 INPUTS = FitInputs(
     train=windows("train", 3),
-    val=windows("val", 2, first_day=10),
+    val=windows("val", 4, first_day=10),
     seed=0,
     budget=replace(find_budget("quick"), passes=1, rounds=3, round_windows=1),
     learning_rate=2e-3,
@@ -70,7 +70,8 @@ def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
     fitted = METHODS["news2forecast"].fit(INPUTS)
     assert fitted.name == "news2forecast"
     assert len(taught) == INPUTS.budget.round_windows * INPUTS.budget.rounds
-    assert len(fitted.tried_logics) == 3
+    judged_by = [len(tried.views) for tried in fitted.tried_logics]
+    assert judged_by == [INPUTS.budget.rounds] * 3
 
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "news2forecast"])
