@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from math import log10
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from compevo_core.report.paper.published import Published, find_published
 from compevo_core.report.paper.scores import METRICS, Score
+from compevo_core.report.rows import is_synthetic, select_pooled, select_scope
 from compevo_core.report.tables import Table
-from compevo_core.report.wording import MISSING, format_column, format_number
+from compevo_core.report.wording import MISSING, format_column, format_number, scope_name
 
 NO_ROW = "no row"
 NOT_PRINTED = "-"
@@ -31,6 +34,13 @@ class Line(NamedTuple):
     name: str
     score: Score | None
     published: Mapping[str, Published]
+
+
+def title_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:
+    """Return the name of test windows, which says where their data is made up."""
+    # A table may be read alone.
+    chosen = select_scope(select_pooled(rows), dataset, subset)
+    return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
 
 
 def find_line(name: str, score: Score | None, label: str, dataset: str, subject: str) -> Line:

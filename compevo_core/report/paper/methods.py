@@ -1,8 +1,8 @@
 """``main`` and ``agents``: methods by data set, each against CompEvo, and macro averages.
 
 What belongs here: the paper's two comparisons of methods (5.2) with the rivals that it lacks. What
-does not: statistics (``report.paper.scores``), other tables (``report.paper.variants``,
-``report.paper.costs``).
+does not: statistics (``report.paper.scores``), tests by window (``report.paper.rivals``), other
+tables (``report.paper.variants``, ``report.paper.costs``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from compevo_core.report.paper.cells import (
     NO_ROW,
     error_table,
     find_line,
-    format_interval,
     format_published,
     format_share,
+    title_scope,
 )
 from compevo_core.report.paper.published import (
     AGENTS,
@@ -31,26 +31,23 @@ from compevo_core.report.paper.published import (
     list_contradictions,
     list_subjects,
 )
+from compevo_core.report.paper.rivals import build_rival_table
 from compevo_core.report.paper.scores import (
     NAIVE,
     Score,
     collect_scores,
-    list_tasks,
     list_test_scopes,
+    list_thinned_scopes,
     macro_reduction,
     share_budget,
-    skill_score,
-    win_rate,
 )
-from compevo_core.report.rows import drop_sweeps, is_synthetic, select_pooled, select_scope
+from compevo_core.report.rows import drop_sweeps
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
     MISSING,
     format_number,
-    format_percent,
     join_items,
     method_name,
-    scope_name,
 )
 
 REDUCED = ("rmse", "mape_pct")
@@ -114,7 +111,9 @@ def _compare(
         if len(present) > 1:
             # A CompEvo that had a smaller budget itself is paired at that.
             trained = scores[COMPEVO].budget if COMPEVO in scores else ""
-            yield _rival_table(inputs, dataset, subset, present, scores, budget or trained)
+            yield build_rival_table(
+                inputs, dataset, subset, present, scores, budget=budget or trained
+            )
 
 
 def _choose_rows(
@@ -139,12 +138,6 @@ def _describe_budget(budget: str) -> list[str]:
     ]
 
 
-def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
-    # The title says where data is made up: a table may be read alone.
-    chosen = select_scope(select_pooled(inputs.rows), dataset, subset)
-    return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
-
-
 def _error_table(
     inputs: ReportInputs,
     label: str,
@@ -158,16 +151,24 @@ def _error_table(
     suffix = " beside the paper's" if label else ""
     return error_table(
         lines,
-        f"{_title(inputs, dataset, subset)}: errors{suffix}",
+        f"{title_scope(inputs.rows, dataset, subset)}: errors{suffix}",
         highlighted=frozenset({0}),
-        notes=[*_describe_budget(budget), *_error_notes(label, dataset, names, scores)],
+        notes=[
+            *_describe_budget(budget),
+            *_error_notes(inputs.rows, label, dataset, names, scores),
+        ],
     )
 
 
 def _error_notes(
-    label: str, dataset: str, names: Sequence[str], scores: Mapping[str, Score]
+    rows: pl.DataFrame,
+    label: str,
+    dataset: str,
+    names: Sequence[str],
+    scores: Mapping[str, Score],
 ) -> list[str]:
-    notes = list_missing(dataset, [name for name in names if name not in scores])
+    missing = [name for name in names if name not in scores]
+    notes = [*list_missing(dataset, missing), *_list_thinned(rows, dataset, missing)]
     # Said beside each printed figure, not on a page of its own that nobody opens.
     if label and dataset in PROTOCOL:
         notes.append(PROTOCOL[dataset])
@@ -196,6 +197,26 @@ def list_missing(dataset: str, methods: Sequence[str]) -> list[str]:
     return notes
 
 
+def _list_thinned(rows: pl.DataFrame, dataset: str, methods: Sequence[str]) -> list[str]:
+    """Return the errors of methods that were scored on some of the windows alone."""
+    notes = []
+    for subset in list_thinned_scopes(rows, dataset):
+        scores = collect_scores(drop_sweeps(rows), dataset, subset)
+        found = [method for method in methods if method in scores]
+        # Errors on other windows do not stand in one column; the naive one says how hard these are.
+        shown = [name for name in (*found, NAIVE) if name in scores]
+        if found:
+            errors = join_items([_describe_error(name, scores[name]) for name in shown])
+            count = scores[found[0]].n_windows
+            notes.append(f"{title_scope(rows, dataset, subset)}, {count} of them: MAE of {errors}.")
+    return notes
+
+
+def _describe_error(method: str, score: Score) -> str:
+    budget = f" ({score.budget} budget)" if score.budget else ""
+    return f"{method_name(method)}{budget} {format_number(score.mean['mae'])} {score.unit}".strip()
+
+
 def _judge_random_walk(scores: Mapping[str, Score]) -> list[str]:
     walk = scores.get(NAIVE)
     # On these series a random walk is hard to beat, and an error alone does not say who failed.
@@ -211,70 +232,6 @@ def _judge_random_walk(scores: Mapping[str, Score]) -> list[str]:
         if beaten
         else []
     )
-
-
-def _rival_table(
-    inputs: ReportInputs,
-    dataset: str,
-    subset: str,
-    names: Sequence[str],
-    scores: Mapping[str, Score],
-    budget: str,
-) -> Table:
-    tasks = list_tasks({name: scores[name] for name in names})
-    # Pairs as they were computed: rows alone hold no error by window.
-    tests = {
-        test["method_b"]: test
-        for test in _list_tests(inputs, budget)
-        if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, COMPEVO)
-    }
-    rows = [_rival_cells(name, tests.get(name), tasks) for name in names]
-    unpaired = [name for name in names if name not in tests and name != COMPEVO]
-    notes = [
-        "Difference: CompEvo's error less the other's, window by window, each the mean over its "
-        "seeds; below zero CompEvo is better. Interval: 95 %, whole days drawn again. p: Wilcoxon, "
-        "two-sided.",
-        f"Win rate and skill are over {len(tasks)} task(s), one a series: the share of other "
-        f"methods with a larger MAE, and one minus the geometric mean of the MAE over that of "
-        f"{method_name(NAIVE)}.",
-    ]
-    if unpaired:
-        notes.append(
-            f"Not paired with CompEvo yet: {join_items([method_name(m) for m in unpaired])}. "
-            f"`compevo pair {dataset}` reads the forecasts that runs and benchmark kept."
-        )
-    return Table(
-        header=["Method", "CompEvo less it", "95 % interval", "p", "Win rate", "Skill"],
-        rows=rows,
-        caption=f"{_title(inputs, dataset, subset)}: against CompEvo",
-        wrap_columns=frozenset({2}),
-        highlighted_rows=frozenset({0}),
-        notes=notes,
-    )
-
-
-def _list_tests(inputs: ReportInputs, budget: str) -> Paired:
-    # Without a budget that both sides had, CompEvo is the full training.
-    if not budget:
-        return inputs.paired
-    return [test for test in inputs.paired_at_budget if test["budget"] == budget]
-
-
-def _rival_cells(
-    name: str, test: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    rate = win_rate(name, tasks)
-    skill = skill_score(name, tasks)
-    paired = ["", "", ""]
-    if test is not None:
-        paired = [
-            format_number(test["mean_difference"]),
-            format_interval(test),
-            format_number(test["p_two_sided"]),
-        ]
-    elif name != COMPEVO:
-        paired = ["no pair", "", ""]
-    return [method_name(name), *paired, format_percent(rate), format_share(skill)]
 
 
 def _macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:

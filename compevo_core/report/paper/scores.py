@@ -63,14 +63,20 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str) -> list[str]:
 
     Windows after training and thinned sets are left out; the latter stay where there is no other.
     """
-    subsets = [
-        subset
-        for name, subset in list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
-        if name == dataset
-    ]
+    subsets = _list_subsets(rows, dataset)
     whole = [subset for subset in subsets if not _THINNED.search(subset)] or subsets
     order = TEST_SUBSETS.get(dataset, ())
     return sorted(whole, key=lambda name: (order.index(name) if name in order else 99, name))
+
+
+def list_thinned_scopes(rows: pl.DataFrame, dataset: str) -> list[str]:
+    """Return the subsets of a data set's test windows that hold some of their origins alone."""
+    return sorted(subset for subset in _list_subsets(rows, dataset) if _THINNED.search(subset))
+
+
+def _list_subsets(rows: pl.DataFrame, dataset: str) -> list[str]:
+    scopes = list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
+    return [subset for name, subset in scopes if name == dataset]
 
 
 def share_budget(

@@ -58,6 +58,24 @@ def test_an_empty_cell_says_that_there_is_no_row_and_which_command_makes_it():
     )
 
 
+def test_a_method_of_some_windows_alone_is_told_beside_the_naive_one_on_the_same():
+    part = {"subset": "n2f-test-100-every-12", "n_windows": 9}
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("news2forecast", 250.0, budget="quick", **part),
+        make_row("persistence", 280.0, **part),
+        # It has a row of all windows, so that of some tells nothing more.
+        make_row("compevo", 210.0, **part),
+    )
+    errors = build_paper_tables("main", make_inputs(rows=rows))[0]
+    assert cells_of(errors, "News2Forecast")["MAE MW"] == "no row"
+    (note,) = [note for note in errors.notes if "one window in 12" in note]
+    assert note == (
+        "Electricity, published 100-window test set, 2021, one window in 12, 9 of them: MAE of "
+        "News2Forecast (quick budget) 250.0 MW and Persistence 280.0 MW."
+    )
+
+
 def test_a_rival_stands_with_its_test_win_rate_and_skill():
     inputs = make_inputs(rows=rows_of_two_methods(), paired=[PAIR])
     cells = cells_of(build_paper_tables("main", inputs)[1], "DLinear")
