@@ -24,7 +24,7 @@ from compevo_core.benchmark.budgets import Budget
 from compevo_core.benchmark.methods import FitInputs, Method, TrainingPlan
 from compevo_core.benchmark.running import prepare_inputs, score_seed
 from compevo_core.config import RunConfig
-from compevo_core.data.filelock import file_lock
+from compevo_core.data.row_files import replace_own_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.configs import write_config
 from compevo_core.evaluation.result_rows import write_rows
@@ -194,12 +194,10 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
 
     The order in the file does not depend on who wrote first.
     """
-    lock = path.with_name(f".{path.name}.lock")
-    with file_lock(lock, exclusive=True):
-        if path.exists():
-            # An empty text comes back as a null, and would no longer equal what is written now.
-            others = read_result_file(path).with_columns(pl.col(pl.String).fill_null(""))
-            rows = pl.concat([others.join(rows, on=_RUN, how="anti"), rows])
-        write_rows(path, rows.sort(_ORDER, maintain_order=True))
-        # Nothing but rows stays in a folder that is committed.
-        lock.unlink()
+    replace_own_rows(
+        path,
+        rows,
+        _RUN,
+        read=read_result_file,
+        write=lambda every: write_rows(path, every.sort(_ORDER, maintain_order=True)),
+    )

@@ -5,13 +5,12 @@ What does not: the rows (``mechanism.traces``, ``mechanism.logics``).
 """
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.filelock import file_lock
 from compevo_core.data.files import write_atomically
+from compevo_core.data.row_files import replace_own_rows
 from compevo_core.errors import DataError
 from compevo_core.lm.encoder import Encoder
 from compevo_core.mechanism.logics import LOGIC_SCHEMA, list_final_logics, place_logics
@@ -51,12 +50,21 @@ def write_traces(
     traces_file = results / f"traces-{identity.dataset}.csv"
     logics_file = results / f"logics-{identity.dataset}.csv"
     results.mkdir(parents=True, exist_ok=True)
-    _replace(traces_file, traces, TRACE_SCHEMA, lambda rows: rows.sort(_TRACE_ORDER))
-    _replace(
+    replace_own_rows(
+        traces_file,
+        traces,
+        RUN,
+        read=lambda path: read_typed(path, TRACE_SCHEMA),
+        write=lambda rows: write_atomically(traces_file, rows.sort(_TRACE_ORDER).write_csv),
+    )
+    replace_own_rows(
         logics_file,
         logics,
-        LOGIC_SCHEMA,
-        lambda rows: place_logics(rows.sort(_LOGIC_ORDER), encoder),
+        RUN,
+        read=lambda path: read_typed(path, LOGIC_SCHEMA),
+        write=lambda rows: write_atomically(
+            logics_file, place_logics(rows.sort(_LOGIC_ORDER), encoder).write_csv
+        ),
     )
     return traces_file, logics_file
 
@@ -77,27 +85,3 @@ def read_typed(path: Path, schema: Schema) -> pl.DataFrame:
         )
     rows = pl.read_csv(path, schema=schema)
     return rows.with_columns(pl.col(pl.String).fill_null(""))
-
-
-def _replace(
-    path: Path,
-    rows: pl.DataFrame,
-    schema: Schema,
-    finish: Callable[[pl.DataFrame], pl.DataFrame],
-) -> None:
-    """Put a run's rows in the place of its older ones.
-
-    Args:
-        path: the file, which need not exist yet.
-        rows: of one run.
-        schema: of the file.
-        finish: orders all rows, and fills in what depends on all of them.
-    """
-    lock = path.with_name(f".{path.name}.lock")
-    with file_lock(lock, exclusive=True):
-        if path.exists():
-            others = read_typed(path, schema).join(rows, on=RUN, how="anti")
-            rows = pl.concat([others, rows])
-        write_atomically(path, finish(rows).write_csv)
-        # Nothing but rows stays in a folder that is committed.
-        lock.unlink()
