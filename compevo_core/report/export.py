@@ -17,8 +17,9 @@ from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.report.paper.scores import NAIVE, choose_settings, list_test_scopes
+from compevo_core.report.paper.scores import choose_settings, list_test_scopes
 from compevo_core.report.rows import drop_agents, drop_sweeps
+from compevo_core.report.wording import NAIVE
 
 FEV, GIFT_EVAL = "fev", "gift-eval"
 TARGETS = (FEV, GIFT_EVAL)

@@ -61,6 +61,8 @@ SUBSET_NAMES = {
     "val": "validation split",
     "inference": "inference split",
 }
+#: The seasonal naive: the same step of the last season, and on daily grids a random walk.
+NAIVE = "persistence"
 #: What the rows of one agent's own forecasts begin with, and those of recalibrated ones end with.
 AGENT = "compevo-agent-"
 ZERO_SHOT = "zero-shot-"

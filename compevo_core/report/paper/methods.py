@@ -33,7 +33,6 @@ from compevo_core.report.paper.published import (
 )
 from compevo_core.report.paper.rivals import build_rival_table
 from compevo_core.report.paper.scores import (
-    NAIVE,
     Score,
     collect_scores,
     list_test_scopes,
@@ -45,6 +44,7 @@ from compevo_core.report.rows import drop_sweeps
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
     MISSING,
+    NAIVE,
     format_number,
     join_items,
     method_name,

@@ -10,9 +10,15 @@ from typing import Any
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper.cells import format_interval, format_share, title_scope
-from compevo_core.report.paper.scores import NAIVE, Score, list_tasks, skill_score, win_rate
+from compevo_core.report.paper.scores import Score, list_tasks, skill_score, win_rate
 from compevo_core.report.tables import Table
-from compevo_core.report.wording import format_number, format_percent, join_items, method_name
+from compevo_core.report.wording import (
+    NAIVE,
+    format_number,
+    format_percent,
+    join_items,
+    method_name,
+)
 
 Paired = Sequence[Mapping[str, Any]]
 

@@ -17,15 +17,13 @@ from compevo_core.evaluation.budget_order import BUDGET_ORDER
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.report.rows import drop_agents, list_scopes, rank_budgets, select_pooled
+from compevo_core.report.wording import NAIVE
 
 METRICS = ("mae", "mse", "rmse", "mape_pct")
 """The paper's metrics."""
 
 MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
 """Columns of cost; empty in rows of older versions and of methods whose cost was not measured."""
-
-NAIVE = "persistence"
-"""The seasonal naive: the same step of the last season, and on daily grids a random walk."""
 
 RATIO_BOUNDS = (0.01, 100.0)
 """Error ratios are clipped to these, as fev's leaderboard does."""

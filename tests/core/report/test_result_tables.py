@@ -66,8 +66,8 @@ def test_one_entity_or_hundreds_make_no_region_table(entities):
     assert region_table(rows, *SCOPE, "mae", "MAE") is None
 
 
-def test_the_short_table_has_five_rows_and_always_compevo():
-    others = ("gbm", "calendar-ridge", "weekly", "published", "persistence", "prior")
+def test_the_short_table_has_five_rows_and_always_compevo_and_the_naive_forecast():
+    others = ("gbm", "calendar-ridge", "weekly", "published", "blend", "persistence")
     rows = make_frame(
         make_row("compevo", 300.0),
         *(make_row(name, 100.0 + place) for place, name in enumerate(others)),
@@ -78,7 +78,7 @@ def test_the_short_table_has_five_rows_and_always_compevo():
         "Boosted trees",
         "Calendar ridge",
         "Weekly persistence",
-        "Published forecast (AEMO POE50)",
+        "Persistence",
         "CompEvo",
     ]
 
