@@ -10,7 +10,9 @@ Every sentence names who should look for what, where and when, and what it would
     afternoon, as a sign of higher values.
 """
 
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from compevo_core.agents.prompts import SEED_LOGICS
 
@@ -77,12 +79,43 @@ def list_seed_logics(form: str) -> tuple[str, ...]:
     return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
 
 
+class SlotLogic(NamedTuple):
+    """What the slots of a logic hold.
+
+    Attributes:
+        verb: how the news are to be followed.
+        topics: one or two of :data:`TOPICS`.
+        region: where they are looked for.
+        time: of which part of the day.
+        sign: what they would mean.
+    """
+
+    verb: str
+    topics: tuple[str, ...]
+    region: str
+    time: str
+    sign: str
+
+
+# No text of a slot holds the words that stand between it and the next one.
+_SLOTS = re.compile(r"(.+?) news about (.+?) in (.+?), (.+?), as a sign of (.+)\.")
+
+
+def read_slots(logic: str) -> SlotLogic | None:
+    """Return the slots of a logic; None for a text that is not one of this form."""
+    match = _SLOTS.fullmatch(logic.strip())
+    if match is None:
+        return None
+    verb, topics, region, time, sign = match.groups()
+    return SlotLogic(verb, tuple(topics.split(" and ")), region, time, sign)
+
+
 def find_topics(logic: str) -> tuple[str, ...]:
     """Return the topics that a logic with slots names, in its order; none of one in free text."""
-    # The one slot between these two words; no topic holds either.
-    _, _, rest = logic.partition(" news about ")
-    named = rest.partition(" in ")[0].split(" and ")
-    return tuple(named) if set(named) <= set(TOPICS) else ()
+    slots = read_slots(logic)
+    if slots is None or not set(slots.topics) <= set(TOPICS):
+        return ()
+    return slots.topics
 
 
 def _list_topic_pairs() -> list[str]:

@@ -45,7 +45,8 @@ def build_lud_asset(dataset: str) -> dg.AssetsDefinition:
         group_name="evaluation",
         description=(
             f"Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
-            "and their ratings by the backbone and, where one is set, by a second model."
+            "and their ratings by the backbone, by a rule for logics with slots and, where one is "
+            "set, by an endpoint."
         ),
         kinds={"pytorch", "json"},
         owners=OWNERS,
@@ -78,7 +79,7 @@ def _judge(
         run = find_current_run(workspace.layout, dataset)
         trained = read_config(run)
 
-        judges = build_judges(trained.backbone, judge_endpoint.create_judge())
+        judges = build_judges(trained, judge_endpoint.create_judge())
         context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
 
         encoder = load_encoder(config.encoder or trained.news.encoder)

@@ -1,7 +1,7 @@
 """``compevo lud``."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.arguments import RunPath
 
 if TYPE_CHECKING:
-    from compevo_core.config_sections import BackboneConfig
+    from compevo_core.config import RunConfig
     from compevo_core.lud.judge import Judge
 
 
@@ -19,7 +19,7 @@ def lud(
     run: RunPath,
     judge: Annotated[
         list[str] | None,
-        typer.Option(help="local or endpoint (COMPEVO_JUDGE_URL); may be given twice."),
+        typer.Option(help="local, slots or endpoint (COMPEVO_JUDGE_URL); may be given again."),
     ] = None,
     pairs: Annotated[
         int, typer.Option(min=1, help="Updates of an agent that a judge rates, evenly spaced.")
@@ -42,24 +42,35 @@ def lud(
 
     # The backbone and the encoder of the run itself judge unless others are named.
     trained = read_config(run)
-    judges = _build_judges(judge or ["local"], trained.backbone)
+    judges = _build_judges(judge or ["local"], trained)
     summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
     if dataset:
         write_lud_rows(results, summary, dataset)
     typer.echo(json.dumps(summary, indent=1))
 
 
-def _build_judges(names: Sequence[str], backbone: "BackboneConfig") -> "list[Judge]":
+def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
     """Return the judges by name.
 
     Raises:
-        ConfigError: an unknown name, or an endpoint that the environment does not set.
+        ConfigError: an unknown name, one that cannot judge these logics, or an endpoint that the
+            environment does not set.
     """
     from compevo_core.lud.measure import BackboneJudge
+    from compevo_core.lud.slot_judge import SlotJudge
     from compevo_pipeline.judges.judges import read_endpoint_judge
 
-    unknown = sorted(set(names) - {"local", "endpoint"})
+    if "slots" in names and config.evolution.form != "slots":
+        raise ConfigError(
+            f"--judge slots reads logics with slots, and this run's are {config.evolution.form}; "
+            "use local or endpoint"
+        )
+    build: dict[str, Callable[[], Judge]] = {
+        "local": lambda: BackboneJudge(config.backbone),
+        "slots": SlotJudge,
+        "endpoint": read_endpoint_judge,
+    }
+    unknown = sorted(set(names) - set(build))
     if unknown:
-        raise ConfigError(f"--judge {unknown[0]!r} is not local or endpoint")
-
-    return [BackboneJudge(backbone) if name == "local" else read_endpoint_judge() for name in names]
+        raise ConfigError(f"--judge {unknown[0]!r} is not one of {', '.join(build)}")
+    return [build[name]() for name in names]

@@ -1,4 +1,4 @@
-"""The judges of a deployment: the run's own backbone, and an endpoint where the settings name one.
+"""The judges of a deployment: a run's own backbone, a rule for logics with slots, an endpoint.
 
 What belongs here: settings -> judges. What does not: prompts and verdicts
 (``compevo_core.lud.judge``), HTTP (``judges.openai_transport``), the Dagster resource
@@ -7,20 +7,23 @@ What belongs here: settings -> judges. What does not: prompts and verdicts
 
 import dagster as dg
 
-from compevo_core.config_sections import BackboneConfig
+from compevo_core.config import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lud.judge import EndpointJudge, Judge
 from compevo_core.lud.measure import BackboneJudge
+from compevo_core.lud.slot_judge import SlotJudge
 from compevo_pipeline.judges.openai_transport import endpoint_transport
 from compevo_pipeline.settings import JUDGE_KEY_VARIABLE, Settings
 
 
-def build_judges(backbone: BackboneConfig, endpoint: EndpointJudge | None) -> list[Judge]:
-    """Return the run's own backbone and, where there is one, the endpoint.
+def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
+    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
 
     With two judges their agreement can be measured (Cohen's kappa).
     """
-    judges: list[Judge] = [BackboneJudge(backbone)]
+    judges: list[Judge] = [BackboneJudge(config.backbone)]
+    if config.evolution.form == "slots":
+        judges.append(SlotJudge())
     if endpoint is not None:
         judges.append(endpoint)
     return judges

@@ -18,11 +18,14 @@ LOGICS = (
 )
 
 
-def finished_run(folder: Path, logics: tuple[tuple[str, ...], ...] = LOGICS) -> Path:
+def finished_run(
+    folder: Path, logics: tuple[tuple[str, ...], ...] = LOGICS, *, form: str = "free"
+) -> Path:
     """Write a run folder whose rounds have the given logics, by round and agent."""
     run = RunFolder(folder)
     run.model.mkdir(parents=True)
-    run.model_config_file.write_text(json.dumps(RunConfig.preset("tiny").to_dict()))
+    config = RunConfig.preset("tiny").with_overrides({"evolution.form": form})
+    run.model_config_file.write_text(json.dumps(config.to_dict()))
     write_manifest(run.model, {"identity": {}})
 
     for number, row in enumerate(logics):

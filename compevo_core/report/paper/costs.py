@@ -117,7 +117,7 @@ def _judge_table(rows: Sequence[Row]) -> Table:
         rows=[*own, *printed],
         caption="Logic updates: agreement of judges",
         text_columns=frozenset({0, 4}),
-        notes=_missing_note(own, "--judge local --judge endpoint"),
+        notes=_missing_note(own, "--judge local --judge slots"),
     )
 
 
@@ -155,13 +155,20 @@ def _gain_table(rows: Sequence[Row]) -> Table:
 
 
 def _describe_judges(rows: Sequence[Row]) -> list[str]:
-    if not any(str(row["judge"] or "").startswith("local:") for row in rows):
-        return []
-    return [
-        "A local judge is the run's own backbone. The packaged one, of 135 million parameters, "
-        "cannot follow the rubric: its rows show that the measurement runs, not what logics are "
-        "worth."
-    ]
+    judges = {str(row["judge"] or "").partition(":")[0] for row in rows}
+    notes = []
+    if "local" in judges:
+        notes.append(
+            "A local judge is the run's own backbone. The packaged one, of 135 million parameters, "
+            "cannot follow the rubric: its rows show that the measurement runs, not what logics "
+            "are worth."
+        )
+    if "rule" in judges:
+        notes.append(
+            "rule:slots compares logics slot by slot: a topic, the region, the time of day or the "
+            "sign shifts the strategy, a topic that was not named before recombines evidence."
+        )
+    return notes
 
 
 def _printed_cells(label: str, dataset: str, name: str, metrics: Sequence[str]) -> list[str]:

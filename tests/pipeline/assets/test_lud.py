@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from typer.testing import CliRunner
 
+from compevo_core.agents.logic_grammar import SLOT_SEED_LOGICS
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.settings import JudgeSettings
 from compevo_pipeline.storage.runs import find_current_run, set_current_run
@@ -83,6 +84,23 @@ def test_without_an_endpoint_the_runs_own_backbone_judges_offline(tmp_path):
     assert "mean_lud" in columns and "agreement" not in shown
 
 
+def test_logics_with_slots_are_judged_by_rule_as_well(tmp_path):
+    deployment = deploy(tmp_path)
+    logics = tuple((seed,) for seed in SLOT_SEED_LOGICS[:4])
+    run = finished_run(deployment.layout.run("done"), logics, form="slots")
+    set_current_run(deployment.layout, "electricity", "done")
+    shown = metadata(materialize(deployment))
+    (agreement,) = (list(record.data.values()) for record in shown["agreement"].value.records)
+    assert agreement[:3] == ["local:tiny-random/float32", "rule:slots", 2]
+
+    arguments = ["lud", str(run), "--judge", "slots", "--pairs", "1"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (judge,) = json.loads(done.stdout)["judges"]
+    assert (judge["name"], judge["failures"]) == ("rule:slots", 0)
+    # Every seed logic has a topic of its own.
+    assert judge["agents"][0]["mean_evidence_recombination"] == 1.0
+
+
 def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_shown(
     tmp_path, endpoint, monkeypatch
 ):
@@ -130,7 +148,12 @@ def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, endpoint, mo
 
 
 @pytest.mark.parametrize(
-    ("judge", "remedy"), [("endpoint", "set COMPEVO_JUDGE_URL"), ("gpt", "is not local or")]
+    ("judge", "remedy"),
+    [
+        ("endpoint", "set COMPEVO_JUDGE_URL"),
+        ("gpt", "is not one of local, slots"),
+        ("slots", "reads logics with slots"),
+    ],
 )
 def test_a_judge_that_is_not_set_or_not_known_is_refused(
     tmp_path, monkeypatch, capsys, judge, remedy
