@@ -23,7 +23,8 @@ Cases of the preset as it stands:
 Cases of the processor:
     ceiling: rows ``matmul-2048``, whose ratio is GFLOP/s, and ``backbone-forward``, whose ratio is
         the share of that ceiling.
-    product: rows ``products-N-rows``, N rows through every frozen layer; torch's own linear.
+    product: rows ``products-N-rows``, N rows through every frozen layer; torch's own linear in
+        float32, and in rows ``bfloat16-N-rows`` in bfloat16.
 
 Rows derived from others: the ratio of ``round-exponent`` is the exponent of seconds a round in the
 number of agents, that of ``memory-joint-ratio`` and ``memory-by-agent-ratio`` the peak with the

@@ -58,30 +58,41 @@ def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Result]:
 
 @torch.no_grad()
 def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Result]:
-    """Measure products with all frozen layers for few rows and many, against torch's own."""
+    """Measure products with all frozen layers for few rows and many, against torch's own.
+
+    Torch multiplies in float32; for weights in bfloat16 it does so in that type too, in rows
+    ``bfloat16-N-rows``.
+    """
     del agents
     results = []
-    for dtype in ("mixed", "float32"):
+    for dtype, name, other_type in (
+        ("mixed", "products", torch.float32),
+        ("mixed", "bfloat16", torch.bfloat16),
+        ("float32", "products", torch.float32),
+    ):
         world = World(build_config(1, quick=quick, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
         for rows in _PRODUCT_ROWS:
-            ours, reference = _time_products(weights, rows, _CALLS_A_REPEAT * repeats)
+            ours, reference = _time_products(weights, rows, other_type, _CALLS_A_REPEAT * repeats)
             row = build_result(
-                f"products-{rows}-rows",
+                f"{name}-{rows}-rows",
                 world,
                 ours,
                 reference,
                 peak_memory_gigabytes(),
-                other_way="torch linear",
+                other_way="torch linear" + (", bfloat16" if name == "bfloat16" else ""),
             )
             results.append(row | {"repeats": repeats})
     return results
 
 
-def _time_products(weights: list[Tensor], rows: int, calls: int) -> tuple[list[float], list[float]]:
+def _time_products(
+    weights: list[Tensor], rows: int, other_type: torch.dtype, calls: int
+) -> tuple[list[float], list[float]]:
     """Time products of all weights, ours and torch's in turn; the first call warms up."""
-    plain_weights = [weight.float() for weight in weights]
+    plain_weights = [weight.to(other_type) for weight in weights]
     inputs = {width: torch.randn(rows, width) for width in {w.shape[1] for w in weights}}
+    other_inputs = {width: rows_ND.to(other_type) for width, rows_ND in inputs.items()}
 
     ours: list[float] = []
     reference: list[float] = []
@@ -90,7 +101,7 @@ def _time_products(weights: list[Tensor], rows: int, calls: int) -> tuple[list[f
             lambda: [linear_without_grad(inputs[w.shape[1]], w) for w in weights]
         )
         ours.append(seconds)
-        seconds, _ = time_call(lambda: [linear(inputs[w.shape[1]], w) for w in plain_weights])
+        seconds, _ = time_call(lambda: [linear(other_inputs[w.shape[1]], w) for w in plain_weights])
         reference.append(seconds)
     return ours[1:], reference[1:]
 

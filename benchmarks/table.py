@@ -66,6 +66,9 @@ TEXTS = {
     "products-3-rows": "frozen linear layers, 3 rows",
     "products-24-rows": "frozen linear layers, 24 rows",
     "products-768-rows": "frozen linear layers, 768 rows",
+    "bfloat16-3-rows": "frozen linear layers, 3 rows",
+    "bfloat16-24-rows": "frozen linear layers, 24 rows",
+    "bfloat16-768-rows": "frozen linear layers, 768 rows",
     "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
     "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }
