@@ -141,6 +141,8 @@ class BenchmarkData:
         write_forecasts(
             folder / f"{_name_run(method, inputs.budget, seed)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
+            # As rows of other test sets stay: some alone may have been scored this time.
+            keeps_others=True,
         )
         if run is not None and method.configure is not None:
             self._keep_records(method, run, method.configure(inputs.budget, seed), inputs.budget)

@@ -140,17 +140,28 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
 
 
 def write_forecasts(
-    path: Path, forecasts: Sequence[tuple[Scope, Mapping[str, FloatArray]]]
+    path: Path,
+    forecasts: Sequence[tuple[Scope, Mapping[str, FloatArray]]],
+    *,
+    keeps_others: bool = False,
 ) -> None:
     """Write forecasts (N, 48) of several methods for several scopes as Parquet.
 
     The file has one row a subset, method and window.
+
+    Args:
+        path: the file.
+        forecasts: by method, for each scope.
+        keeps_others: whether forecasts of other subsets, which the file holds already, stay.
     """
     frames = [
         _tabulate_forecasts(scope, method, values_NH)
         for scope, by_method in forecasts
         for method, values_NH in by_method.items()
     ]
+    if keeps_others and path.exists():
+        scored = [scope.subset for scope, _ in forecasts]
+        frames.insert(0, pl.read_parquet(path).filter(~pl.col("subset").is_in(scored)))
     write_atomically(path, pl.concat(frames).write_parquet)
 
 

@@ -67,9 +67,10 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
     layout = Workspace(settings=Settings.from_environment()).layout
     WindowSet(windows, dataset="electricity").write(layout.windows("electricity"))
 
+    stored = []
     for options, expected in (
-        (["--scopes", "1"], ["n2f-test-100"]),
         ([], ["aemo-2021", "n2f-test-100"]),
+        (["--scopes", "1"], ["n2f-test-100"]),
     ):
         arguments = ["benchmark", "--dataset", "electricity", "--methods", "persistence"]
         results = tmp_path / f"results-{len(expected)}"
@@ -79,3 +80,8 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
         assert done.exit_code == 0, done.output
         rows = pl.read_csv(results / "benchmark-electricity.csv")
         assert sorted(rows["subset"].unique()) == expected
+
+        # A set that is scored alone takes nothing from the others, whose forecasts are paired.
+        (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
+        stored.append(sorted(pl.read_parquet(kept)["subset"]))
+    assert stored == [["aemo-2021", "n2f-test-100"]] * 2
