@@ -34,7 +34,9 @@ def measure(config, *, shard):
     packed = population.pack(PROMPTS)
     with population.use_adapters(FORECAST):
         states = population.hidden_states(packed)
-        states.square().sum().backward()
+        # Not their squares: those of normalised states have one sum, and a gradient of roundings.
+        direction = torch.randn(states.shape, generator=generator)
+        (states * direction).sum().backward()
         cache = population.prefill(packed)
         generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
         ids, _ = population.sample(

@@ -46,7 +46,9 @@ def test_states_gradients_and_samples_are_those_of_one_process(results):
     for one in shared:
         assert torch.equal(one["ids"], alone["ids"])
         for name in alone.keys() - {"held", "ids"}:
-            assert torch.allclose(one[name], alone[name], rtol=1e-4, atol=1e-5), name
+            # Small entries of a gradient are sums that cancel: the largest one sets the scale.
+            difference = (one[name] - alone[name]).abs().max()
+            assert difference <= 1e-4 * alone[name].abs().max(), name
 
 
 def test_the_processes_agree_bit_for_bit(results):
