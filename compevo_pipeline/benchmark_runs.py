@@ -144,6 +144,9 @@ class BenchmarkData:
             # As rows of other test sets stay: some alone may have been scored this time.
             keeps_others=True,
         )
+        if method.settings is not None:
+            # Rows name a configuration by its hash alone.
+            write_config(self.rows.parent, method.settings(replace(inputs, seed=seed)))
         if run is not None and method.configure is not None:
             self._keep_records(method, run, method.configure(inputs.budget, seed), inputs.budget)
         replace_rows(self.rows, scores.rows)

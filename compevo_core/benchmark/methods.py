@@ -102,6 +102,8 @@ class Method:
         reads_news: whether a fit needs ``FitInputs.news``.
         configure: settings of its training under a budget and a seed, for a method that leaves a
             run folder; None for the others.
+        settings: settings of a fit, for a method that leaves no run folder and whose rows name them
+            by hash; None for the others.
         is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
         known_windows: how many validation windows, the last ones, make its quantiles by their
             errors; None: all. For a method that takes seconds for each.
@@ -115,5 +117,6 @@ class Method:
     has_budget: bool = True
     reads_news: bool = False
     configure: Callable[[Budget, int], RunConfig] | None = None
+    settings: Callable[[FitInputs], RunConfig] | None = None
     is_applicable: Callable[[WindowSet], bool] = can_forecast_all
     known_windows: int | None = None

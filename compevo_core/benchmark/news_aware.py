@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compevo_core.baselines import Forecaster
 from compevo_core.benchmark.methods import LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.benchmark.network_fits import Describe, fit_network, tune_network
+from compevo_core.config import RunConfig
 
 if TYPE_CHECKING:
     from compevo_core.networks.forecaster import NetworkKind
@@ -23,6 +24,7 @@ def list_news_aware() -> list[Method]:
         fit=_fit_news2forecast,
         seeds=LANGUAGE_MODEL_SEEDS,
         reads_news=True,
+        settings=_configure_news2forecast,
         # Ten seconds each on a processor.
         known_windows=24,
     )
@@ -48,17 +50,20 @@ def list_news_aware() -> list[Method]:
     ]
 
 
+def _configure_news2forecast(inputs: FitInputs) -> RunConfig:
+    # In here, as the command line and Dagster read the table of methods.
+    from compevo_core.news_aware.news2forecast import configure_news2forecast
+
+    return configure_news2forecast(inputs.seed, inputs.learning_rate)
+
+
 def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.news_aware.news2forecast import (
-        VALIDATION_WINDOWS,
-        News2Forecast,
-        configure_news2forecast,
-    )
+    from compevo_core.news_aware.news2forecast import VALIDATION_WINDOWS, News2Forecast
 
     news = inputs.require_news("news2forecast")
-    config = configure_news2forecast(inputs.seed, inputs.learning_rate)
+    config = _configure_news2forecast(inputs)
     return News2Forecast.fit(
         inputs.train,
         inputs.val,
