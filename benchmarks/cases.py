@@ -3,7 +3,7 @@
 What belongs here: timing the cases of a population, and checking that both ways computed the same.
 What does not: the table of results (``engine_rows``), other ways of doing a round (``peft_round``,
 ``trl_step``), single products (``hardware_cases``), memory (``memory_cases``), the preset alone
-(``preset_cases``).
+(``preset_cases``), sampling under a grammar (``sampling_cases``).
 
 A case prints one line a result, ``RESULT`` and a JSON object. The ratio is reference over ours
 (above 1: ours is faster) unless the case says otherwise. Peak memory is the high-water mark of the
@@ -32,13 +32,11 @@ from benchmarks.measuring import Result, build_result, time_call
 from benchmarks.memory_cases import measure_gradients, measure_memory
 from benchmarks.peft_round import PeftRound, stack_truths
 from benchmarks.preset_cases import measure_pass, measure_preset_inference, measure_rounds
-from benchmarks.synthetic_data import TITLES
+from benchmarks.sampling_cases import measure_sampling
 from benchmarks.world import Replay, World, build_compared_config
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.grpo import group_advantages
 from compevo_core.agents.logic_writer import seed_agent_generators
-from compevo_core.agents.observation import MOST_READ, Observation
-from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.process_memory import peak_memory_gigabytes
@@ -115,7 +113,7 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Result]:
 
     reference = PeftRound(world)
     reference.reset()
-    steps = time_trl_steps(reference, _observe(world), _select_reward_examples(world, 0), repeats)
+    steps = time_trl_steps(reference, world.observe(), _select_reward_examples(world, 0), repeats)
     reference_seconds = [agents * step for step in steps]
     return [
         build_result("policy", world, seconds, reference_seconds, peak, other_way=TRL_BY_AGENT)
@@ -166,6 +164,7 @@ CASES: dict[str, Callable[..., list[Result]]] = {
     "preset-round": measure_rounds(rewrites=False),
     "product": measure_products,
     "round": measure_round,
+    "sampling": measure_sampling,
 }
 
 
@@ -218,19 +217,6 @@ def _run_rounds(world: World) -> _MeasuredRounds:
     return _MeasuredRounds(seconds, records, replays, peak_memory_gigabytes())
 
 
-def _observe(world: World) -> Observation:
-    """Make up an observation of the usual size: each agent sees those that follow it."""
-    agents = world.config.population.agents
-    peers = min(world.config.population.exposed_peers, agents - 1)
-    return Observation(
-        world.logics,
-        [-0.5 - 0.01 * agent for agent in range(agents)],
-        [[(agent + step) % agents for step in range(1, peers + 1)] for agent in range(agents)],
-        [TITLES[:MOST_READ]] * agents,
-        describe_recent([example.view for example in world.days[0]]),
-    )
-
-
 def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
     count = world.config.grpo.reward_windows or len(world.days[day])
     return world.days[day][:count]
@@ -247,7 +233,7 @@ def _time_policy_step(world: World, day: int) -> float:
     )
 
     def step() -> None:
-        proposal = trainer.writer.propose(_observe(world), previous_AD, generators)
+        proposal = trainer.writer.propose(world.observe(), previous_AD, generators)
 
         forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
         error_AGB = forecast_error(

@@ -19,6 +19,8 @@ Cases of the preset as it stands:
     preset-round, preset-rewriting: a round without and with rewriting of logics; none.
     preset-inference: 100 windows; none.
     preset-pass: one pass over 1,975 windows; none.
+    sampling: logics with slots, four for each agent, prompts read before; a forward pass and the
+        logits of the whole vocabulary for every token, in turns with ours.
 
 Cases of the processor:
     ceiling: rows ``matmul-2048``, whose ratio is GFLOP/s, and ``backbone-forward``, whose ratio is
@@ -71,6 +73,7 @@ PLAN: dict[str, tuple[int, ...]] = {
     "preset-round": (3,),
     "policy": (1, 3, 10),
     "round": (1, 3, 10),
+    "sampling": (3,),
 }
 RESULT_MARK = "RESULT "  # as in cases.py, which this small process does not import
 _LAST_CHARACTERS = 2000  # of a failed process's output, in the message

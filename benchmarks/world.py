@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.synthetic_data import LEVELS_MW, build_news_pool, build_windows
+from benchmarks.synthetic_data import LEVELS_MW, TITLES, build_news_pool, build_windows
 from compevo_core.agents.forecast_example import ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.observation import Observation
-from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.observation import MOST_READ, Observation
+from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config import RunConfig
@@ -230,6 +230,18 @@ class World:
             [0.0] * agents,
             trainer.writer.encode_logics(self.logics),
             RegretTracker.start(agents, self.config.run.fixed_logics),
+        )
+
+    def observe(self) -> Observation:
+        """Make up an observation of the usual size: each agent sees those that follow it."""
+        agents = self.config.population.agents
+        peers = min(self.config.population.exposed_peers, agents - 1)
+        return Observation(
+            self.logics,
+            [-0.5 - 0.01 * agent for agent in range(agents)],
+            [[(agent + step) % agents for step in range(1, peers + 1)] for agent in range(agents)],
+            [TITLES[:MOST_READ]] * agents,
+            describe_recent([example.view for example in self.days[0]]),
         )
 
     def step(self, trainer: RoundTrainer, state: RoundState, day: int) -> dict[str, Any]:

@@ -103,7 +103,8 @@ class LogicWriter:
         self._max_new_tokens = config.evolution.max_new_tokens
         self._grammar: SlotGrammar | None = None
         if config.evolution.form == "slots":
-            self._grammar = SlotGrammar(build_slots(entities), tokenizer, self._stop_ids)
+            # One end: between two, a coin that means nothing would be taught with the logic.
+            self._grammar = SlotGrammar(build_slots(entities), tokenizer, self._stop_ids[:1])
             # A sentence with slots always ends by itself.
             self._max_new_tokens = self._grammar.max_tokens
 

@@ -42,8 +42,12 @@ class NewsRetriever:
             scope: ``population.members.news_scope``: all candidates, those that name the series'
                 own region ("place"), or none.
         """
+        return self.rank(logic, view, scope)[: self.top_k] if self.top_k else ()
+
+    def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
+        """Return the ids of all the window's candidates, most similar to the logic first."""
         candidates = self._list_candidates(view, scope)
-        if not candidates or not self.top_k:
+        if not candidates:
             return ()
 
         rows = self.pool.find_rows(candidates)
@@ -51,7 +55,7 @@ class NewsRetriever:
 
         # Candidates come newest first, so a stable sort gives ties to the newer article.
         order = np.argsort(-similarity, kind="stable")
-        return tuple(candidates[i] for i in order[: self.top_k])
+        return tuple(candidates[i] for i in order)
 
     def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
         """Return what an agent reads of articles."""

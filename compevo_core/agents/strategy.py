@@ -134,6 +134,7 @@ class StrategyExecutor:
         news: NewsByAgent | None = None,
         notes: NotesByAgent | None = None,
         train: bool = False,
+        drops_units: bool = True,
         agents: slice = ALL_AGENTS,
     ) -> BatchForecasts:
         """Forecast every example by every agent under its one logic, on the forecast adapters.
@@ -143,7 +144,8 @@ class StrategyExecutor:
             examples: B windows.
             news: what each agent reads; what its logic retrieves unless given.
             notes: what it reads of the others; nothing unless given.
-            train: whether the result shall carry gradient; it also turns adapter dropout on.
+            train: whether the result shall carry gradient.
+            drops_units: whether adapter dropout is on where it carries gradient.
             agents: which of the local agents forecast.
         """
         numbers = self.population.local_agents[agents]
@@ -151,7 +153,7 @@ class StrategyExecutor:
             news = self.retrieve_news(logics, [example.view for example in examples], numbers)
 
         readings = self.build_readings(logics, examples, news, notes)
-        dropout = self.config.population.dropout if train else 0.0
+        dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
             self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
             torch.set_grad_enabled(train),

@@ -29,6 +29,7 @@ from compevo_core.lm.packaged_models import (
     fill_folder_atomically,
     find_wheel_folder,
 )
+from compevo_core.lm.seeding import draw_with_seed
 from compevo_core.lm.sharded_weights import (
     build_sharding_plan,
     require_processes,
@@ -123,7 +124,7 @@ def load_backbone(
     processes = require_processes(config) if shard else 1
 
     if config.name_or_path == TINY:
-        model, tokenizer = _build_tiny()
+        model, tokenizer = _build_tiny(dtype)
     else:
         source = _resolve_source(config.name_or_path, cache)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -140,7 +141,9 @@ def load_backbone(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token  # padding is masked, so any token will do
 
-    model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    # Without a type: it would round buffers, too, and rotary frequencies in bfloat16 put tokens of
+    # long prompts in other places. Loading has given the weights theirs.
+    model.to(device).eval().requires_grad_(False)
     if shard and config.name_or_path == TINY:
         split_loaded_layers(model, processes, device)
 
@@ -185,8 +188,7 @@ def _randomise_layers(model: Any) -> None:  # noqa: ANN401 - a transformers mode
     """Draw all weights between the embeddings and the output layer as before pretraining."""
     # transformers draws no weight again that was loaded, so the layers of a fresh model are copied.
     # It draws from the global generator, whose state is the caller's.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_RANDOM_SEED)
+    with draw_with_seed(_RANDOM_SEED):
         fresh = type(model)(model.config)
 
     kept = {
@@ -250,7 +252,7 @@ def _convert_gguf(folder: Path, part: Path) -> None:
     AutoTokenizer.from_pretrained(str(folder), gguf_file=PACKAGED_FILE).save_pretrained(part)
 
 
-def _build_tiny() -> tuple[Any, Any]:
+def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
     """Build a seeded random two-layer Llama over bytes: exact, instant, knows nothing."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -282,7 +284,10 @@ def _build_tiny() -> tuple[Any, Any]:
     )
 
     # transformers draws weights from the global generator, whose state is the caller's.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with draw_with_seed(0):
         model = LlamaForCausalLM(config)
+
+    # Drawn in float32 whatever the type, and the weights alone: see load_backbone.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
     return model, tokenizer

@@ -1,9 +1,9 @@
 """All agents on one frozen backbone: stacked LoRA adapters, applied in one forward pass.
 
 What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
-of packed prompts, prefilling, and batched sampling. What does not: prompts, losses, what the text
-means, the adapters' arithmetic (``lm.stacked_lora``), layouts (``lm.packing``), attention over them
-(``lm.prefill``, ``lm.decode``).
+of packed prompts and of tokens behind them. What does not: prompts, losses, what the text means,
+the adapters' arithmetic (``lm.stacked_lora``), layouts (``lm.packing``), attention over them
+(``lm.prefill``, ``lm.decode``), the loops that sample (``lm.sampling``, ``lm.grammar_sampling``).
 Paper: section 5.1 and D.2.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
@@ -23,11 +23,12 @@ from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterR
 from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.backbone_layers import find_adapter_targets, take_first_layers
-from compevo_core.lm.decode import DecodeAttention, GrammarRows, choose_tokens, find_complete
 from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
 from compevo_core.lm.grammar import TokenGrammar
+from compevo_core.lm.grammar_sampling import sample_under_grammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
 from compevo_core.lm.prefill import PrefillAttention, PrefillCache
+from compevo_core.lm.sampling import SamplingSettings, sample_tokens
 from compevo_core.lm.stacked_lora import StackedLoraLinear
 
 
@@ -193,10 +194,30 @@ class Population(nn.Module):
         last_ARCD = _take_tokens(states_ALD, packed.last_token_indices())
         return attention.build_cache(last_ARCD[:, :, 0])
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the vocabulary logits in float32, states (..., D) to (..., V)."""
+    def read_tokens(
+        self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        """Return the final hidden states (A, L, D) of tokens that follow prompts, in float32.
+
+        Args:
+            ids_AL: the tokens.
+            positions_AL: their places behind the begin of the prompt.
+            attention: over the prompts and the tokens.
+        """
+        return self._run_layers(self.embed(ids_AL), positions_AL, attention)
+
+    def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Return logits in float32, states (..., D) to (..., V).
+
+        Args:
+            states: hidden states.
+            tokens: ids of the tokens that are asked about; ``None`` is the whole vocabulary.
+        """
         head = self.backbone.model.get_output_embeddings()
-        scores = frozen_linear(states, head.weight, head.bias).float()
+        weight, bias = head.weight, head.bias
+        if tokens is not None:
+            weight, bias = weight[tokens], None if bias is None else bias[tokens]
+        scores = frozen_linear(states, weight, bias).float()
         return apply_softcap(scores, self._logit_softcap)
 
     def token_logp(
@@ -233,7 +254,6 @@ class Population(nn.Module):
             states_ND, ids_N, head.weight, head.bias, temperature=temperature, cap=cap
         )
 
-    @torch.no_grad()
     def sample(
         self,
         cache: PrefillCache,
@@ -265,43 +285,18 @@ class Population(nn.Module):
             ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows
             it is masked.
         """
-        pad_id = self.backbone.tokenizer.pad_token_id
-        attention = DecodeAttention(cache, samples, max_new_tokens)
-
-        # All samples of a prompt start from one state, that at its last token.
-        state_AMD = cache.last_states_ARD.repeat_interleave(samples, 1)
-        agents, rows, _ = state_AMD.shape
-        device = state_AMD.device
-
-        stop_ids = torch.tensor(list(stop_tokens), device=device)
-        position_AM = cache.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
-        is_alive_AM = torch.ones(agents, rows, dtype=torch.bool, device=device)
-        grammar_rows = None if grammar is None else GrammarRows(grammar, agents, rows)
-
-        ids: list[Tensor] = []
-        masks: list[Tensor] = []
-        for step in range(max_new_tokens):
-            logits_AMV = self.logits(state_AMD)
-            if grammar_rows is not None:
-                logits_AMV = grammar_rows.restrict(logits_AMV, is_alive_AM)
-            token_AM = choose_tokens(logits_AMV, is_alive_AM, temperature, generators)
-
-            # Rows that have ended stay in the batch: the others keep their places.
-            token_AM = torch.where(is_alive_AM, token_AM, pad_id)
-            ids.append(token_AM)
-            masks.append(is_alive_AM)
-            if grammar_rows is not None:
-                grammar_rows.append(token_AM)
-
-            is_alive_AM = is_alive_AM & ~torch.isin(token_AM, stop_ids)
-            is_alive_AM = is_alive_AM & ~find_complete(ids, is_alive_AM, is_complete)
-            if not is_alive_AM.any() or step == max_new_tokens - 1:
-                break  # nobody reads the state after the last token
-
-            attention.step = step
-            state_AMD = self._run_layers(self.embed(token_AM), position_AM + step, attention)
-
-        return torch.stack(ids, -1), torch.stack(masks, -1).long()
+        settings = SamplingSettings(
+            samples=samples,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            stop_tokens=stop_tokens,
+            pad_token=self.backbone.tokenizer.pad_token_id,
+            generators=generators,
+            is_complete=is_complete,
+        )
+        if grammar is None:
+            return sample_tokens(self, cache, settings)
+        return sample_under_grammar(self, cache, grammar, settings)
 
     @property
     def _logit_softcap(self) -> float | None:

@@ -8,11 +8,13 @@ A prefix is read once for all members of a group, and a suffix attends to its ke
 (shared-prefix attention: Juravsky et al., Hydragen, 2024).
 
 Shapes: A agents, R prompts of an agent, N = A R, L packed length, P tokens of the longest prompt,
+n samples of a prompt, M = R n,
 K key/value heads, g query heads of each, d width of a head, D hidden; within a batch of segments
 B segments of t query tokens and s key tokens each.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -39,6 +41,22 @@ class PrefillCache:
     values: list[Tensor]
     mask_NP: Tensor
     last_states_ARD: Tensor
+
+    @functools.cached_property
+    def padding_mask(self) -> Tensor:
+        """Minus infinity at padding, (N, 1, 1, 1, P): hides it from all heads and samples."""
+        # Shorter prompts are padded on the right.
+        mask_NP = torch.zeros_like(self.mask_NP, dtype=self.keys[0].dtype)
+        return mask_NP.masked_fill(~self.mask_NP, -torch.inf)[:, None, None, None]
+
+    def repeat_last_states(self, samples: int) -> Tensor:
+        """Return the state (A, M, D) that each sample of a prompt starts from."""
+        return self.last_states_ARD.repeat_interleave(samples, 1)
+
+    def count_tokens(self, samples: int) -> Tensor:
+        """Return the tokens (A, M) of each sample's prompt: the position of its first new one."""
+        agents = self.last_states_ARD.shape[0]
+        return self.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
 
 
 class PrefillAttention:

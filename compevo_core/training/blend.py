@@ -18,8 +18,11 @@ NEIGHBOUR_STEPS = 4
 corrections of half hours two hours apart are nearly the same forecast."""
 
 POOLED_WINDOWS = 30.0
-"""Windows that the blend of a step needs for its own evidence to count as much as that of all
-steps together; of a few dozen windows most is pooled."""
+"""Weight of the slope over all steps, in windows of one step with a mean squared correction.
+
+A step's own evidence is the sum over its neighbours, whose weights add up to five, and to three at
+both ends of the horizon. It therefore counts as much as the pooled slope at six windows, at ten
+there, and of a few dozen windows most is its own."""
 
 
 def fit_blend(
@@ -65,7 +68,7 @@ def _least_squares(forecasts: AgentForecasts) -> FloatArray:
     square_AH = np.where(is_known_BH, correction_ABH**2, 0.0).sum(axis=1)
     product_AH = (correction_ABH * residual_ABH).sum(axis=1)
 
-    # The slope over all steps stands for so many windows of evidence on every step.
+    # The slope over all steps stands for so many windows of one step, without its neighbours.
     total_A1 = square_AH.sum(axis=1, keepdims=True)
     slope_A1 = product_AH.sum(axis=1, keepdims=True) / np.where(total_A1 > 0, total_A1, 1.0)
     pooled_A1 = POOLED_WINDOWS * total_A1 / is_known_BH.sum()
@@ -80,6 +83,9 @@ def _least_squares(forecasts: AgentForecasts) -> FloatArray:
 
 
 def _neighbour_weights(steps: int) -> FloatArray:
-    """Return weights (H, H) that fall from 1 to zero beyond ``NEIGHBOUR_STEPS``."""
+    """Return weights (H, H) that fall from 1 to zero beyond ``NEIGHBOUR_STEPS``.
+
+    They are no mean: those of a step add up to five, to three at both ends.
+    """
     distance = np.abs(np.arange(steps)[:, None] - np.arange(steps))
     return np.asarray(np.maximum(0.0, 1.0 - distance / (NEIGHBOUR_STEPS + 1)))

@@ -30,6 +30,7 @@ from compevo_core.baselines.known_errors import (
 from compevo_core.config import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
+from compevo_core.online.experience import Experience
 from compevo_core.training.agent_forecasts import (
     AgentForecasts,
     aggregate_error,
@@ -74,6 +75,29 @@ class CalibrationReport:
     guard: Guard
 
 
+@dataclasses.dataclass(frozen=True)
+class _Fitted:
+    """How forecasts are corrected: blend, memory of errors, the earlier errors that count."""
+
+    blend_AH: FloatArray
+    rule: LevelRule
+    earlier: WindowErrors | None
+
+    def follow(
+        self,
+        model: PopulationModel,
+        config: RunConfig,
+        forecasts: AgentForecasts,
+        errors: WindowErrors,
+        own_weights_BA: FloatArray | None = None,
+    ) -> Experience:
+        """Return validation as the population would have lived through it, so corrected."""
+        blended_ABH = forecasts.blend(self.blend_AH)
+        return follow_validation(
+            model, config, blended_ABH, errors, self.rule, self.earlier, own_weights_BA
+        )
+
+
 def calibrate(
     model: PopulationModel,
     executor: StrategyExecutor,
@@ -107,50 +131,40 @@ def calibrate(
 
     forecasts = forecast_examples(model, executor, logics, val_examples)
     weights_BA = weigh_examples(model, val_examples, forecasts)
-    halves = split_by_time([example.view for example in val_examples])
+    prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
-    # The blend first: the level is then that of what the blend lets through.
-    agents, _, steps = forecasts.values_ABH.shape
-    is_blended = config.calibration.blend
-    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
-    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
+    fitted = _fit(model, executor, logics, forecasts, weights_BA, val_examples, history, config)
+    errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
 
-    earlier = None
-    if config.calibration.known_errors != "none":
-        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
-    rule, earlier = _find_rule(config, errors, earlier, weights_BA, halves)
-
-    # From here on with all windows: the choices are made.
-    known = errors.after(earlier)
-    level_ABH = known.level(rule, errors.rows, max(known.rows) + 1)
-    sealed_ABH = forecasts.blend(blend_AH) + level_ABH
+    # Judged with all windows: the choices are made.
+    known = errors.after(fitted.earlier)
+    level_ABH = known.level(fitted.rule, errors.rows, max(known.rows) + 1)
+    sealed_ABH = forecasts.blend(fitted.blend_AH) + level_ABH
     learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        lived = follow_validation(model, config, forecasts.blend(blend_AH), errors, rule, earlier)
+        lived = fitted.follow(model, config, forecasts, errors)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
-    prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
+    # Where no weighting is as good as the best prior, that is sealed without any correction.
     if guard == "prior":
-        blend_AH, rule, earlier = np.zeros_like(blend_AH), NO_LEVEL, None
-        override_A = np.eye(agents)[prior_A.argmin()]
+        fitted = _Fitted(np.zeros_like(fitted.blend_AH), NO_LEVEL, None)
+        errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
+        override_A = np.eye(len(prior_A))[prior_A.argmin()]
 
-    _store(model, blend_AH, override_A, int(prior_A.argmin()))
-    _remember(model, rule, known)
-    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
-    model.experience = follow_validation(
-        model, config, forecasts.blend(blend_AH), errors, rule, earlier, forecasts.weights_BA
-    )
+    _store(model, fitted.blend_AH, override_A, int(prior_A.argmin()))
+    _remember(model, fitted.rule, known)
+    model.experience = fitted.follow(model, config, forecasts, errors, forecasts.weights_BA)
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
         raw_mae=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
         calibrated_mae=sealed,
-        blend=tuple(blend_AH.mean(1).tolist()),
-        known_errors=rule.form,
-        half_life_days=None if rule.form == "none" else rule.half_life_days,
-        history_windows=0 if earlier is None else len(earlier.examples),
+        blend=tuple(fitted.blend_AH.mean(1).tolist()),
+        known_errors=fitted.rule.form,
+        half_life_days=None if fitted.rule.form == "none" else fitted.rule.half_life_days,
+        history_windows=0 if fitted.earlier is None else len(fitted.earlier.examples),
         guard=guard,
     )
 
@@ -181,6 +195,29 @@ def restart_levels(
     blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
     _remember(model, rule, known)
+
+
+def _fit(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    forecasts: AgentForecasts,
+    weights_BA: FloatArray,
+    val_examples: Sequence[ForecastExample],
+    history: Sequence[ForecastExample],
+    config: RunConfig,
+) -> _Fitted:
+    """Fit the blend, then the level of what the blend lets through."""
+    halves = split_by_time([example.view for example in val_examples])
+    agents, _, steps = forecasts.values_ABH.shape
+    is_blended = config.calibration.blend
+    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
+
+    earlier = None
+    if config.calibration.known_errors != "none":
+        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
+    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
+    return _Fitted(blend_AH, *_find_rule(config, errors, earlier, weights_BA, halves))
 
 
 def _find_rule(

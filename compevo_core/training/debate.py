@@ -245,12 +245,14 @@ class DebateTrainer(RoundTrainer):
         agent: slice,
     ) -> float:
         """Add the gradient of one agent's clipped surrogate in one turn; return its loss."""
+        # No dropout: the ratio would compare the policy with one that no forecast was drawn from.
         mean_1BH = self.executor.forecast(
             state.logics[agent],
             examples,
             news=news[agent],
             notes=None if turn.notes is None else turn.notes[agent],
             train=True,
+            drops_units=False,
             agents=agent,
         ).values_ABH
 

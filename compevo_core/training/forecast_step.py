@@ -59,6 +59,15 @@ class _MicroBatch:
         """The series of each window."""
         return [example.view.entity for example in self.examples]
 
+    def take(self, windows: Sequence[int]) -> "_MicroBatch":
+        """Return some of the windows."""
+        return dataclasses.replace(
+            self,
+            examples=[self.examples[b] for b in windows],
+            news=[[row[b] for b in windows] for row in self.news],
+            notes=None if self.notes is None else [[row[b] for b in windows] for row in self.notes],
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class _TrainedForecasts:
@@ -89,11 +98,18 @@ class ForecastStep:
     @property
     def has_dropout(self) -> bool:
         """Whether the training pass sees other forecasts than those that are scored."""
+        return self._drops_units or self.config.news.dropout > 0.0
+
+    @property
+    def _drops_units(self) -> bool:
         # Text is generated without adapter dropout in either pass, and is most of a round's time.
-        drops_units = (
-            self.config.population.dropout > 0.0 and self.config.forecast.decoder == "head"
-        )
-        return drops_units or self.config.news.dropout > 0.0
+        return self.config.population.dropout > 0.0 and self.config.forecast.decoder == "head"
+
+    @property
+    def _keeps_undropped(self) -> bool:
+        """Whether forecasts of the training pass that had their news are those to be scored."""
+        # Answers as text that could not be read are counted by micro-batch, not by window.
+        return not self._drops_units and self.config.forecast.decoder == "head"
 
     def run(
         self,
@@ -131,7 +147,14 @@ class ForecastStep:
         scored = trained
         if self.has_dropout:
             clean = self._cut(local_logics, examples, news, notes, round_number)
-            scored = [self._forecast_without_dropout(part) for part in clean]
+            if self._keeps_undropped:
+                shown_parts = self._cut(local_logics, examples, shown, notes, round_number)
+                scored = [
+                    self._forecast_dropped(*parts)
+                    for parts in zip(clean, shown_parts, trained, strict=True)
+                ]
+            else:
+                scored = [self._forecast_without_dropout(part) for part in clean]
 
         values_ABH = torch.cat([part.values_ABH for part in scored], 1)
         truth_BH = stack_truths(examples, values_ABH.device)
@@ -259,6 +282,24 @@ class ForecastStep:
             sum(reading.n_unparsed for reading in readings),
             sum(reading.n_cut for reading in readings),
         )
+
+    def _forecast_dropped(
+        self, clean: _MicroBatch, shown: _MicroBatch, trained: _TrainedForecasts
+    ) -> _TrainedForecasts:
+        """Read again, agent by agent, the windows whose news were dropped; keep the others."""
+        local_ABH = self.shards.local(trained.values_ABH).clone()
+        n_cut = trained.n_cut  # a prompt without news is never cut
+        for row, (news, read) in enumerate(zip(clean.news, shown.news, strict=True)):
+            windows = [b for b, ids in enumerate(news) if ids != read[b]]
+            if windows:
+                part = clean.take(windows)
+                reading = self._read(part, slice(row, row + 1), train=False)
+                local_ABH[row, windows] = reading.values_ABH[0]
+                n_cut += reading.n_cut
+
+        local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
+        values_ABH, _ = self._gather(clean, [local])
+        return _TrainedForecasts(values_ABH, (0.0, 0.0, 0.0), 0, n_cut)
 
     def _read(self, part: _MicroBatch, agents: slice, *, train: bool) -> BatchForecasts:
         """Forecast a micro-batch by some of the local agents."""

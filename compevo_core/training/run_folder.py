@@ -133,6 +133,13 @@ class RunFolder:
         """Hash of every file of the model; written last, so a model without it is unfinished."""
         return self.model / "manifest.json"
 
+    # ---- written by the asset of a model, after training ----
+
+    @property
+    def code_file(self) -> Path:
+        """Version of the code that trained the model, and the model's hash."""
+        return self.path / "code.json"
+
     # ---- written by evaluation ----
 
     @property

@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmarks import memory_cases
+from benchmarks import memory_cases, sampling_cases
 from benchmarks.cases import CASES
+from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import World, build_config
 from compevo_core.config import RunConfig
 
@@ -46,6 +47,20 @@ def test_a_case_of_the_preset_counts_its_tokens(case, name):
     assert row["case"] == name
     assert row["reference_seconds"] is None
     assert row["tokens"] > 0
+
+
+def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypatch):
+    (row,) = CASES["sampling"](2, 1, quick=True)
+    assert row["case"] == "sampling" and row["tokens"] > 0
+    assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
+
+    def write_something_else(population, cache, grammar, settings):
+        ids, mask = sample_every_token(population, cache, grammar, settings)
+        return ids + 1, mask
+
+    monkeypatch.setattr(sampling_cases, "sample_every_token", write_something_else)
+    with pytest.raises(ArithmeticError, match="write other tokens"):
+        CASES["sampling"](2, 1, quick=True)
 
 
 def test_a_pass_reads_its_windows_once_by_every_agent():

@@ -246,7 +246,8 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
     assert len({logic for group in proposal.group_logics for logic in group}) > 3
 
     # By hand: the softmax over what the grammar allows, at T_gen.
-    grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, writer._stop_ids)
+    end = writer.population.backbone.tokenizer.eos_token_id
+    grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, [end])
     logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 1]
     ids = _sampled_ids(proposal, 3)[0].tolist()
     embed = writer.population.embed
@@ -264,3 +265,5 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
         allowed = list(grammar.allowed(tuple(ids[:place])))
         expected = torch.log_softmax(logits_TV[place, allowed], 0)[allowed.index(token)]
         assert torch.allclose(logp_T[place], expected, atol=1e-4)
+    # How a sentence ends is no choice, and nothing is learnt of it.
+    assert ids[-1] == end and logp_T[len(ids) - 1] == 0

@@ -47,6 +47,15 @@ def test_a_vector_depends_on_nothing_but_its_text(encoder, vectors):
     np.testing.assert_allclose(among_others[:-5:-1], vectors, rtol=0, atol=1e-6)
 
 
+def test_where_no_process_is_bound_to_cores_all_of_the_machine_are_used(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    before = torch.get_num_threads()
+    with use_all_cores():
+        assert torch.get_num_threads() == 5
+    assert torch.get_num_threads() == before
+
+
 def test_all_cores_give_the_vectors_of_one_and_are_given_back(encoder, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     before = torch.get_num_threads()

@@ -9,7 +9,7 @@ from peft import PeftModel
 from compevo_core.config_sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC, AdapterRoute, AdapterRouter
-from compevo_core.lm.decode import draw_tokens
+from compevo_core.lm.decode import draw_uniform, invert_distribution
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
@@ -326,7 +326,7 @@ def test_a_token_of_probability_zero_is_never_drawn_and_an_ended_agent_draws_not
     is_alive[1] = False
     generators = _generators()[:2]
     before = generators[1].get_state()
-    drawn = draw_tokens(probabilities, is_alive, generators)
+    drawn = invert_distribution(probabilities, draw_uniform(is_alive, generators))
     assert set(drawn[0].tolist()) == {1, 3}
     assert torch.equal(generators[1].get_state(), before)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from compevo_core.lm.decode import draw_tokens
+from compevo_core.lm.decode import draw_uniform, invert_distribution
 
 
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (0.5, 3), (1.0 - 2.0**-53, 3)])
@@ -15,4 +15,5 @@ def test_a_token_without_probability_is_not_drawn_at_the_edges_of_the_unit_inter
     monkeypatch.setattr(
         torch, "rand", lambda shape, **_: torch.full(shape, uniform, dtype=torch.float64)
     )
-    assert draw_tokens(probabilities, is_alive, [torch.Generator()]).item() == token
+    numbers = draw_uniform(is_alive, [torch.Generator()])
+    assert invert_distribution(probabilities, numbers).item() == token

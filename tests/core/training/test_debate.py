@@ -157,6 +157,26 @@ def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
     assert quiet.loss_pg == 0.0 and state.logics == result.logics
 
 
+def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ratios, gradients = [], []
+
+    def record(logp_1B1, old_1B1, *others, **settings):
+        ratios.append(torch.exp(logp_1B1.detach() - old_1B1))
+        gradients.append(logp_1B1.requires_grad)
+        return policy_loss(logp_1B1, old_1B1, *others, **settings)
+
+    monkeypatch.setattr("compevo_core.training.debate.policy_loss", record)
+    changes = {"evolution__every": 1, "population__dropout": 0.5, "news__dropout": 0.5}
+    trainer, state, batch = build_round_trainer(system="mad-rl", **changes)
+    run_step(trainer, state, batch)
+    # Every agent in both turns; but for rounding, as agents are read alone and together.
+    assert len(ratios) == 6 and all(gradients)
+    for ratio_1B1 in ratios:
+        assert torch.allclose(ratio_1B1, torch.ones_like(ratio_1B1), rtol=0, atol=1e-4)
+
+
 def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
     recorded = {}
     for loss in ("metric", "huber"):

@@ -197,14 +197,38 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
     seen = _record_news(monkeypatch)
     played, _ = run_forecasts(trainer, logics, examples)
-    (trained, shown), (scored, news) = seen
-    assert (trained, scored) == (True, False)
+    (trained, shown), *scored = seen
+    assert trained and not any(train for train, _ in scored)
     assert all(ids == () for row in shown for ids in row)
-    assert all(ids for row in news for ids in row)
-    assert list(played.news) == list(news)
+    # Agent by agent.
+    news = [row for _, (row,) in scored]
+    assert len(news) == 3 and all(ids for row in news for ids in row)
+    assert list(played.news) == news
 
     values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
+
+
+@pytest.mark.parametrize("gradient", ["joint", "by-agent"])
+def test_what_had_its_news_is_scored_as_it_was_trained_on(
+    gradient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A context in which some of the evidence is cut.
+    settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
+    trainer, logics, examples = build(**settings, backbone__context_length=254)
+    whole = trainer.executor.retrieve_news(logics, [example.view for example in examples])
+    expected = trainer.executor.forecast(logics, examples, news=whole)
+
+    seen = _record_news(monkeypatch)
+    played, _ = run_forecasts(trainer, logics, examples)
+    assert torch.allclose(played.values_ABH, expected.values_ABH, rtol=1e-5)
+    assert played.n_cut == expected.n_cut == 6
+
+    # No more is read again than was dropped.
+    dropped = np.random.default_rng(0).random((3, 3)) < 0.5
+    again = [ids for train, news in seen if not train for row in news for ids in row]
+    assert len(again) == dropped.sum() and all(again)
+    assert 0 < dropped.sum() < 9
 
 
 def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
