@@ -205,6 +205,18 @@ def find_newest(root: Path, origin_utc: datetime | None = None) -> Path | None:
     return max((path.parent for path in root.glob(f"{name}/known-*/{FACTS_FILE}")), default=None)
 
 
+def list_issued(root: Path, origin_utc: datetime) -> list[Path]:
+    """Return the folders of all forecasts of an origin, the one that knew least first.
+
+    Args:
+        root: folder of a data set's forecasts.
+        origin_utc: first instant of the day that is forecast.
+    """
+    return sorted(
+        path.parent for path in root.glob(f"{origin_utc:{_INSTANT}}/known-*/{FACTS_FILE}")
+    )
+
+
 def is_issued(folder: Path) -> bool:
     """Return whether a folder holds a complete forecast."""
     return (folder / FACTS_FILE).exists()

@@ -29,6 +29,7 @@ _REMEDIES = {
 _PARQUET = "parquet:"
 _TORN = "the file is torn: restore it, or remove it and make it again"
 _ELSE = "correct the cause"
+_ABSENT = "there is no such file or folder: name one that is there, or make it first"
 _AGAIN = "then run it again: what is stored is whole, and it goes on from there"
 
 # Libraries written in Rust hide the number in their text: polars, safetensors.
@@ -61,9 +62,13 @@ def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
     """Return the error of this project: what, where, what to do."""
     name = getattr(error, "filename", None)
     where = f"{name}: " if name and str(name) not in str(error) else ""
+    prefix = f"{doing}: " if doing else ""
+    if isinstance(error, FileNotFoundError):
+        # Nothing is stored there that could go on.
+        return StorageError(f"{prefix}{where}{error}; {_ABSENT}")
+
     otherwise = _TORN if _is_of_a_torn_file(error) else _ELSE
     remedy = _REMEDIES.get(_find_number(error), otherwise)
-    prefix = f"{doing}: " if doing else ""
     return StorageError(f"{prefix}{where}{error}; {remedy}, {_AGAIN}")
 
 

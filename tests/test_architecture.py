@@ -81,6 +81,7 @@ LAYERS = (
     ("compevo_pipeline.resources",),
     (
         "compevo_pipeline.admission",
+        "compevo_pipeline.data_versions",
         "compevo_pipeline.embedded_news",
         "compevo_pipeline.traced_runs",
     ),

@@ -28,6 +28,9 @@ from compevo_core.experiments.controls import configure_experiment
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
 
+PRESET = "default"
+"""What agents of the benchmark train by, and whose encoder finds the news of every method."""
+
 EVOLUTION_SHARE = 8
 """One of so many updates may rewrite logics, and at most as many as the preset has."""
 
@@ -42,15 +45,16 @@ def list_agents() -> list[Method]:
             seeds=LANGUAGE_MODEL_SEEDS,
             reads_news=True,
             configure=partial(configure_agents, name),
+            leaves_run=True,
         )
         for name in SYSTEM_SETTINGS
     ]
 
 
-def configure_agents(system: str, budget: Budget, seed: int) -> RunConfig:
-    """Return the settings of a training of a system under a budget."""
-    preset = RunConfig.preset("default")
-    settings = spend(budget, preset) | {"run.seed": seed}
+def configure_agents(system: str, inputs: FitInputs) -> RunConfig:
+    """Return the settings of a training of a system under the budget and the seed of its inputs."""
+    preset = RunConfig.preset(PRESET)
+    settings = spend(inputs.budget, preset) | {"run.seed": inputs.seed}
     return configure_experiment(preset.with_overrides(settings), system)
 
 
@@ -77,7 +81,7 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
     from compevo_core.training.trainer import train
 
     news = inputs.require_news(system)
-    config = configure_agents(system, inputs.budget, inputs.seed)
+    config = configure_agents(system, inputs)
     with _open_training(system, inputs) as training:
         summary = train(
             config,

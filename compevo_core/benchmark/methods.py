@@ -61,7 +61,7 @@ class FitInputs:
         learning_rate: what :attr:`Method.tune` chose of the budget's rates.
         news: articles that windows of all splits name, each known before the window that names it;
             None for methods that read none.
-        training: for methods with :attr:`Method.configure`; None: in a folder that is removed.
+        training: for methods with :attr:`Method.leaves_run`; None: in a folder that is removed.
     """
 
     train: WindowSet
@@ -100,10 +100,8 @@ class Method:
         seeds: how many seeds its rows have; 1 where nothing is drawn.
         has_budget: whether what it may spend changes its rows.
         reads_news: whether a fit needs ``FitInputs.news``.
-        configure: settings of its training under a budget and a seed, for a method that leaves a
-            run folder; None for the others.
-        settings: settings of a fit, for a method that leaves no run folder and whose rows name them
-            by hash; None for the others.
+        configure: settings of a fit, for a method whose rows name them by hash, else None.
+        leaves_run: whether its fit is a training in a run folder; ``configure`` tells which.
         is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
         known_windows: how many validation windows, the last ones, make its quantiles by their
             errors; None: all. For a method that takes seconds for each.
@@ -116,7 +114,7 @@ class Method:
     seeds: int = CHEAP_SEEDS
     has_budget: bool = True
     reads_news: bool = False
-    configure: Callable[[Budget, int], RunConfig] | None = None
-    settings: Callable[[FitInputs], RunConfig] | None = None
+    configure: Callable[[FitInputs], RunConfig] | None = None
+    leaves_run: bool = False
     is_applicable: Callable[[WindowSet], bool] = can_forecast_all
     known_windows: int | None = None

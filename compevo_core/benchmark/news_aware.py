@@ -24,8 +24,8 @@ def list_news_aware() -> list[Method]:
         fit=_fit_news2forecast,
         seeds=LANGUAGE_MODEL_SEEDS,
         reads_news=True,
-        settings=_configure_news2forecast,
-        # Ten seconds each on a processor.
+        configure=_configure_news2forecast,
+        # Some 17 seconds each on a processor core.
         known_windows=24,
     )
     # The control reads of the news no more than their times, which are checked as for its twin.

@@ -34,8 +34,6 @@ from compevo_core.process_memory import peak_memory_gigabytes, reset_peak_memory
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
 """Baselines whose fit draws random numbers; the others give the same rows for every seed."""
 
-BASELINE_SEEDS = 5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -74,11 +72,11 @@ class BaselineScores:
 
     Attributes:
         rows: result rows of every method, seed and scope.
-        forecasts: for each scope, forecasts (N, H) by method; of seed 0 where a method has seeds.
+        forecasts: for each scope, forecasts (N, H) of every seed by method.
     """
 
     rows: pl.DataFrame
-    forecasts: list[dict[str, FloatArray]]
+    forecasts: list[dict[str, list[FloatArray]]]
 
 
 def score_baselines(
@@ -142,7 +140,7 @@ def score_candidates(
         on_fitted: told name, seed and seconds of every fit.
     """
     rows: list[pl.DataFrame] = []
-    forecasts: list[dict[str, FloatArray]] = [{} for _ in scopes]
+    forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]
     scaler = Scaler.fit(train)
 
     for candidate in candidates:
@@ -177,9 +175,8 @@ def score_candidates(
             for i in answerable:
                 scored, by_method = _score_scope(scopes[i], fitted, known, identity, train)
                 rows.append(scored)
-                # Paired tests and panels show one forecast a method: that of the first seed.
                 for method, forecast_NH in by_method.items():
-                    forecasts[i].setdefault(method, forecast_NH)
+                    forecasts[i].setdefault(method, []).append(forecast_NH)
 
     return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
 

@@ -104,6 +104,6 @@ def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]
         subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
         if scope.subset not in subsets.to_list():
             continue
-        for name, values_NH in read_forecasts(path, scope).items():
-            forecasts.setdefault(name, []).append(values_NH)
+        for name, of_seeds in read_forecasts(path, scope).items():
+            forecasts.setdefault(name, []).extend(of_seeds)
     return forecasts

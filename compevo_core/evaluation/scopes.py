@@ -27,6 +27,11 @@ TEST_SUBSETS = {
 }
 """Subsets that are scored apart; other data sets are scored on their whole test split."""
 
+SeedForecasts = Mapping[str, Sequence[FloatArray]]
+"""Forecasts (N, 48) of the windows of a scope by method, one array a training."""
+
+_TRAINING = "training"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
@@ -139,42 +144,63 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
 
+def one_seed(forecasts: Mapping[str, FloatArray]) -> SeedForecasts:
+    """Return the forecasts of one training of each method as those of all."""
+    return {method: [values_NH] for method, values_NH in forecasts.items()}
+
+
 def write_forecasts(
     path: Path,
-    forecasts: Sequence[tuple[Scope, Mapping[str, FloatArray]]],
+    forecasts: Sequence[tuple[Scope, SeedForecasts]],
     *,
     keeps_others: bool = False,
 ) -> None:
     """Write forecasts (N, 48) of several methods for several scopes as Parquet.
 
-    The file has one row a subset, method and window.
+    The file has one row a subset, method, training and window.
 
     Args:
         path: the file.
-        forecasts: by method, for each scope.
+        forecasts: of every seed by method, for each scope.
         keeps_others: whether forecasts of other subsets, which the file holds already, stay.
     """
     frames = [
-        _tabulate_forecasts(scope, method, values_NH)
+        _tabulate_forecasts(scope, method, number, values_NH)
         for scope, by_method in forecasts
-        for method, values_NH in by_method.items()
+        for method, of_seeds in by_method.items()
+        for number, values_NH in enumerate(of_seeds)
     ]
     if keeps_others and path.exists():
         scored = [scope.subset for scope, _ in forecasts]
-        frames.insert(0, pl.read_parquet(path).filter(~pl.col("subset").is_in(scored)))
+        frames.insert(0, _read_stored(path).filter(~pl.col("subset").is_in(scored)))
     write_atomically(path, pl.concat(frames).write_parquet)
 
 
-def _tabulate_forecasts(scope: Scope, method: str, values_NH: FloatArray) -> pl.DataFrame:
+def _tabulate_forecasts(
+    scope: Scope, method: str, number: int, values_NH: FloatArray
+) -> pl.DataFrame:
     window_ids = [view.window_id for view in scope.windows.views()]
     frame = pl.DataFrame({"window_id": window_ids, "values": values_NH.tolist()})
     return frame.select(
-        pl.lit(scope.subset).alias("subset"), pl.lit(method).alias("method"), "window_id", "values"
+        pl.lit(scope.subset).alias("subset"),
+        pl.lit(method).alias("method"),
+        pl.lit(number, dtype=pl.Int64).alias(_TRAINING),
+        "window_id",
+        "values",
     )
 
 
-def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
-    """Return the stored forecasts (N, 48) of a scope by method, in the order of its windows.
+def _read_stored(path: Path) -> pl.DataFrame:
+    frame = pl.read_parquet(path)
+    if _TRAINING in frame.columns:
+        return frame
+    # Files of earlier versions hold one training a method.
+    training = pl.lit(0, dtype=pl.Int64).alias(_TRAINING)
+    return frame.select("subset", "method", training, "window_id", "values")
+
+
+def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
+    """Return stored forecasts (N, 48) of every seed by method, in the order of the scope's windows.
 
     Raises:
         DataError: there is no such file, it does not hold the scope, or a window is missing.
@@ -185,7 +211,7 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
         )
 
     # One file holds several scopes, and a window can be in more than one of them.
-    frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
+    frame = _read_stored(path).filter(pl.col("subset") == scope.subset)
     if not frame.height:
         raise DataError(
             f"{path} has no forecasts for {scope.subset}: give both evaluation assets the same "
@@ -194,10 +220,10 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, FloatArray]:
 
     # Rows come in the order they were written; a paired test needs that of the scope's truths.
     window_ids = [view.window_id for view in scope.windows.views()]
-    return {
-        str(method): _order_forecasts(part, window_ids, path)
-        for (method,), part in frame.group_by("method", maintain_order=True)
-    }
+    found: dict[str, list[FloatArray]] = {}
+    for (method, _), part in frame.group_by("method", _TRAINING, maintain_order=True):
+        found.setdefault(str(method), []).append(_order_forecasts(part, window_ids, path))
+    return found
 
 
 def _order_forecasts(part: pl.DataFrame, window_ids: Sequence[str], path: Path) -> FloatArray:

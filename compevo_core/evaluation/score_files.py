@@ -15,7 +15,7 @@ from compevo_core.data.files import write_atomically
 from compevo_core.evaluation.configs import write_config
 from compevo_core.evaluation.panels import write_panels
 from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.evaluation.scopes import write_forecasts
+from compevo_core.evaluation.scopes import one_seed, write_forecasts
 from compevo_core.evaluation.scoring import PopulationScores
 from compevo_core.training.run_folder import RunFolder
 
@@ -82,5 +82,7 @@ def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
 
     A report reads one run folder at a time.
     """
-    write_forecasts(run.predictions_file, scores.predictions)
+    write_forecasts(
+        run.predictions_file, [(scope, one_seed(found)) for scope, found in scores.predictions]
+    )
     write_panels(run.panels_file, scores.panels)

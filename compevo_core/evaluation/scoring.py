@@ -29,7 +29,7 @@ from compevo_core.evaluation.population_forecast import PopulationForecast, fore
 from compevo_core.evaluation.recalibration import RECALIBRATED
 from compevo_core.evaluation.regret_rows import REGRET_SCHEMA, tabulate_regret
 from compevo_core.evaluation.result_rows import Identity, evaluate
-from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scopes import Scope, SeedForecasts
 
 if TYPE_CHECKING:
     from compevo_core.forecaster import CompEvoForecaster
@@ -86,7 +86,7 @@ def score_population(
     commit: str,
     log: logging.Logger,
     method: str = COMPEVO,
-    baseline_forecasts: Sequence[Mapping[str, FloatArray]] = (),
+    baseline_forecasts: Sequence[SeedForecasts] = (),
     news: NewsPool | None = None,
     panels_per_scope: int = PANELS_PER_SCOPE,
     parts: bool = True,
@@ -101,8 +101,8 @@ def score_population(
         commit: commit of the code, for the rows.
         log: gets a progress line with the time left after every few windows.
         method: name of the population in the rows.
-        baseline_forecasts: for each scope, forecasts (N, H) by baseline that the panels show too;
-            empty: they show the population alone.
+        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline; the panels
+            show the first; empty: they show the population alone.
         news: the articles whose titles the panels show; None: no panels are made.
         panels_per_scope: number of windows of each scope that become panels.
         parts: whether the plain mean of the agents, each agent and the prior get rows of their own.
@@ -145,7 +145,7 @@ def score_population(
             )
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
-            shown = {k: v for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
+            shown = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
             drawn = {method: forecast.values_NH, **shown}
             panels += build_panels(scope, drawn, forecast.chosen, news, panels_per_scope)
 
@@ -158,8 +158,8 @@ def score_population(
 
 
 def _pair_with_scopes(
-    forecasts: Sequence[Mapping[str, FloatArray]], scopes: Sequence[Scope]
-) -> Sequence[Mapping[str, FloatArray]]:
+    forecasts: Sequence[SeedForecasts], scopes: Sequence[Scope]
+) -> Sequence[SeedForecasts]:
     """Return one mapping of forecasts for each scope, empty ones where none is given at all."""
     if forecasts and len(forecasts) != len(scopes):
         raise DataError(

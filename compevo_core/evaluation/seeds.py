@@ -8,7 +8,7 @@ Shapes: N windows of a scope, H horizon (48).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed
-from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scopes import Scope, SeedForecasts
 from compevo_core.evaluation.scoring import (
     COMPEVO,
     PopulationScores,
@@ -87,7 +87,7 @@ def score_seeds(
     commit: str,
     log: logging.Logger,
     method: str,
-    baseline_forecasts: Sequence[Mapping[str, FloatArray]],
+    baseline_forecasts: Sequence[SeedForecasts],
     fit: FitBaseline = fit_baseline,
 ) -> SeedScores:
     """Score the sealed populations of several runs on the same windows.
@@ -101,7 +101,8 @@ def score_seeds(
         commit: commit of the code, for the rows.
         log: gets progress lines with the time left.
         method: name of the method in the rows.
-        baseline_forecasts: for each scope, forecasts (N, H) by baseline to test against.
+        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline, to test
+            against.
         fit: fits priors anew where the runs' settings say so.
 
     Raises:
@@ -147,7 +148,7 @@ def collect_seeds(
 
 def compare_seeds(
     scores: Sequence[PopulationScores],
-    baseline_forecasts: Sequence[Mapping[str, FloatArray]],
+    baseline_forecasts: Sequence[SeedForecasts],
     method: str,
 ) -> pl.DataFrame:
     """Return the paired tests of a method with its parts and every baseline.
@@ -156,7 +157,7 @@ def compare_seeds(
 
     Args:
         scores: of each seed, on the same scopes.
-        baseline_forecasts: for each scope, forecasts (N, H) by baseline.
+        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline.
         method: name of the method.
 
     Returns:
@@ -168,6 +169,5 @@ def compare_seeds(
         collect_seeds(scores), baseline_forecasts, strict=True
     ):
         forecasts = {name: by_method[name] for name in compared if name in by_method}
-        forecasts |= {name: [values_NH] for name, values_NH in baselines.items()}
-        tests += compare_with_opponents(scope, forecasts, method)
+        tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")

@@ -49,7 +49,7 @@ AUDIT_SCHEMA: dict[str, pl.DataType] = {
     "group_kind": pl.String(),
     "group": pl.String(),  # a series, a topic, or all
     "n_windows": pl.Int64(),
-    "n_with_news": pl.Int64(),  # windows that have at least one article of their own
+    "n_with_news": pl.Int64(),  # windows that have at least one article in this reading
     "mae": pl.Float64(),
     "difference": pl.Float64(),  # MAE with own news less this one: below 0, own news is better
     "interval_low": pl.Float64(),  # 95 %, whole days drawn
@@ -86,10 +86,12 @@ def audit_scope(
     """
     # One forecast a reading: groups below are cut from the same errors.
     truth_NH = scope.windows.truth()
-    errors = {}
+    errors: dict[str, FloatArray] = {}
+    has_news: dict[str, npt.NDArray[np.bool_]] = {}
     for news in READINGS:
         # The days between the scored ones keep their news: only what is scored is in question.
         changed = change_news(scope.windows, news, relevance)
+        has_news[news] = np.array([bool(view.candidate_ids) for view in changed.views()])
         errors[news] = measure_window_errors(truth_NH, forecast(_replace(scope, changed)))
 
     # What a row needs to be traced to its run and its windows.
@@ -102,11 +104,10 @@ def audit_scope(
         "data_hash": scope.windows.hash,
         **facts,
     }
-    has_news_N = np.array([bool(view.candidate_ids) for view in views])
     rows = [
         shared | {"group_kind": kind, "group": group, "news": news} | measured
         for kind, group, chosen_N in list_groups(scope.windows, relevance, topics)
-        for news, measured in _measure_group(errors, chosen_N, has_news_N, views)
+        for news, measured in _measure_group(errors, chosen_N, has_news, views)
     ]
     return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
 
@@ -143,24 +144,27 @@ def list_groups(
 def _measure_group(
     errors: Mapping[str, FloatArray],
     chosen_N: npt.NDArray[np.bool_],
-    has_news_N: npt.NDArray[np.bool_],
+    has_news: Mapping[str, npt.NDArray[np.bool_]],
     views: Sequence[WindowView],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the error of every reading of a group, and how far own news lies from it."""
     own = errors[OWN][chosen_N]
     own_views = [view for view, is_chosen in zip(views, chosen_N, strict=True) if is_chosen]
-    counts = {"n_windows": int(chosen_N.sum()), "n_with_news": int(has_news_N[chosen_N].sum())}
 
     for news, all_errors in errors.items():
         other = all_errors[chosen_N]
-        measured: dict[str, Any] = counts | {"mae": float(np.nanmean(other))}
+        measured: dict[str, Any] = {
+            "n_windows": int(chosen_N.sum()),
+            "n_with_news": int(has_news[news][chosen_N].sum()),
+            "mae": float(np.nanmean(other)),
+        }
         if news != OWN:
-            test, (low, high) = compare_pairs(own, other, own_views)
+            compared = compare_pairs(own, other, own_views)
             measured |= {
-                "difference": test.mean_difference,
-                "interval_low": low,
-                "interval_high": high,
-                "p_two_sided": test.p_two_sided,
+                "difference": compared.mean_difference,
+                "interval_low": compared.interval_low,
+                "interval_high": compared.interval_high,
+                "p_two_sided": compared.p_two_sided,
             }
         yield news, measured
 

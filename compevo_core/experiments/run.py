@@ -7,7 +7,7 @@ asset. What does not: training (whoever calls), what a change is (``experiments.
 import gc
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -84,6 +84,7 @@ def score_trials(
     log: logging.Logger,
     every: int = 1,
     scopes: int | None = None,
+    budget: str = "",
 ) -> list[PopulationScores]:
     """Score finished trials, one population in memory at a time.
 
@@ -96,6 +97,7 @@ def score_trials(
         log: gets progress lines.
         every: score every n-th origin.
         scopes: how many of the data set's test scopes; None: all.
+        budget: name of what each training could spend, for the rows; empty for the preset's own.
     """
     made = []
     for trial in trials:
@@ -104,18 +106,20 @@ def score_trials(
         # What is changed after training is changed here; a trained change is in the run.
         if not experiment.trains and not experiment.windows:
             forecaster.reweigh(trial.config)
-        made.append(
-            score_population(
-                forecaster,
-                select_test_scopes(trial.windows, every)[:scopes],
-                train=trial.windows.split("train"),
-                experiment=name_rows(name),
-                commit=commit,
-                log=log,
-                method=trial.change,
-                parts=False,
-            )
+        scored = score_population(
+            forecaster,
+            select_test_scopes(trial.windows, every)[:scopes],
+            train=trial.windows.split("train"),
+            experiment=name_rows(name),
+            commit=commit,
+            log=log,
+            method=trial.change,
+            parts=False,
         )
+        # A row of a short training must not pass for one of a full one.
+        if budget:
+            scored = replace(scored, rows=scored.rows.with_columns(budget=pl.lit(budget)))
+        made.append(scored)
         del forecaster
         gc.collect()  # the next backbone is loaded into the memory of this one
     return made

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from compevo_core.errors import NonFiniteLoss
+from compevo_core.lm.seeding import draw_with_seed
 from compevo_core.networks.inputs import NetworkInputs
 from compevo_core.networks.layers import Network
 
@@ -107,8 +108,7 @@ def fit_network(
     best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
     kept: dict[str, Tensor] = {}
     # Dropout draws from torch's own generator: the caller's stays as it was.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with draw_with_seed(seed):
         for number in range(1, budget.passes + 1):
             _train_one_pass(network, train, optimizer, budget)
             loss = _measure_loss(network, val, budget.batch_size)

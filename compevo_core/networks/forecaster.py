@@ -33,6 +33,7 @@ from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
 from compevo_core.lm import backbone
+from compevo_core.lm.seeding import draw_with_seed
 from compevo_core.networks.dlinear import DLinear
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
@@ -237,8 +238,7 @@ def find_network(name: str) -> NetworkKind:
 def draw_network(kind: NetworkKind, seed: int) -> Network:
     """Return a network whose weights are drawn with a seed."""
     # The caller's generator stays as it was; equal seeds give equal weights.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with draw_with_seed(seed):
         return kind.make()
 
 

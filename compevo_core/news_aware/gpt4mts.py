@@ -46,8 +46,6 @@ from compevo_core.networks.gpt4ts import GPT4TS, LAYERS, copy_first_layers
 from compevo_core.networks.inputs import NetworkInputs
 from compevo_core.news_aware.known_news import NEWS_DAYS, embed_days
 
-GPT4MTS_NAME = "gpt4mts"
-WITHOUT_NEWS_NAME = "gpt4mts-no-news"
 SEEDS = 3
 
 _ATTENTION_HEADS = 8

@@ -51,6 +51,7 @@ from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.backbone import PACKAGED, Backbone
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.population import Population
+from compevo_core.lm.seeding import draw_with_seed
 from compevo_core.news_aware.known_news import refuse_later_news
 from compevo_core.news_aware.reflection import Reflector, TriedLogic
 
@@ -297,9 +298,9 @@ class _Teacher:
         Raises:
             NonFiniteLoss: a loss is not finite.
         """
-        # Dropout draws from torch's own generator: the caller's stays as it was.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._fitted.config.run.seed)
+        # Dropout draws from torch's own generator, on the device that the backbone is on.
+        device = self._fitted.population.backbone.device
+        with draw_with_seed(self._fitted.config.run.seed, device):
             for _ in range(updates):
                 windows = [next(self._windows) for _ in range(self._update_windows)]
                 self._update(windows)

@@ -77,7 +77,8 @@ class Reflector:
         self._temperature = temperature
         self._tokenizer = population.backbone.tokenizer
         self._stop_tokens = list_stop_tokens(self._tokenizer)
-        self._grammar = SlotGrammar(build_slots(entities), self._tokenizer, self._stop_tokens)
+        slots = build_slots(entities)
+        self._grammar = SlotGrammar(slots, self._tokenizer, self._stop_tokens[:1])
         self._generator = torch.Generator(device=population.backbone.device).manual_seed(seed)
 
     def refine(self, tried: TriedLogic) -> str:
@@ -105,9 +106,8 @@ class Reflector:
         titles: list[str] = []
         for number in worst:
             view = tried.views[int(number)]
-            chosen = set(self._retriever.retrieve(tried.logic, view))
             # Candidates were known before the view was made: nothing later is reflected on.
-            left_out = [name for name in view.candidate_ids if name not in chosen]
+            left_out = self._retriever.rank(tried.logic, view)[self._retriever.top_k :]
             titles += [pool.get_title(name) for name in left_out[:MISSED_ARTICLES]]
         return titles
 

@@ -61,6 +61,8 @@ def judge_news(rows: Sequence[Row]) -> str:
 
 
 def _judge(none: Row, swapped: Row) -> str:
+    if none["interval_low"] is None or swapped["interval_low"] is None:
+        return "It cannot be told: these are too few days for an interval."
     # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
     is_better = [row["interval_high"] < 0 for row in (none, swapped)]
     is_worse = [row["interval_low"] > 0 for row in (none, swapped)]
@@ -97,7 +99,8 @@ def audit_table(rows: Sequence[Row]) -> Table:
         notes=(
             "MAE with own news less that with the other reading, with its 95 % interval (whole "
             "days drawn again): below zero own news is better. A window counts for every topic "
-            "that one of its articles is nearest to.",
+            f"that one of its articles is nearest to. {MISSING}: the other reading had no article "
+            "either, or the days are too few.",
         ),
     )
 
@@ -116,6 +119,9 @@ def _cells(kind: str, group: str, by_news: Mapping[str, Row]) -> list[str]:
 
 def _effect(row: Row | None) -> str:
     if row is None or row["interval_low"] is None:
+        return MISSING
+    # A control that found no article to read is no control.
+    if row["news"] != NONE and not row["n_with_news"]:
         return MISSING
     low, high = format_number(row["interval_low"]), format_number(row["interval_high"])
     return f"{format_number(row['difference'])} ({low} to {high})"

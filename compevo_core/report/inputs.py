@@ -31,8 +31,8 @@ CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
 # What files of older versions lack is shown as missing.
 ADDED_PAIRED_COLUMNS = (
-    *("mean_difference", "p_two_sided", "rank_sign"),
-    *("interval_low", "interval_high", "budget"),
+    *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
+    *("interval_low", "interval_high", "seeds_a", "seeds_b", "budget"),
 )
 
 # Files of further tables, by the columns that each is known by.

@@ -20,6 +20,7 @@ from compevo_core.report.rows import drop_parts
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
     MISSING,
+    format_interval,
     format_number,
     format_percent,
     method_name,
@@ -110,8 +111,9 @@ def paired_table(tests: Sequence[Row]) -> Table:
             method_name(test["method_b"]),
             scope_name(test["dataset"], test["subset"]),
             format_number(test["n"]),
+            format_number(test["n_blocks"]),
             format_number(test["mean_difference"]),
-            _format_interval(test),
+            format_interval(test),
             _format_two_sided(test),
             format_number(test["p_value"]),
         ]
@@ -123,7 +125,8 @@ def paired_table(tests: Sequence[Row]) -> Table:
             "Method",
             "Against",
             "Data",
-            "Pairs",
+            "Windows",
+            "Blocks of days",
             "Mean difference",
             "95 % interval",
             "p, two-sided",
@@ -132,20 +135,17 @@ def paired_table(tests: Sequence[Row]) -> Table:
         rows=rows,
         caption="Paired comparisons by window",
         text_columns=frozenset({0, 1, 2}),
-        wrap_columns=frozenset({5, 6}),
+        wrap_columns=frozenset({6, 7}),
         notes=(
-            "Differences are the first method's error less the other's, in the unit of the series: "
-            "below zero the first is better. The interval is that of the mean difference, with "
-            "whole days drawn again.",
-            "p is of Wilcoxon's signed-rank test: two-sided with the side that the ranks are on, "
-            "and the paper's one-sided test that the first method's error is smaller.",
+            "Differences are the first method's error less the other's, mean over windows, in the "
+            "unit of the series: below zero the first is better. The interval is that of the mean "
+            "difference, with blocks of days drawn again.",
+            "p is of Wilcoxon's signed-rank test on means of blocks: two-sided with the side that "
+            "the ranks are on, and the paper's one-sided test that the first method's error is "
+            "smaller. Without a number of blocks it is by single windows, of an earlier version, "
+            "and too small.",
         ),
     )
-
-
-def _format_interval(test: Row) -> str:
-    low, high = test["interval_low"], test["interval_high"]
-    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
 
 
 def _format_two_sided(test: Row) -> str:

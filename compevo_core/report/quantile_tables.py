@@ -76,7 +76,7 @@ def sureness_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
         rows=list(zip(*columns, strict=True)),
         caption=f"{_name_scope(records)}: how sure",
         # A narrow band is no merit of its own, so only losses have a best.
-        best_cells=find_lowest(list(zip(pinball, wql, strict=True))),
+        best_cells=find_lowest(list(zip(pinball, wql, strict=True)), columns[1:3]),
         highlighted_rows=frozenset(
             i for i, row in enumerate(records) if row["method"] in HIGHLIGHTED_METHODS
         ),

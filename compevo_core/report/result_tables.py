@@ -83,7 +83,7 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         header=["Agent", *(metric_title(key, label, unit) for key, label in METRICS), "Seeds"],
         rows=list(zip(*columns, strict=True)),
         caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: agents alone",
-        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records], columns[1:]),
     )
 
 
@@ -119,7 +119,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
         ],
         rows=list(zip(*columns, strict=True)),
         caption=scope_name(dataset, subset, synthetic=is_synthetic(chosen)),
-        best_cells=find_lowest([[row[key] for key, _ in metrics] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in metrics] for row in records], columns[1:]),
         highlighted_rows=_highlighted(records),
         notes=_notes(records),
     )
@@ -181,7 +181,7 @@ def region_table(
         header=["Method", *entities],
         rows=[[method_name(m), *line] for m, line in zip(methods, cells, strict=True)],
         caption=f"{name}: {label} by region",
-        best_cells=find_lowest(grid),
+        best_cells=find_lowest(grid, columns),
         highlighted_rows=frozenset(i for i, m in enumerate(methods) if m in HIGHLIGHTED_METHODS),
     )
 
@@ -237,23 +237,32 @@ def _method_table(records: Sequence[Row], caption: str) -> Table:
         rows=list(zip(*columns, strict=True)),
         caption=caption,
         wrap_columns=frozenset({len(header) - 1}),
-        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records]),
+        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records], columns[1:]),
         highlighted_rows=_highlighted(records),
         notes=_notes(records),
     )
 
 
-def find_lowest(grid: Sequence[Sequence[float | None]]) -> frozenset[tuple[int, int]]:
-    """Return the cells with the lowest value of each column; column 0 holds the method's name."""
+def find_lowest(
+    grid: Sequence[Sequence[float | None]], printed: Sequence[Sequence[str]]
+) -> frozenset[tuple[int, int]]:
+    """Return the cells with the lowest value of each column; column 0 holds the method's name.
+
+    Args:
+        grid: values by row and column.
+        printed: texts by column and row, of these columns first. What prints alike is marked alike:
+            digits that nobody sees are no difference.
+    """
     cells: set[tuple[int, int]] = set()
     for column, values in enumerate(zip(*grid, strict=True), start=1):
-        present = [value for value in values if value is not None]
+        rows = [row for row, value in enumerate(values) if value is not None]
         # A single value is the lowest of nothing.
-        if len(present) < 2:
+        if len(rows) < 2:
             continue
 
-        lowest = min(present)
-        cells |= {(row, column) for row, value in enumerate(values) if value == lowest}
+        texts = printed[column - 1]
+        lowest = texts[min(rows, key=lambda row: values[row])]
+        cells |= {(row, column) for row in rows if texts[row] == lowest}
     return frozenset(cells)
 
 

@@ -4,9 +4,10 @@ What belongs here: display names of methods, variants and subsets, number format
 What does not: HTML, tables (``report.tables``), judgement (``report.summaries``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor, isfinite, isnan, log10
+from typing import Any
 
 METHOD_NAMES = {
     "compevo": "CompEvo",
@@ -112,6 +113,12 @@ def format_number(value: float | int | None) -> str:
     if size >= 1:
         return f"{value:.2f}"
     return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
+
+
+def format_interval(test: Mapping[str, Any]) -> str:
+    """Format the ends of a comparison's interval; "n/a" where it has none."""
+    low, high = test["interval_low"], test["interval_high"]
+    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
 
 
 def format_column(metric: str, values: Sequence[float | None]) -> list[str]:

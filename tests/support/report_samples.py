@@ -340,6 +340,7 @@ def make_inputs(**changes: Any) -> ReportInputs:
                 "method_a": "compevo",
                 "method_b": "calendar-ridge",
                 "n": 100,
+                "n_blocks": 20,
                 "p_value": 0.031,
                 "mean_difference": -6.9,
                 "p_two_sided": 0.062,

@@ -6,7 +6,7 @@ table (the other modules of ``report.paper``).
 
 from collections.abc import Mapping, Sequence
 from math import log10
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -14,7 +14,7 @@ from compevo_core.report.paper.published import Published, find_published
 from compevo_core.report.paper.scores import METRICS, Score
 from compevo_core.report.rows import is_synthetic, select_pooled, select_scope
 from compevo_core.report.tables import Table
-from compevo_core.report.wording import MISSING, format_column, format_number, scope_name
+from compevo_core.report.wording import MISSING, format_column, scope_name
 
 NO_ROW = "no row"
 NOT_PRINTED = "-"
@@ -70,7 +70,9 @@ def error_table(
     best: set[tuple[int, int]] = set()
     for metric in METRICS:
         own = {i: line.score.mean.get(metric) for i, line in enumerate(lines) if line.score}
-        best |= {(i, len(header)) for i in _find_least(own)}
+        # What prints alike is marked alike: digits that nobody sees are no difference.
+        printed_means = format_column(metric, [own.get(i) for i in range(len(lines))])
+        best |= {(i, len(header)) for i in _find_least(own, printed_means)}
         header.append(f"{TITLES[metric]} {unit}".strip() if metric in WITH_UNIT else TITLES[metric])
         columns.append(_own_column(lines, metric))
         if has_published:
@@ -79,7 +81,8 @@ def error_table(
                 for i, one in enumerate(lines)
                 if metric in one.published
             }
-            best |= {(i, len(header)) for i in _find_least(printed)}
+            texts = [str(printed.get(i, "")) for i in range(len(lines))]
+            best |= {(i, len(header)) for i in _find_least(printed, texts)}
             header.append(f"{TITLES[metric]}, paper")
             columns.append(_published_column(lines, metric))
 
@@ -104,12 +107,13 @@ def _describe_seeds(score: Score | None) -> str:
     return f"{score.seeds}, {score.budget} budget" if small else str(score.seeds)
 
 
-def _find_least(values: Mapping[int, float | None]) -> list[int]:
+def _find_least(values: Mapping[int, float | None], texts: Sequence[str]) -> list[int]:
     known = {i: value for i, value in values.items() if value is not None}
     # A single value is the least of nothing.
     if len(known) < 2:
         return []
-    return [i for i, value in known.items() if value == min(known.values())]
+    least = texts[min(known, key=lambda i: known[i])]
+    return [i for i in known if texts[i] == least]
 
 
 def _own_column(lines: Sequence[Line], metric: str) -> list[str]:
@@ -151,9 +155,3 @@ def _write_scaled(printed: float, digits: int, scale: float) -> str:
 def format_share(share: float | None) -> str:
     """Return a share as a percentage with its sign; empty says that it cannot be computed."""
     return MISSING if share is None else f"{100 * share:+.1f} %"
-
-
-def format_interval(test: Mapping[str, Any]) -> str:
-    """Return the ends of a paired test's interval."""
-    low, high = test["interval_low"], test["interval_high"]
-    return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"

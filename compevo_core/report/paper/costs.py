@@ -11,7 +11,7 @@ from compevo_core.lud.rows import GAINS, JUDGES
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper import published
 from compevo_core.report.paper.cells import NO_ROW, NOT_PRINTED
-from compevo_core.report.paper.scores import Score, collect_scores, list_test_scopes, share_budget
+from compevo_core.report.paper.scores import collect_scores, list_test_scopes, share_budget
 from compevo_core.report.rows import drop_sweeps
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import MISSING, format_number, method_name
@@ -19,9 +19,17 @@ from compevo_core.report.wording import MISSING, format_number, method_name
 SYSTEMS = ("mael", "mad-rl", "compevo")
 """The agent systems of the paper's table; the first is what the others are measured against."""
 
+PER_WINDOW = "seconds_per_window"
+
+RATIOS = (
+    "Ratios are to MAEL. The paper's costs are of three agents on Llama-3.1-8B; absolute figures "
+    "of another backbone and device do not compare; ratios do where both had a core to themselves "
+    "(what was trained beside other work is said in the results)."
+)
+
 COSTS = (
     ("train_seconds", "train_hours_per_epoch", "Training s", "Training h an epoch, paper"),
-    ("seconds_per_window", "seconds_per_step", "s a window", "s a step, paper"),
+    (PER_WINDOW, "seconds_per_step", "s a window", "s a step, paper"),
     ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
 )
 """Own column, published metric, and the titles of both."""
@@ -30,52 +38,71 @@ Row = Mapping[str, Any]
 
 
 def build_efficiency(inputs: ReportInputs) -> list[Table]:
-    """Return the costs of the agent systems as figures and as ratios to plain averaging."""
-    dataset = published.DATASETS[0]
-    subsets = list_test_scopes(inputs.rows, dataset)
-    scores: Mapping[str, Score] = {}
-    if subsets:
+    """Return the costs of the agent systems by data set, as figures and as ratios to averaging.
+
+    The first data set is the paper's; further ones stand where all systems have rows.
+    """
+    tables = []
+    for place, dataset in enumerate(published.DATASETS):
+        costs = _measure_costs(inputs, dataset)
+        missing = [name for name in SYSTEMS if name not in costs]
+        if place and missing:
+            continue
+        notes = [RATIOS] if place == 0 else []
+        if missing:
+            command = f"compevo benchmark --dataset {dataset} --methods {','.join(SYSTEMS)}"
+            notes.append(f"`{command}` makes the rows.")
+        tables.append(
+            Table(
+                header=["System", *(title for cost in COSTS for title in cost[2:])],
+                rows=[_cost_cells(name, dataset, costs) for name in SYSTEMS],
+                caption=f"{dataset.capitalize()}: what agent systems cost",
+                wrap_columns=frozenset(range(1, 7)),
+                notes=notes,
+            )
+        )
+    return tables
+
+
+def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, float]]:
+    """Return what each system cost by column; seconds a window are of all test windows."""
+    scores_by_scope = []
+    for subset in list_test_scopes(inputs.rows, dataset):
         # A sweep's rows have other budgets, and so have CompEvo's own: costs compare at one alone.
-        rows, _ = share_budget(drop_sweeps(inputs.rows), dataset, subsets[0], SYSTEMS)
-        scores = collect_scores(rows, dataset, subsets[0])
-    missing = [name for name in SYSTEMS if name not in scores]
-    notes = [
-        "Ratios are to MAEL. The paper's costs are of three agents on Llama-3.1-8B; absolute "
-        "figures of another backbone and device do not compare, ratios do.",
-    ]
-    if missing:
-        notes.append(
-            f"`compevo benchmark --dataset {dataset} --methods {','.join(SYSTEMS)}` makes the rows."
-        )
-    return [
-        Table(
-            header=["System", *(title for cost in COSTS for title in cost[2:])],
-            rows=[_cost_cells(name, scores) for name in SYSTEMS],
-            caption="Electricity: what agent systems cost",
-            wrap_columns=frozenset(range(1, 7)),
-            notes=notes,
-        )
-    ]
+        rows, _ = share_budget(drop_sweeps(inputs.rows), dataset, subset, SYSTEMS)
+        scores_by_scope.append(collect_scores(rows, dataset, subset))
+
+    costs = {}
+    for name in SYSTEMS:
+        found = [scores[name] for scores in scores_by_scope if name in scores]
+        if not found:
+            continue
+        # The training is the same for all of them.
+        costs[name] = {
+            column: found[0].mean[column] for column, *_ in COSTS if column in found[0].mean
+        }
+        # A hundred windows take seconds, in which anything else on the machine weighs much.
+        timed = [score for score in found if PER_WINDOW in score.mean]
+        if timed:
+            seconds = sum(score.mean[PER_WINDOW] * score.n_windows for score in timed)
+            costs[name][PER_WINDOW] = seconds / sum(score.n_windows for score in timed)
+    return costs
 
 
-def _cost_cells(name: str, scores: Mapping[str, Score]) -> list[str]:
+def _cost_cells(name: str, dataset: str, costs: Mapping[str, Mapping[str, float]]) -> list[str]:
     # Seconds on another device say nothing; how many times those of plain averaging does.
     cells = [method_name(name)]
     for column, metric, _, _ in COSTS:
-        own, own_base = (_find_cost(scores.get(one), column) for one in (name, SYSTEMS[0]))
-        printed, base = (_find_printed(one, metric) for one in (name, SYSTEMS[0]))
+        own, own_base = (costs.get(one, {}).get(column) for one in (name, SYSTEMS[0]))
+        printed, base = (_find_printed(dataset, one, metric) for one in (name, SYSTEMS[0]))
         # A method without a row is not one whose row says nothing of its costs.
-        empty = NO_ROW if name not in scores else MISSING
+        empty = NO_ROW if name not in costs else MISSING
         cells += [_with_ratio(own, own_base, empty), _with_ratio(printed, base, NOT_PRINTED)]
     return cells
 
 
-def _find_cost(score: Score | None, column: str) -> float | None:
-    return None if score is None else score.mean.get(column)
-
-
-def _find_printed(name: str, metric: str) -> float | None:
-    figure = published.find_published(published.EFFICIENCY, "electricity", name, metric)
+def _find_printed(dataset: str, name: str, metric: str) -> float | None:
+    figure = published.find_published(published.EFFICIENCY, dataset, name, metric)
     return None if figure is None else figure.value
 
 

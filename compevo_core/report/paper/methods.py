@@ -13,12 +13,16 @@ import polars as pl
 from compevo_core.benchmark.budgets import find_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.paper.across import (
+    build_macro_table,
+    build_unit_table,
+    choose_rows,
+    first_scores,
+)
 from compevo_core.report.paper.cells import (
-    NO_ROW,
     error_table,
     find_line,
     format_published,
-    format_share,
     title_scope,
 )
 from compevo_core.report.paper.published import (
@@ -27,7 +31,6 @@ from compevo_core.report.paper.published import (
     MAIN,
     PARAMETERS,
     find_published,
-    implied_level,
     list_contradictions,
     list_subjects,
 )
@@ -37,8 +40,6 @@ from compevo_core.report.paper.scores import (
     collect_scores,
     list_test_scopes,
     list_thinned_scopes,
-    macro_reduction,
-    share_budget,
 )
 from compevo_core.report.rows import drop_sweeps
 from compevo_core.report.tables import Table
@@ -49,12 +50,6 @@ from compevo_core.report.wording import (
     join_items,
     method_name,
 )
-
-REDUCED = ("rmse", "mape_pct")
-"""Metrics whose macro-averaged reduction the paper states."""
-
-LEVELS_AGREE = 2.0
-"""Factor up to which two levels count as one unit: MAPE makes them rough."""
 
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
@@ -78,7 +73,7 @@ def build_main(inputs: ReportInputs) -> list[Table]:
     tables = [
         table for ds in DATASETS for table in _compare(inputs, MAIN, ds, methods, others=True)
     ]
-    return [*tables, _macro_table(inputs, MAIN, methods[1:]), _unit_table(inputs)]
+    return [*tables, build_macro_table(inputs, MAIN, methods[1:]), build_unit_table(inputs)]
 
 
 def build_agents(inputs: ReportInputs) -> list[Table]:
@@ -87,7 +82,11 @@ def build_agents(inputs: ReportInputs) -> list[Table]:
     tables = [
         table for ds in DATASETS for table in _compare(inputs, AGENTS, ds, methods, others=False)
     ]
-    return [*tables, _macro_table(inputs, AGENTS, methods[1:]), _parameter_table(inputs, methods)]
+    return [
+        *tables,
+        build_macro_table(inputs, AGENTS, methods[1:]),
+        _parameter_table(inputs, methods),
+    ]
 
 
 def _compare(
@@ -97,7 +96,7 @@ def _compare(
     # Without any row the published figures still stand, under the data set's name.
     subsets = list_test_scopes(inputs.rows, dataset) or [""]
     for place, subset in enumerate(subsets):
-        rows, budget = _choose_rows(inputs, label, dataset, subset)
+        rows, budget = choose_rows(inputs, label, dataset, subset)
         scores = collect_scores(rows, dataset, subset)
         # Methods of the paper in its order, then those that it lacks, by their error.
         own = [name for name in scores if name not in methods] if others else [NAIVE]
@@ -114,19 +113,6 @@ def _compare(
             yield build_rival_table(
                 inputs, dataset, subset, present, scores, budget=budget or trained
             )
-
-
-def _choose_rows(
-    inputs: ReportInputs, label: str, dataset: str, subset: str
-) -> tuple[pl.DataFrame, str]:
-    """Return the rows to compare, and the budget that all of the paper's methods had, if any."""
-    rows = drop_sweeps(inputs.rows)
-    # Systems of agents are compared at one number of updates, as the paper compares them.
-    return (
-        share_budget(rows, dataset, subset, list_subjects(AGENTS))
-        if label == AGENTS
-        else (rows, "")
-    )
 
 
 def _describe_budget(budget: str) -> list[str]:
@@ -234,102 +220,8 @@ def _judge_random_walk(scores: Mapping[str, Score]) -> list[str]:
     )
 
 
-def _macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
-    """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
-    by_dataset = {ds: _first_scores(inputs, ds, label) for ds in DATASETS}
-    rows = []
-    for rival in rivals:
-        cells = [method_name(rival)]
-        for metric in REDUCED:
-            own = [_own_pair(by_dataset[ds], rival, metric) for ds in DATASETS]
-            printed = [_published_pair(label, ds, rival, metric) for ds in DATASETS]
-            cells += [format_share(_negate(macro_reduction(one))) for one in (own, printed)]
-            cells.append(str(sum(pair is not None for pair in own)))
-        rows.append(cells)
-    return Table(
-        header=[
-            "Against",
-            *("RMSE", "RMSE, paper", "data sets with rows"),
-            *("MAPE", "MAPE, paper", "data sets with rows"),
-        ],
-        rows=rows,
-        caption="Macro-averaged relative change of CompEvo's error",
-        notes=(
-            "For each data set the error of CompEvo over that of the other, less one; then the "
-            "mean over the four data sets, as the paper does. Below zero CompEvo is better. "
-            f"{MISSING}: a data set has no row of both.",
-        ),
-    )
-
-
-def _negate(share: float | None) -> float | None:
-    return None if share is None else -share
-
-
-def _first_scores(inputs: ReportInputs, dataset: str, label: str) -> dict[str, Score]:
-    subsets = list_test_scopes(inputs.rows, dataset)
-    if not subsets:
-        return {}
-    rows, _ = _choose_rows(inputs, label, dataset, subsets[0])
-    return collect_scores(rows, dataset, subsets[0])
-
-
-def _own_pair(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
-    if COMPEVO not in scores or rival not in scores:
-        return None
-    own, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
-    return None if own is None or not other else (own, other)
-
-
-def _published_pair(
-    label: str, dataset: str, rival: str, metric: str
-) -> tuple[float, float] | None:
-    own = find_published(label, dataset, COMPEVO, metric)
-    other = find_published(label, dataset, rival, metric)
-    return None if own is None or other is None else (own.value, other.value)
-
-
-def _unit_table(inputs: ReportInputs) -> Table:
-    """Return whether MAE and RMSE of the paper are in the unit of ours."""
-    rows = []
-    for dataset in DATASETS:
-        score = next(iter(_first_scores(inputs, dataset, MAIN).values()), None)
-        # Of any method: the level is that of the series.
-        ours = None
-        if score is not None and score.mean.get("mape_pct"):
-            ours = 100 * score.mean["mae"] / score.mean["mape_pct"]
-        theirs = implied_level(dataset)
-        rows.append(
-            [
-                dataset.capitalize(),
-                score.unit if score else NO_ROW,
-                MISSING if ours is None else format_number(ours),
-                format_number(theirs),
-                _compare_levels(ours, theirs),
-            ]
-        )
-    return Table(
-        header=["Data set", "Unit here", "Level here", "Level in the paper", "Same unit"],
-        rows=rows,
-        caption="Do the published units match?",
-        text_columns=frozenset({0, 1, 4}),
-        notes=(
-            "Level: MAE over MAPE of one method, the mean size of the series that the two imply; "
-            "here of the method with the least error, in the paper of CompEvo. Where the levels "
-            "differ, MAE, MSE and RMSE do not compare, only MAPE and the order of methods do.",
-        ),
-    )
-
-
-def _compare_levels(ours: float | None, theirs: float) -> str:
-    if ours is None:
-        return "cannot be told without rows"
-    ratio = max(ours / theirs, theirs / ours)
-    return "yes" if ratio <= LEVELS_AGREE else f"no: they differ by a factor of {ratio:,.3g}"
-
-
 def _parameter_table(inputs: ReportInputs, methods: Sequence[str]) -> Table:
-    scores = _first_scores(inputs, DATASETS[0], AGENTS)
+    scores = first_scores(inputs, DATASETS[0], AGENTS)
     rows = []
     for method in methods:
         score, figure = (

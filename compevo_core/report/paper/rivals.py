@@ -9,12 +9,12 @@ from typing import Any
 
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.paper.cells import format_interval, format_share, title_scope
+from compevo_core.report.paper.cells import format_share, title_scope
+from compevo_core.report.paper.pair_notes import describe_tests, pair_cells
 from compevo_core.report.paper.scores import Score, list_tasks, skill_score, win_rate
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import (
     NAIVE,
-    format_number,
     format_percent,
     join_items,
     method_name,
@@ -46,15 +46,16 @@ def build_rival_table(
     # Pairs as they were computed: rows alone hold no error by window.
     tests = {
         test["method_b"]: test
-        for test in _list_tests(inputs, budget)
+        for test in _list_tests(inputs, budget, scores)
         if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, COMPEVO)
     }
     rows = [_rival_cells(name, tests.get(name), tasks) for name in names]
     unpaired = [name for name in names if name not in tests and name != COMPEVO]
+    shown = [tests[name] for name in names if name in tests]
     notes = [
-        "Difference: CompEvo's error less the other's, window by window, each the mean over its "
-        "seeds; below zero CompEvo is better. Interval: 95 %, whole days drawn again. p: Wilcoxon, "
-        "two-sided.",
+        "Difference: CompEvo's error less the other's, mean over windows, each error the mean over "
+        "its seeds; below zero CompEvo is better.",
+        *describe_tests(shown, scores),
         f"Win rate and skill are over {len(tasks)} task(s), one a series: the share of other "
         f"methods with a larger MAE, and one minus the geometric mean of the MAE over that of "
         f"{method_name(NAIVE)}.",
@@ -74,11 +75,18 @@ def build_rival_table(
     )
 
 
-def _list_tests(inputs: ReportInputs, budget: str) -> Paired:
+def _list_tests(inputs: ReportInputs, budget: str, scores: Mapping[str, Score]) -> Paired:
+    """Return the comparisons of the trainings whose errors the table shows."""
     # Without a budget that both sides had, CompEvo is the full training.
     if not budget:
         return inputs.paired
-    return [test for test in inputs.paired_at_budget if test["budget"] == budget]
+    # An error of a larger budget is of another training than the pair at this one.
+    shown = {name for name, score in scores.items() if score.budget in ("", budget)}
+    return [
+        test
+        for test in inputs.paired_at_budget
+        if test["budget"] == budget and test["method_b"] in shown
+    ]
 
 
 def _rival_cells(
@@ -88,11 +96,7 @@ def _rival_cells(
     skill = skill_score(name, tasks)
     paired = ["", "", ""]
     if test is not None:
-        paired = [
-            format_number(test["mean_difference"]),
-            format_interval(test),
-            format_number(test["p_two_sided"]),
-        ]
+        paired = pair_cells(test)
     elif name != COMPEVO:
         paired = ["no pair", "", ""]
     return [method_name(name), *paired, format_percent(rate), format_share(skill)]

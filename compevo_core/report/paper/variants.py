@@ -19,12 +19,12 @@ from compevo_core.report.paper.cells import (
     Line,
     error_table,
     find_line,
-    format_interval,
     format_share,
 )
+from compevo_core.report.paper.pair_notes import describe_tests, pair_cells
 from compevo_core.report.paper.scores import Score, collect_scores
 from compevo_core.report.tables import Table
-from compevo_core.report.wording import format_number, join_items, method_name, scope_name
+from compevo_core.report.wording import join_items, method_name, scope_name
 
 #: The paper's tables of experiments that print figures; the others are curves without numbers.
 PRINTED = {"lambda-pg": published.LAMBDA_PG, "tau": published.TAU}
@@ -180,22 +180,23 @@ def _difference_table(
         test = tests.get(one)
         cells = ["no pair", "", ""]
         if test is not None:
-            p_value = format_number(test["p_two_sided"])
-            cells = [format_number(test["mean_difference"]), format_interval(test), p_value]
+            cells = pair_cells(test)
         # Levels of two backbones do not compare; how much a change costs each of them does.
         relative = [_relate(values, one, change.reference) for values in (own, printed)]
         rows.append([method_name(one), *cells, *relative])
 
     reference = method_name(change.reference)
+    shown = [tests[one] for one in names if one in tests]
     return Table(
         header=["Change", "Difference", "95 % interval", "p", "RMSE", "RMSE, paper"],
         rows=rows,
         caption=f"{name}, against {reference}",
         wrap_columns=frozenset({2}),
         notes=(
-            f"Difference: error of the change less that of {reference}, window by window, each "
-            "the mean over its seeds; above zero the change is worse. Whole days are drawn again; "
-            "p is Wilcoxon's, two-sided. RMSE: relative to that of the reference.",
+            f"Difference: error of the change less that of {reference}, mean over windows, each "
+            "error the mean over its seeds; above zero the change is worse. RMSE: relative to that "
+            "of the reference.",
+            *describe_tests(shown, scores, side="method_a"),
         ),
     )
 

@@ -1,11 +1,13 @@
 """Systems of agents in the benchmark: one budget for all, and rows that say what they were."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from compevo_core.benchmark import agents
 from compevo_core.benchmark.agents import configure_agents, fit_agents
-from compevo_core.benchmark.budgets import BUDGETS, STANDARD
+from compevo_core.benchmark.budgets import BUDGETS, STANDARD, Budget
 from compevo_core.benchmark.methods import FitInputs, TrainingPlan
 from compevo_core.benchmark.table import METHODS
 from compevo_core.config import RunConfig
@@ -18,22 +20,26 @@ from tests.support.population import news_pool, tiny, windows
 SYSTEMS = [name for name, method in METHODS.items() if method.family == "agents"]
 
 
+def _inputs(budget: Budget, seed: int) -> FitInputs:
+    return FitInputs(train=windows("train", 4), val=windows("val", 2), seed=seed, budget=budget)
+
+
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=str)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_gets_the_updates_of_the_budget(system: str, budget) -> None:
-    run = configure_agents(system, budget, 4).run
+    run = configure_agents(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
 
 
 def test_the_full_budget_has_as_many_rewritings_as_the_preset() -> None:
     preset = RunConfig.preset("default")
-    assert configure_agents("compevo", STANDARD, 0).run.rounds == preset.run.rounds
+    assert configure_agents("compevo", _inputs(STANDARD, 0)).run.rounds == preset.run.rounds
 
 
 def test_a_system_is_trained_sealed_and_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    def configure(system: str, budget: object, seed: int) -> RunConfig:
-        return configure_experiment(tiny(run__rounds=1, run__seed=seed), system)
+    def configure(system: str, inputs: FitInputs) -> RunConfig:
+        return configure_experiment(tiny(run__rounds=1, run__seed=inputs.seed), system)
 
     monkeypatch.setattr(agents, "configure_agents", configure)
     train, val = windows("train", 4), windows("val", 2, first_day=20)
@@ -47,8 +53,8 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch: pytest.MonkeyPatc
 
     facts = fitted.facts
     assert (fitted.name, facts.backbone, facts.news_top_k) == ("mael", "tiny-random", 2)
-    assert facts.config_hash == configure("mael", None, 2).hash
-    assert facts.seedless_hash == configure("mael", None, 0).hash
+    assert facts.config_hash == configure("mael", inputs).hash
+    assert facts.seedless_hash == configure("mael", replace(inputs, seed=0)).hash
     assert len(facts.artifact_hash) == 64
     # Three agents, each with an adapter and a head: a third of them is one agent's.
     assert facts.trainable_parameters and facts.trainable_parameters % 3 == 0

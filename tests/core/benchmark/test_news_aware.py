@@ -61,7 +61,7 @@ def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
     monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
     # What the rows' hash stands for can be written beside them.
-    assert METHODS["news2forecast"].settings(INPUTS) is config
+    assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     taught = []
     measure = News2Forecast.measure_loss

@@ -63,7 +63,7 @@ def test_rows_say_budget_seed_and_what_the_method_tells_about_itself():
     assert row["parse_failure_rate"] == 0.25
     assert row["seconds_per_window"] == pytest.approx(row["seconds"] / len(TEST))
     assert 0 < row["peak_memory_gb"] < 100 and row["train_seconds"] >= 0
-    np.testing.assert_array_equal(scores.forecasts[0]["talking"], [v.x for v in TEST.views()])
+    np.testing.assert_array_equal(scores.forecasts[0]["talking"], [[v.x for v in TEST.views()]])
 
     without = run(make_method(has_budget=False))
     assert set(without.rows["budget"]) == {""}

@@ -16,7 +16,7 @@ from compevo_core.evaluation.comparison import (
 from compevo_core.evaluation.scopes import Scope
 from tests.support import population as small
 
-SCOPE = Scope(subset="first", windows=small.windows("test", 6))
+SCOPE = Scope(subset="first", windows=small.windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
 
 
@@ -53,30 +53,52 @@ def test_without_the_reference_there_is_nothing_to_compare():
     assert compare_with_reference(SCOPE, {"no-grpo": [TRUTH_NH]}, "compevo") == []
 
 
-def test_windows_of_a_daily_series_that_overlap_are_one_piece_of_evidence_a_horizon():
-    # 96 days of 48-day windows: two spans without a common day, however many windows they have.
-    half_hourly = small.windows("test", 96, entities=("NSW1",))
+def make_daily(days):
+    """Windows of 48 days that begin on following days."""
+    half_hourly = small.windows("test", days, entities=("NSW1",))
     daily = [replace(w, view=replace(w.view, step_minutes=24 * 60)) for w in half_hourly]
-    scope = Scope(subset="test", windows=WindowSet(daily, dataset="electricity"))
+    return Scope(subset="test", windows=WindowSet(daily, dataset="electricity"))
+
+
+def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
+    # 200 windows of 48 days: a block of four horizons and a piece of the next.
+    scope = make_daily(200)
     truth_NH = scope.windows.truth()
-    # The other method's error changes with the span, so that days of a span tell the same.
-    by_span = np.repeat([1.0, 3.0], HORIZON)
-    forecasts = {"a": [truth_NH], "b": [truth_NH + by_span[:, None]]}
+    by_block = np.repeat([1.0, 3.0], [4 * HORIZON, 8])
 
-    (test,) = compare_with_opponents(scope, forecasts, "a")
+    (test,) = compare_with_opponents(
+        scope, {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}, "a"
+    )
 
-    assert label_blocks(scope.windows.views()) == [0] * HORIZON + [1] * HORIZON
-    assert test["n"] == 2
-    assert test["mean_difference"] == pytest.approx(-2.0)
-    assert (test["interval_low"], test["interval_high"]) == pytest.approx((-3.0, -1.0))
+    assert label_blocks(scope.windows.views()) == [0] * 4 * HORIZON + [1] * 8
+    assert (test["n"], test["n_blocks"]) == (200, 2)
+    # The mean of windows, as in a table of errors: the short block does not weigh as the long one.
+    assert test["mean_difference"] == pytest.approx(-(192 * 1.0 + 8 * 3.0) / 200)
+    unknown = ("p_value", "p_two_sided", "rank_sign", "interval_low", "interval_high")
+    assert [test[name] for name in unknown] == [None] * 5
 
 
-def test_windows_of_one_day_each_are_pairs_of_their_own_and_drawn_by_day():
-    scope = Scope(subset="test", windows=small.windows("test", 5))
+def test_series_of_one_day_are_one_piece_of_evidence():
+    scope = Scope(subset="test", windows=small.windows("test", 12))
     truth_NH = scope.windows.truth()
-    forecasts = {"a": [truth_NH], "b": [truth_NH + 1.0]}
+    rng = np.random.default_rng(0)
+    by_day = np.repeat(rng.normal(0.3, 1.0, 12), 2)
+    of_all = {"a": [truth_NH + 5], "b": [truth_NH + 5 + by_day[:, None]]}
+    of_one = Scope(subset="test", windows=small.windows("test", 12, entities=("NSW1",)))
+    one_NH = of_one.windows.truth()
+    by_window = {"a": [one_NH + 5], "b": [one_NH + 5 + by_day[::2, None]]}
 
-    (test,) = compare_with_opponents(scope, forecasts, "a")
+    (both,) = compare_with_opponents(scope, of_all, "a")
+    (single,) = compare_with_opponents(of_one, by_window, "a")
 
-    assert label_blocks(scope.windows.views()) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert test["n"] == len(scope.windows)
+    assert label_blocks(scope.windows.views()) == sorted([*range(12), *range(12)])
+    assert (both["n"], single["n"], both["n_blocks"], single["n_blocks"]) == (24, 12, 12, 12)
+    # A second series that errs alike says nothing new.
+    for name in ("mean_difference", "p_two_sided", "interval_low", "interval_high"):
+        assert both[name] == pytest.approx(single[name])
+
+
+def test_a_comparison_says_how_many_trainings_each_side_is_the_mean_of():
+    forecasts = {"a": [TRUTH_NH + 1] * 3, "b": [TRUTH_NH + 2] * 5}
+    (test,) = compare_with_opponents(SCOPE, forecasts, "a")
+    assert (test["seeds_a"], test["seeds_b"]) == (3, 5)

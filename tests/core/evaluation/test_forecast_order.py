@@ -11,7 +11,7 @@ def test_forecasts_are_matched_by_window_when_the_file_holds_them_in_another_ord
     scope = thin_windows(make_window_set(4), "train", 1)
     values = np.arange(4)[:, None] * np.ones((4, 48))
     path = tmp_path / "forecasts.parquet"
-    write_forecasts(path, [(scope, {"gbm": values})])
+    write_forecasts(path, [(scope, {"gbm": [values]})])
 
     pl.read_parquet(path).reverse().write_parquet(path)
-    assert np.array_equal(read_forecasts(path, scope)["gbm"], values)
+    assert np.array_equal(read_forecasts(path, scope)["gbm"], [values])

@@ -255,7 +255,7 @@ def test_levels_of_recalibrated_baselines_come_from_validation_alone():
         )
         forecasts = scores.forecasts[0]
         assert "gbm-recalibrated" in forecasts
-        return repr({name: values.tobytes() for name, values in forecasts.items()})
+        return repr({name: values[0].tobytes() for name, values in forecasts.items()})
 
     assert find_training_on_test(score_and_hash, whole, np.random.default_rng(0)) == []
 

@@ -4,7 +4,7 @@ import pytest
 
 from compevo_core.errors import DataError
 from compevo_core.evaluation.pairing import list_files, pair_stored
-from compevo_core.evaluation.scopes import Scope, write_forecasts
+from compevo_core.evaluation.scopes import Scope, one_seed, write_forecasts
 from tests.support.population import windows as make_windows
 
 SCOPE = Scope(subset="test", windows=make_windows("test", 20))
@@ -15,7 +15,7 @@ TRUTH = SCOPE.windows.truth()
 def store(folder, name, by_method, scope=SCOPE):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.parquet"
-    write_forecasts(path, [(scope, by_method)])
+    write_forecasts(path, [(scope, one_seed(by_method))])
     return path
 
 
@@ -78,7 +78,7 @@ def test_without_a_run_of_its_own_a_method_is_paired_as_the_benchmark_trained_it
 def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
     path = tmp_path / "run.parquet"
     write_forecasts(
-        path, [(SCOPE, {"compevo": TRUTH}), (OTHER, {"compevo": OTHER.windows.truth()})]
+        path, [(SCOPE, {"compevo": [TRUTH]}), (OTHER, {"compevo": [OTHER.windows.truth()]})]
     )
     stored = tmp_path / "benchmark"
     store(stored, "film-standard-seed0", {"film": TRUTH + 1.0})

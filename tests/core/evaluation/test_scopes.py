@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
+import polars as pl
 import pytest
 
 from compevo_core.data.build import build_windows
@@ -67,9 +68,15 @@ def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole()
 def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
     whole = thin_windows(make_windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
-    write_forecasts(tmp_path / "f.parquet", [(whole, {"gbm": values, "persistence": -values})])
+    of_seeds = {"gbm": [values, values + 1], "persistence": [-values]}
+    write_forecasts(tmp_path / "f.parquet", [(whole, of_seeds)])
     stored = read_forecasts(tmp_path / "f.parquet", whole)
-    assert np.array_equal(stored["gbm"], values) and np.array_equal(stored["persistence"], -values)
+    assert np.array_equal(stored["gbm"], [values, values + 1])
+    assert np.array_equal(stored["persistence"], [-values])
+    # A file of an earlier version names no training, and holds one.
+    old = pl.read_parquet(tmp_path / "f.parquet").filter(pl.col("training") == 0)
+    old.drop("training").write_parquet(tmp_path / "old.parquet")
+    assert np.array_equal(read_forecasts(tmp_path / "old.parquet", whole)["gbm"], [values])
     with pytest.raises(DataError, match="same settings"):
         read_forecasts(tmp_path / "f.parquet", thin_windows(make_windows(), "aemo-2021", 2))
 
@@ -77,7 +84,7 @@ def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
 def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
     write_forecasts(
         tmp_path / "f.parquet",
-        [(thin_windows(make_windows(2), "aemo-2021", 1), {"gbm": np.ones((4, 48))})],
+        [(thin_windows(make_windows(2), "aemo-2021", 1), {"gbm": [np.ones((4, 48))]})],
     )
     with pytest.raises(DataError, match="lacks 4 window"):
         read_forecasts(tmp_path / "f.parquet", thin_windows(make_windows(4), "aemo-2021", 1))

@@ -16,7 +16,7 @@ from compevo_core.config import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.baseline_scores import score_baselines
-from compevo_core.evaluation.comparison import compare_with_opponents
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.configs import hash_without_seed, read_configs
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.population_forecast import forecast_scopes
@@ -33,6 +33,8 @@ from tests.support import population as small
 
 LOG = logging.getLogger("scoring")
 TRAIN = small.windows("train", 6)
+LONG = Scope(subset="long", windows=small.windows("test", 12, first_day=60))
+"""As many days as a test needs."""
 SCOPES = [
     Scope(subset="first", windows=small.windows("test", 6, first_day=60)),
     Scope(subset="second", windows=small.windows("test", 2, first_day=80)),
@@ -143,7 +145,7 @@ def test_a_variant_has_its_own_name_and_no_parts():
     assert scores.panels == []
 
 
-def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_first_is_compared():
+def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
     scores = score_baselines(TRAIN, SCOPES, experiment="main", seeds=3, commit="abc")
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
     assert dict(seeds) == {
@@ -155,7 +157,9 @@ def test_baselines_that_draw_random_numbers_have_a_row_for_each_seed_and_the_fir
 
     one_seed = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc")
     for by_method, by_method_once in zip(scores.forecasts, one_seed.forecasts, strict=True):
-        assert np.array_equal(by_method["gbm"], by_method_once["gbm"])
+        assert len(by_method["gbm"]) == 3 and len(by_method["persistence"]) == 1
+        assert np.array_equal(by_method["gbm"][0], by_method_once["gbm"][0])
+        assert not np.array_equal(by_method["gbm"][0], by_method["gbm"][1])
 
 
 def test_baselines_meet_the_population_with_their_known_errors_of_validation_too():
@@ -175,7 +179,7 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
         ),
     ]
     for by_method in scores.forecasts:
-        lowered = by_method["gbm-recalibrated"] - by_method["gbm"]
+        lowered = by_method["gbm-recalibrated"][1] - by_method["gbm"][1]
         assert lowered.mean() < -20.0
 
     # The level comes from validation: other truths of the test windows change no forecast.
@@ -184,7 +188,7 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
     ]
     again = score_baselines(TRAIN, noise, val=drifted, experiment="main", seeds=1, commit="abc")
     assert np.array_equal(
-        again.forecasts[0]["gbm-recalibrated"], scores.forecasts[0]["gbm-recalibrated"]
+        again.forecasts[0]["gbm-recalibrated"][0], scores.forecasts[0]["gbm-recalibrated"][0]
     )
 
 
@@ -289,9 +293,9 @@ def test_a_population_meets_every_baseline_on_every_scope():
 
 
 def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
-    truth_NH = SCOPES[0].windows.truth()
-    forecasts = [{"oracle": truth_NH, "far off": truth_NH + 1e6}]
-    scores = score_population(FakePopulation(), SCOPES[:1], **SHARED, parts=False)
+    truth_NH = LONG.windows.truth()
+    forecasts = [{"oracle": [truth_NH], "far off": [truth_NH + 1e6]}]
+    scores = score_population(FakePopulation(), [LONG], **SHARED, parts=False)
     tests = compare_seeds([scores], forecasts, "compevo")
     assert tests["method_a"].to_list() == ["compevo", "compevo"]
     assert tests["p_value"][0] > 0.99 and tests["mean_difference"][0] > 0
@@ -306,7 +310,7 @@ def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
 
 def test_the_interval_of_a_difference_draws_whole_days():
     # Both series of a day err alike: by window the interval would be narrower.
-    scope = SCOPES[0]
+    scope = LONG
     days = [view.origin_utc.toordinal() % 3 for view in scope.windows.views()]
     truth_NH = scope.windows.truth()
     worse_NH = truth_NH + np.array(days)[:, None]
@@ -338,10 +342,12 @@ def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
 
     assert path == tmp_path / "results" / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
-    assert pl.read_csv(tmp_path / "results" / "paired-main.csv").equals(paired_tests)
+    assert pl.read_csv(tmp_path / "results" / "paired-main.csv", schema=PAIRED_TEST_SCHEMA).equals(
+        paired_tests
+    )
     assert list(read_configs(tmp_path / "results")) == [population.config.hash]
     assert [panel.window_id for panel in read_panels(run.panels_file)] == [
         panel.window_id for panel in scores.panels
     ]
     stored = read_forecasts(run.predictions_file, SCOPES[1])
-    assert np.array_equal(stored["compevo"], scores.predictions[1][1]["compevo"])
+    assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"])

@@ -29,7 +29,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
         _scores(compevo=1.0, compevo_equal=2.0, compevo_agent_0=9.0),
         _scores(compevo=-3.0, compevo_equal=4.0, compevo_agent_0=9.0),
     ]
-    tests = compare_seeds(scores, [{"gbm": TRUTH_NH + 7.0}], "compevo")
+    tests = compare_seeds(scores, [{"gbm": [TRUTH_NH + 6.0, TRUTH_NH + 8.0]}], "compevo")
 
     assert tests.schema == PAIRED_TEST_SCHEMA
     assert tests["method_a"].unique().to_list() == ["compevo"]
@@ -42,7 +42,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
 def test_every_scope_meets_its_own_baselines() -> None:
     one = _scores(compevo=1.0)
     two = dataclasses.replace(one, predictions=[*one.predictions, *one.predictions])
-    baselines = [{"gbm": TRUTH_NH + 2.0}, {"gbm": TRUTH_NH + 5.0}]
+    baselines = [{"gbm": [TRUTH_NH + 2.0]}, {"gbm": [TRUTH_NH + 5.0]}]
     tests = compare_seeds([two], baselines, "compevo")
     assert np.allclose(tests["mean_difference"], [-1.0, -4.0])
 

@@ -15,7 +15,7 @@ from compevo_core.experiments.news_audit import AUDIT_SCHEMA, READINGS, audit_sc
 from compevo_core.experiments.news_probe import NewsProbe
 from compevo_core.experiments.perturbations import Relevance
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.report.audit_tables import format_audit, judge_news
+from compevo_core.report.audit_tables import audit_table, format_audit, judge_news
 from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
@@ -146,3 +146,17 @@ def test_a_probe_without_news_is_refused():
     )
     with pytest.raises(DataError, match="too few for 16 components"):
         NewsProbe.fit(train, val, news_pool())
+
+
+def test_a_control_that_found_no_article_is_no_control():
+    # The first month has nobody to borrow from: news of another day is none at all.
+    rows = audit(with_article(make_windows("test", 12)), forecast_with_help).to_dicts()
+    counts = {row["news"]: row["n_with_news"] for row in rows if row["group_kind"] == "all"}
+    assert (counts["own"], counts["none"], counts["swapped"]) == (12, 0, 0)
+    (cells,) = [line for line in audit_table(rows).rows if line[0] == "All windows"]
+    assert cells[4] != "n/a" and cells[5] == "n/a"
+
+
+def test_too_few_days_for_an_interval_are_said_to_be():
+    rows = audit(with_article(make_windows("test", 6)), forecast_with_help).to_dicts()
+    assert judge_news(rows).startswith("It cannot be told: these are too few days")

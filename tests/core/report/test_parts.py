@@ -130,7 +130,9 @@ def test_controls_stand_apart_from_the_ablation_with_the_full_method_in_both():
 
 def test_paired_tests_show_side_interval_and_the_papers_test():
     table = paired_table(make_inputs().paired)
-    assert table.rows[0][3:] == ["100", "-6.90", "-12.50 to 0.2500", "0.0620 (better)", "0.0310"]
+    assert table.rows[0][3:] == [
+        *("100", "20", "-6.90", "-12.50 to 0.2500", "0.0620 (better)", "0.0310")
+    ]
 
 
 def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
@@ -177,7 +179,7 @@ def test_paired_tests_of_older_versions_are_read_without_what_they_lack(tmp_path
     }
     pl.DataFrame(old).write_csv(tmp_path / "paired.csv")
     inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
-    assert paired_table(inputs.paired).rows[0][4:] == ["n/a", "n/a", "n/a", "0.0310"]
+    assert paired_table(inputs.paired).rows[0][4:] == ["n/a", "n/a", "n/a", "n/a", "0.0310"]
 
 
 def test_a_name_with_known_errors_keeps_that_of_its_method():

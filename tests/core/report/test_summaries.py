@@ -27,13 +27,30 @@ def outcomes(summary):
 
 def test_every_rival_gets_one_comparison():
     test_set, later = summarize_results(make_inputs())
-    assert outcomes(test_set) == ["better", "better", "worse"]
+    # The pair with the calendar ridge has an interval that holds zero.
+    assert outcomes(test_set) == ["better", "unclear", "worse"]
     assert outcomes(later) == ["better", "equal", "worse"]
+
+
+def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better():
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0, gbm=210.0, film=190.0)
+    told, chance = _paired_with_prior(-12.0, -1.0)[0], _paired_with_prior(-12.0, 0.5)[0]
+    tests = [told | {"method_b": "gbm"}, chance]
+    (result,) = summarize_results(replace(scores, paired=tests))
+    assert (
+        "a lower error than 2 of 3 other methods; the interval says so for 1 of" in result.summary
+    )
+    assert outcomes(result) == ["unclear", "better", "worse"]
+    assert "lies between -12.00 MW and 0.5000 MW" in result.comparisons[0].sentence
+
+    few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
+    (result,) = summarize_results(replace(scores, paired=few))
+    assert result.comparisons[0].sentence.endswith("these are too few days.")
 
 
 def test_a_population_that_loses_to_its_prior_has_added_nothing():
     scores = make_scores(compevo=210.0, persistence=291.0, calendar_ridge=205.0)
-    (result,) = summarize_results(scores)
+    (result,) = summarize_results(replace(scores, paired=()))
     assert result.summary.endswith(NO_BETTER_THAN_PRIOR)
     assert result.comparisons[1].sentence.startswith(
         "Does not beat its own prior (calendar ridge); it is 2.4 % worse"
@@ -69,11 +86,11 @@ def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
     assert result.summary.endswith(IMPROVES_ON_PRIOR)
 
 
-def test_an_interval_of_a_handful_of_pairs_proves_nothing():
+def test_a_handful_of_days_proves_nothing():
     scores = make_scores(compevo=195.0, calendar_ridge=205.0)
-    few = [dict(_paired_with_prior(-12.0, -1.0)[0], n=5)]
+    few = [dict(_paired_with_prior(None, None)[0], n_blocks=5)]
     (result,) = summarize_results(replace(scores, paired=few))
-    assert "cannot be told here: 5 pairs" in result.summary
+    assert "cannot be told here: 5 block(s) of days are too few" in result.summary
 
 
 def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
@@ -88,7 +105,7 @@ def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
 
 
 def test_an_unknown_configuration_claims_no_prior():
-    result, _ = summarize_results(make_inputs(configs={}))
+    result, _ = summarize_results(make_inputs(configs={}, paired=()))
     assert "prior" not in result.summary
     assert result.comparisons[1].sentence.startswith("Beats calendar ridge")
 
@@ -126,6 +143,25 @@ def test_the_prior_is_read_from_the_configuration_stored_with_the_rows(tmp_path)
 
     inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
     assert NO_BETTER_THAN_PRIOR in format_results(inputs)
+
+
+def test_every_other_method_counts_once_and_parts_of_the_population_do_not():
+    rows = make_frame(
+        make_row("compevo", 200.0, config_hash="one"),
+        make_row("compevo-equal", 190.0, config_hash="one"),
+        make_row("compevo-agent-0", 190.0, config_hash="one"),
+        make_row("gbm", 210.0),
+        make_row("film", 190.0, budget="small"),
+        # The larger budget stands for the method, though it errs more.
+        make_row("film", 220.0, budget="tuned"),
+        make_row("theta", 150.0),
+    )
+    (result,) = summarize_results(make_inputs(rows=rows))
+    assert "a lower error than 2 of 3 other methods" in result.summary
+    assert [one.sentence.split(" by ")[0] for one in result.comparisons[1:3]] == [
+        "Beats boosted trees",
+        "Beats FiLM",
+    ]
 
 
 def test_without_rows_of_compevo_there_is_no_summary():

@@ -19,6 +19,7 @@ PAIR = {
     "method_a": "compevo",
     "method_b": "dlinear",
     "n": 100,
+    "n_blocks": 20,
     "p_value": 0.01,
     "mean_difference": -12.5,
     "p_two_sided": 0.02,
@@ -111,6 +112,20 @@ def test_units_are_compared_by_the_level_that_errors_imply():
     assert cells_of(units, "Bitcoin")["Same unit"].startswith("no: they differ by a factor of")
 
 
+def test_a_level_that_differs_while_the_errors_agree_is_a_matter_of_mape():
+    changes = {"dataset": "traffic", "subset": "test", "unit": "fraction", "mape_pct": 36.0}
+    rows = make_frame(make_row("compevo", 0.0145, **changes))
+    units = build_paper_tables("main", make_inputs(rows=rows))[-1]
+    assert cells_of(units, "Traffic")["Same unit"].startswith("of MAE, it seems; MAPE then differs")
+
+
+def test_what_prints_alike_is_marked_alike():
+    rows = make_frame(make_row("compevo", 200.01), make_row("dlinear", 200.04))
+    errors = build_paper_tables("main", make_inputs(rows=rows))[0]
+    column = errors.header.index("MAE MW")
+    assert {row for row, one in errors.best_cells if one == column} == {0, 1}
+
+
 def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
     sweep = {"experiment": "experiment-tau"}
     rows = make_frame(
@@ -132,6 +147,21 @@ def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
         "+17.2 %",
     )
     assert all(row[0] != "tau=5" for row in build_paper_tables("main", inputs)[0].rows)
+
+
+def test_a_window_costs_what_it_does_over_all_test_windows():
+    rows = make_frame(
+        *(
+            make_row(name, 200.0, seconds_per_window=seconds, n_windows=windows, subset=subset)
+            for subset, windows, of_subset in (
+                ("n2f-test-100", 100, (1.0, 4.0)),
+                ("aemo-2021", 300, (1.0, 2.0)),
+            )
+            for name, seconds in zip(("mael", "compevo"), of_subset, strict=True)
+        )
+    )
+    table = build_paper_tables("efficiency", make_inputs(rows=rows))[0]
+    assert cells_of(table, "CompEvo")["s a window"] == "2.50 (2.50 x)"
 
 
 def test_costs_are_ratios_to_plain_averaging():
@@ -178,6 +208,15 @@ def test_agents_stand_and_are_paired_at_one_budget_and_the_main_table_keeps_the_
 
     (table,) = build_paper_tables("efficiency", inputs)
     assert cells_of(table, "CompEvo")["Training s"] == "20.00 (2.00 x)"
+
+
+def test_a_pair_of_a_smaller_training_does_not_stand_beside_the_error_of_a_larger_one():
+    rows = make_frame(
+        make_row("compevo", 200.0, budget="small"), make_row("dlinear", 250.0, budget="tuned")
+    )
+    inputs = make_inputs(rows=rows, paired=[], paired_at_budget=[{**PAIR, "budget": "small"}])
+    rivals = build_paper_tables("main", inputs)[1]
+    assert cells_of(rivals, "DLinear")["CompEvo less it"] == "no pair"
 
 
 def test_a_judge_that_cannot_judge_is_said_to_be_one():
