@@ -48,6 +48,7 @@ def backfill(
     until: datetime | None = None,
     clock: Clock,
     log: logging.Logger,
+    counts: dict[str, Counter[str]] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Counter[str]]:
     """Fetch and store what is missing of a span, oldest month first.
@@ -60,6 +61,7 @@ def backfill(
         until: its end; now unless given.
         clock: tells the time.
         log: gets a line after each month, with the time that is left.
+        counts: filled month by month, for whoever must know what was stored before a failure.
         monotonic: seconds of a clock that is never set back.
 
     Returns:
@@ -78,12 +80,12 @@ def backfill(
     if not parts:
         raise ConfigError(f"nothing to fetch from {since:%Y-%m-%d} on; name a span that has begun")
 
-    counts: dict[str, Counter[str]] = {feed.name: Counter() for feed in feeds}
+    counts = {} if counts is None else counts
     started = monotonic()
     for number, part in enumerate(parts, start=1):
         span = (part.since, part.until)
         found = ingest_feed(workspace, part.feed, dataset, clock=clock, log=log, span=span)
-        counts[part.feed.name].update(found)
+        counts.setdefault(part.feed.name, Counter()).update(found)
 
         left_s = (monotonic() - started) / number * (len(parts) - number)
         log.info(

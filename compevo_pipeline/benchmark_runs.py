@@ -20,6 +20,7 @@ import polars as pl
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.benchmark.agents import PRESET
 from compevo_core.benchmark.budgets import Budget
 from compevo_core.benchmark.methods import FitInputs, Method, TrainingPlan
 from compevo_core.benchmark.running import prepare_inputs, score_seed
@@ -130,7 +131,8 @@ class BenchmarkData:
         Returns:
             Its rows.
         """
-        run = self.find_run(method, inputs.budget, seed)
+        inputs = replace(inputs, seed=seed)
+        run = self.find_run(method, inputs)
         if run is not None:
             inputs = replace(inputs, training=self._plan_training(method, run))
         scores = score_seed(
@@ -144,20 +146,17 @@ class BenchmarkData:
             # As rows of other test sets stay: some alone may have been scored this time.
             keeps_others=True,
         )
-        if method.settings is not None:
-            # Rows name a configuration by its hash alone.
-            write_config(self.rows.parent, method.settings(replace(inputs, seed=seed)))
-        if run is not None and method.configure is not None:
-            self._keep_records(method, run, method.configure(inputs.budget, seed), inputs.budget)
+        if method.configure is not None:
+            self._keep_records(method, method.configure(inputs), inputs.budget, run)
         replace_rows(self.rows, scores.rows)
         return scores.rows
 
-    def find_run(self, method: Method, budget: Budget, seed: int) -> Path | None:
+    def find_run(self, method: Method, inputs: FitInputs) -> Path | None:
         """Return the run folder of a method's training; None for a method that leaves none."""
-        if method.configure is None:
+        if method.configure is None or not method.leaves_run:
             return None
-        label = f"{self._label}-{_name_run(method, budget, seed)}"
-        config = method.configure(budget, seed)
+        label = f"{self._label}-{_name_run(method, inputs.budget, inputs.seed)}"
+        config = method.configure(inputs)
         return self.layout.run(make_run_name(label, config, self.windows))
 
     @property
@@ -171,10 +170,14 @@ class BenchmarkData:
             on_round=lambda record: log.info("%s: %s", method.name, describe_round(record)),
         )
 
-    def _keep_records(self, method: Method, run: Path, config: RunConfig, budget: Budget) -> None:
-        """Put what rows do not say of a training beside them: its settings, and how it went."""
+    def _keep_records(
+        self, method: Method, config: RunConfig, budget: Budget, run: Path | None
+    ) -> None:
+        """Put what rows do not say beside them: settings, and how a training went."""
         # Rows name a configuration by its hash alone.
         write_config(self.rows.parent, config)
+        if run is None:
+            return
         trace_run(
             self.rows.parent,
             run,
@@ -185,8 +188,8 @@ class BenchmarkData:
         )
 
     def _read_news(self, workspace: Workspace) -> "NewsPool":
-        preset = workspace.settings.preset_for(workspace.settings.mode, self.windows.dataset)
-        encoder = RunConfig.preset(preset).news.encoder
+        # Not the deployment's preset: methods are the same in each, and so is what they read.
+        encoder = RunConfig.preset(PRESET).news.encoder
         return read_news(workspace, encoder, self.windows.views(), log=log)
 
 

@@ -5,6 +5,7 @@ Tests call it with fakes for resources and get the same graph that runs in produ
 """
 
 import functools
+from collections.abc import Collection
 
 import dagster as dg
 
@@ -40,13 +41,7 @@ from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspac
 from compevo_pipeline.schedules import build_schedules
 from compevo_pipeline.sensors import dead_runs
 from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.common.base import Mode
-
-MODE_MEANINGS = {
-    Mode.SAMPLE: "synthetic data",
-    Mode.ARCHIVE: "the publishers' files",
-    Mode.LIVE: "the publishers' endpoints",
-}
+from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
 
 
 def build_defs(
@@ -81,6 +76,8 @@ def build_defs(
         **{dataset.name: dataset.feeds for dataset in registry.own},
     }
     jobs = build_jobs(registry)
+    layout = settings.layout(settings.mode)
+    own = frozenset(dataset.name for dataset in registry.own)
     by_dataset = (
         build_model_asset,
         build_baselines_asset,
@@ -105,7 +102,7 @@ def build_defs(
         *build_broken_assets(registry),
     ]
     return dg.Definitions(
-        assets=dg.map_asset_specs(functools.partial(_say_mode, settings), assets),
+        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[
             *build_asset_checks(registry),
@@ -113,7 +110,7 @@ def build_defs(
             check_coverage,
         ],
         jobs=[*jobs, coverage_job, build_backfill_job()],
-        schedules=[*build_schedules(jobs), hourly_coverage],
+        schedules=[*build_schedules(jobs, registry, layout), hourly_coverage],
         sensors=[dead_runs],
         executor=watch_dead_runs(dg.multiprocess_executor),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
@@ -128,15 +125,21 @@ def build_defs(
     )
 
 
-def _say_mode(settings: Settings, spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Return an asset that says where its data comes from, before anything has run.
+def _fit_to_deployment(
+    settings: Settings, own: Collection[str], spec: dg.AssetSpec
+) -> dg.AssetSpec:
+    """Return an asset that says where its data comes from, and is due only where data come daily.
 
-    Graph and catalog show kind and description, and synthetic data must not pass for real.
+    Graph and catalog show kind and description, and synthetic data must not pass for real. Files do
+    not change by the day, neither those of a sample or an archive nor a user's own: a policy would
+    warn of them for good.
     """
     mode = settings.mode
+    is_due = mode is Mode.LIVE and spec.tags.get("dataset") not in own
     return spec.replace_attributes(
         description=f"[{mode}: {MODE_MEANINGS[mode]}] {spec.description}",
         kinds={*spec.kinds, mode.value},
+        freshness_policy=spec.freshness_policy if is_due else None,
     )
 
 

@@ -164,7 +164,6 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
         "decision": policy.decision.value,
         "remedy": policy.remedy,
     }
-    # allow_retries=False also stops the run-level retries of a deployment.
     return dg.Failure(
         f"{type(error).__name__}: {error}{gave_up}", metadata=metadata, allow_retries=False
     )

@@ -2,15 +2,18 @@
 
 What belongs here: what runs together, with which run configuration. What does not: how anything
 runs. ``demo`` and ``full`` train and score electricity; each other data set has jobs of its own,
-such as ``full_traffic``. ``refresh`` trains nothing; its partition is the day to forecast. It reads
-every built-in data set and forecasts operational demand; ``refresh_exchange`` is for one alone.
+such as ``full_traffic``. ``refresh`` trains nothing; its partition is the day to forecast. It is
+for operational demand, and every other data set has its own, such as ``refresh_exchange``: a
+publisher that fails, or asks for an account, stops no forecast of another data set.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
 from compevo_pipeline.asset_keys import (
+    CLEANED,
     INFERENCE_2026,
     NEWS_ARTICLES,
     NEWS_EMBEDDINGS,
@@ -32,8 +35,8 @@ from compevo_pipeline.registry import Registry
 from compevo_pipeline.sources.common.base import Mode
 
 DEFAULT_DATASET = "electricity"
-REFRESHED_GROUPS = ("series", "news", "windows", "leakage", "forecast", "report")
 
+_REPORT = (REPORT, CLEANED)
 _TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
 
 
@@ -43,7 +46,12 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 
 def job_name(name: str, dataset: str) -> str:
-    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
+    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set.
+
+    Args:
+        name: which job.
+        dataset: for which data set.
+    """
     without = OPERATIONAL if name == "refresh" else DEFAULT_DATASET
     return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
@@ -100,59 +108,19 @@ def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
     return build_demo_config(dataset) if name == "demo" else {}
 
 
-def _select(dataset: str) -> dg.AssetSelection:
-    """Return what is trained and scored for one data set, all that it is made of, the report."""
-    own = dg.AssetSelection.assets(*score_keys(dataset)).upstream()
-    made = own | dg.AssetSelection.groups("report")
-    if dataset != DEFAULT_DATASET:
-        return made
-
-    # The first thing that anybody runs: it also shows the data of the others, and the check of
-    # 2026, which concerns the population of electricity.
-    everything = dg.AssetSelection.groups("series", "news", "windows")
-    return made | everything | dg.AssetSelection.assets(INFERENCE_2026)
-
-
-def _select_own(dataset: str) -> dg.AssetSelection:
-    """Return all that is made of a user's own data set, which needs no source of this project."""
-    return dg.AssetSelection.assets(
-        series_key(dataset),
-        NEWS_EMBEDDINGS,
-        windows_key(dataset),
-        model_key(dataset),
-        *score_keys(dataset),
-        REPORT,
-    )
-
-
-def _select_refreshed(dataset: str, *, is_own: bool) -> dg.AssetSelection:
-    """Return what a new day of one data set changes, but for what is trained."""
-    # A user's own data set needs no news of this project's sources.
-    news = [NEWS_EMBEDDINGS] if is_own else [NEWS_ARTICLES, NEWS_EMBEDDINGS]
-    return dg.AssetSelection.assets(
-        series_key(dataset),
-        *news,
-        windows_key(dataset),
-        next_day_key(dataset),
-        scored_key(dataset),
-        REPORT,
-    )
-
-
 def build_jobs(registry: Registry) -> list[Any]:
     """Return all jobs.
 
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
     job reads them, so that a fault in a user's file stops no other data set.
+
+    Args:
+        registry: the data sets of the deployment.
     """
-    own = [dataset.name for dataset in registry.own]
-    of_own = dg.AssetSelection.assets(
-        *(key for dataset in own for key in (series_key(dataset), windows_key(dataset)))
-    )
     demos = [
         dg.define_asset_job(
             job_name("demo", dataset),
-            _select(dataset) - of_own,
+            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
             description=(
                 f"Everything end to end for {dataset} on the sample data and the smallest preset; "
                 "minutes on two cores. From a shell: add --config dagster_home/demo.yaml."
@@ -167,7 +135,7 @@ def build_jobs(registry: Registry) -> list[Any]:
     full = [
         dg.define_asset_job(
             job_name("full", dataset),
-            _select_own(dataset) if dataset in own else _select(dataset) - of_own,
+            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
             description=(
                 f"Everything end to end for {dataset} in the deployment's mode and preset: ingest "
                 "to report."
@@ -175,36 +143,64 @@ def build_jobs(registry: Registry) -> list[Any]:
             tags={"compevo/job": "full", "dataset": dataset},
             executor_def=_TWO_STEPS_AT_ONCE,
         )
-        for dataset in (*DATASETS, *own)
+        for dataset in registry
     ]
-    return [*demos, *full, *_build_refreshes(registry, of_own)]
+    others = [dataset for dataset in registry if dataset != OPERATIONAL]
+    return [*demos, *full, *(_build_refresh(registry, name) for name in (OPERATIONAL, *others))]
 
 
-def _build_refreshes(registry: Registry, of_own: dg.AssetSelection) -> list[Any]:
-    """Return the refresh of everything, and that of each other data set that is forecast."""
-    forecast = [name for name in registry if registry[name].spec.starts_with_days]
-    others = [name for name in forecast if name != OPERATIONAL]
-    of_others = dg.AssetSelection.assets(
-        *(key for name in others for key in (next_day_key(name), scored_key(name)))
+def _build_refresh(registry: Registry, dataset: str) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
+    """Return the refresh of a data set, with its forecast where its windows start with a day."""
+    forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
+    parts = [
+        *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
+        *(["the 2026 inference"] if dataset == OPERATIONAL else []),
+    ]
+    return dg.define_asset_job(
+        job_name("refresh", dataset),
+        dg.AssetSelection.assets(*_list_refreshed(registry, dataset)),
+        description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+        # A partition is the day of the forecast. Everything else has none, and runs with it.
+        tags={"compevo/job": "refresh"} | ({} if dataset == OPERATIONAL else {"dataset": dataset}),
+        executor_def=_TWO_STEPS_AT_ONCE,
     )
-    own = {dataset.name for dataset in registry.own}
-    selections = {
-        OPERATIONAL: dg.AssetSelection.groups(*REFRESHED_GROUPS) - of_own - of_others,
-        **{name: _select_refreshed(name, is_own=name in own) for name in others},
-    }
+
+
+def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+    """Return what is trained and scored for one data set, all that it is made of, the report."""
+    is_default = dataset == DEFAULT_DATASET
+    # The first thing that anybody runs: it also shows the data of the others, and the check of
+    # 2026, which concerns the population of electricity.
+    read = DATASETS if is_default else (dataset,)
     return [
-        dg.define_asset_job(
-            job_name("refresh", name),
-            selection,
-            description=(
-                f"New data, the forecast of {name} for the partition's day, scores of the days "
-                "before it"
-                + (", the 2026 inference" if name == OPERATIONAL else "")
-                + " and the report; trains nothing."
-            ),
-            # A partition is the day of the forecast. Everything else has none, and runs with it.
-            tags={"compevo/job": "refresh"} | ({} if name == OPERATIONAL else {"dataset": name}),
-            executor_def=_TWO_STEPS_AT_ONCE,
-        )
-        for name, selection in selections.items()
+        *_list_data(registry, read),
+        model_key(dataset),
+        *score_keys(dataset),
+        *([INFERENCE_2026] if is_default else []),
+        *_REPORT,
+    ]
+
+
+def _list_refreshed(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+    """Return what a new day of one data set changes, but for what is trained."""
+    is_operational = dataset == OPERATIONAL
+    # The 2026 inference is of electricity's population, on its windows.
+    read = (dataset, DEFAULT_DATASET) if is_operational else (dataset,)
+    has_days = registry[dataset].spec.starts_with_days
+    return [
+        *_list_data(registry, read),
+        *([next_day_key(dataset), scored_key(dataset)] if has_days else []),
+        *([INFERENCE_2026] if is_operational else []),
+        *_REPORT,
+    ]
+
+
+def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
+    """Return the series, news and windows of data sets."""
+    # A user's own data set needs no news of this project's sources.
+    reads_news = any(registry[name].declaration is None for name in datasets)
+    return [
+        *(key for name in datasets for key in (series_key(name), windows_key(name))),
+        *([NEWS_ARTICLES] if reads_news else []),
+        NEWS_EMBEDDINGS,
     ]

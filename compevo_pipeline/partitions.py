@@ -17,7 +17,7 @@ from compevo_core.data.datasets import DatasetSpec
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
 OPERATIONAL = "electricity-operational"
-"""The data set that the refresh forecasts."""
+"""The data set that the job ``refresh`` is for."""
 
 NEM_ZONE = "Australia/Brisbane"
 """The market's clock, UTC+10 all year."""

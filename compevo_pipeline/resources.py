@@ -66,6 +66,11 @@ class Workspace(dg.ConfigurableResource[None]):
         return Mode(self.mode) if self.mode else self.settings.mode
 
     @property
+    def is_aside(self) -> bool:
+        """Whether a run of a live deployment reads other data, such as a demo on sample data."""
+        return self.settings.mode is Mode.LIVE and self.data_mode is not Mode.LIVE
+
+    @property
     def layout(self) -> Layout:
         """The run's folders."""
         return self.settings.layout(self.data_mode)

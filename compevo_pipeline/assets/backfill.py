@@ -4,6 +4,8 @@ What belongs here: its run configuration, and telling Dagster that the series of
 changed. What does not: the months and their order (``compevo_pipeline.backfill``).
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Self
 
@@ -12,9 +14,9 @@ from pydantic import Field, model_validator
 
 from compevo_pipeline.asset_keys import NEWS_ARTICLES, series_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import DUCKDB_POOL
 from compevo_pipeline.assets.ingest import read_day
 from compevo_pipeline.backfill import backfill, choose_feeds
+from compevo_pipeline.data_versions import DATA_VERSION_TAG, hash_news, hash_series
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.feeds import FeedTable
 from compevo_pipeline.launch_config import LaunchConfig
@@ -52,33 +54,47 @@ class BackfillConfig(LaunchConfig):
         )
 
 
-# One writer of the news database at a time; the files of a series wait for each other by a lock.
-@dg.op(pool=DUCKDB_POOL, config_schema=BackfillConfig.schema_of_launch())
+# In no pool: it may take days, and what it writes takes turns with others by short locks.
+@dg.op(config_schema=BackfillConfig.schema_of_launch(), out={})
 def fetch_missing(
     context: dg.OpExecutionContext,
     workspace: Workspace,
     feeds: dg.ResourceParam[FeedTable],
     clock: dg.ResourceParam[Clock],
-) -> None:
+) -> Iterator[dg.AssetMaterialization]:
     """Fetch and store the months of the span that are missing."""
-    with translate_errors(attempt=context.retry_number):
-        config = BackfillConfig.model_validate(context.op_config)
-        since, until = config.read_span()
-        counts = backfill(
-            workspace,
-            config.dataset,
-            choose_feeds(feeds, config.dataset, config.feeds),
-            since=since,
-            until=until,
-            clock=clock,
-            log=context.log,
-        )
+    config = BackfillConfig.model_validate(context.op_config)
+    counts: dict[str, Counter[str]] = {}
+    try:
+        with translate_errors(attempt=context.retry_number):
+            since, until = config.read_span()
+            backfill(
+                workspace,
+                config.dataset,
+                choose_feeds(feeds, config.dataset, config.feeds),
+                since=since,
+                until=until,
+                clock=clock,
+                log=context.log,
+                counts=counts,
+            )
+    finally:
+        # Months before a failure are stored too: what is made of them is out of date now.
+        if counts:
+            yield _describe(workspace, config, counts)
 
-    # What is made of the series is out of date now, and the catalog says so.
-    key = NEWS_ARTICLES if config.dataset == NEWS else series_key(config.dataset)
+
+def _describe(
+    workspace: Workspace, config: BackfillConfig, counts: dict[str, Counter[str]]
+) -> dg.AssetMaterialization:
+    """Return what the catalog shows of the series, or of the news, that have changed."""
+    is_news = config.dataset == NEWS
+    version = hash_news(workspace) if is_news else hash_series(workspace, config.dataset)
     shown: dict[str, Any] = {feed: metadata.render_counts(found) for feed, found in counts.items()}
-    context.log_event(
-        dg.AssetMaterialization(key, metadata={"backfill_since": config.since, **shown})
+    return dg.AssetMaterialization(
+        NEWS_ARTICLES if is_news else series_key(config.dataset),
+        metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},
+        tags={DATA_VERSION_TAG: version},
     )
 
 

@@ -19,7 +19,7 @@ from compevo_core.benchmark.table import METHODS, find_method
 from compevo_core.errors import ConfigError
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, benchmark_key, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import OWNERS, code_version, fits_folder
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version, fits_folder
 from compevo_pipeline.benchmark_runs import BenchmarkData
 from compevo_pipeline.failures import translate_errors
 from compevo_pipeline.launch_config import LaunchConfig
@@ -87,6 +87,7 @@ def build_benchmark_asset(dataset: str) -> dg.AssetsDefinition:
         kinds={"pytorch", "csv"},
         owners=OWNERS,
         code_version=code_version(*CODE),
+        pool=GPU_POOL,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
         config_schema=BenchmarkConfig.schema_of_launch(),

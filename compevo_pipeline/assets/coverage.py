@@ -17,6 +17,7 @@ from compevo_pipeline.asset_keys import SOURCE_COVERAGE
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import OWNERS, code_version
 from compevo_pipeline.failures import translate_errors
+from compevo_pipeline.launchers.executor import watch_dead_runs
 from compevo_pipeline.partitions import NEM_ZONE
 from compevo_pipeline.resources import Clock, Workspace
 from compevo_pipeline.source_coverage import (
@@ -92,7 +93,7 @@ coverage_job = dg.define_asset_job(
     dg.AssetSelection.assets(SOURCE_COVERAGE),
     description="Counts what is stored of every source by month; takes seconds.",
     tags={"compevo/job": "coverage"},
-    executor_def=dg.in_process_executor,
+    executor_def=watch_dead_runs(dg.in_process_executor),
 )
 hourly_coverage = dg.ScheduleDefinition(
     name="coverage_hourly",

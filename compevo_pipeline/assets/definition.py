@@ -28,14 +28,19 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
     warn_window=timedelta(hours=26),
     fail_window=timedelta(hours=50),
 )
-"""For what ``refresh`` brings every day. The age of the data itself is the check ``data_age``."""
+"""For what a refresh brings every day; ``definitions`` keeps it in live mode alone.
 
-_VERSION_DIGITS = 12
-_FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
-_TRAINING_CODE = (
+The age of the data itself is the check ``data_age``.
+"""
+
+TRAINING_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
     *("compevo_core/lm", "compevo_core/online", "compevo_core/training"),
 )
+"""What decides a trained population; priors and their levels are a part of it."""
+
+_VERSION_DIGITS = 12
+_FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 
 
 def code_version(*sources: str, data_release: str = "") -> str:
@@ -71,7 +76,7 @@ def stages_folder(layout: Layout, label: str) -> Path:
 
     One a version of the code. A launch that was interrupted goes on with them.
     """
-    return layout.stages / f"{label}-{code_version(*_TRAINING_CODE)}"
+    return layout.stages / f"{label}-{code_version(*TRAINING_CODE)}"
 
 
 def _modules(source: Path) -> list[Path]:

@@ -133,7 +133,12 @@ def _score_baselines(
         path = layout.results / f"baselines-{dataset}.csv"
         write_rows(path, scores.rows)
 
-    return dg.MaterializeResult(metadata=metadata.describe_scores(scores.rows, path))
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(scores.rows, path),
+            "mode": workspace.data_mode.value,
+        }
+    )
 
 
 def build_population_test_asset(dataset: str) -> dg.AssetsDefinition:
@@ -205,6 +210,7 @@ def _score_population(
     return dg.MaterializeResult(
         metadata={
             **metadata.describe_scores(scores.rows, path),
+            "mode": workspace.data_mode.value,
             "paired_tests": metadata.render_table(paired_tests, rows=20),
             **_describe_regret(scores.regret),
         }

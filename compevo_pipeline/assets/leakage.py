@@ -27,6 +27,7 @@ from compevo_core.evaluation.leakage import (
 from compevo_core.evaluation.result_rows import POOLED, write_rows
 from compevo_core.evaluation.scopes import (
     Scope,
+    one_seed,
     select_month_scopes,
     thin_windows,
     write_forecasts,
@@ -216,7 +217,10 @@ def _score_scopes(
     write_config(layout.results, forecaster.config)
     write_forecasts(
         layout.forecasts / FORECASTS_FILE,
-        [*population.predictions, *zip(scopes, baselines.forecasts, strict=True)],
+        [
+            *((scope, one_seed(found)) for scope, found in population.predictions),
+            *zip(scopes, baselines.forecasts, strict=True),
+        ],
     )
     return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
 

@@ -16,6 +16,7 @@ from compevo_pipeline.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import ingest_chosen, make_ingest_config
+from compevo_pipeline.data_versions import hash_news
 from compevo_pipeline.embedded_news import embed_nameable
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.launch_config import LaunchConfig
@@ -80,7 +81,10 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         read = ingest_chosen(context, launch, workspace, feeds[NEWS], NEWS, clock)
         counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
-        return dg.MaterializeResult(metadata=_describe_articles(workspace, pl.DataFrame(counts)))
+        return dg.MaterializeResult(
+            metadata=_describe_articles(workspace, pl.DataFrame(counts)),
+            data_version=dg.DataVersion(hash_news(workspace)),
+        )
 
     return _articles
 
@@ -125,7 +129,6 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         owners=OWNERS,
         code_version=code_version(*EMBEDDINGS_CODE),
         freshness_policy=DAILY_REFRESH,
-        pool=DUCKDB_POOL,
         config_schema=EmbeddingConfig.schema_of_launch(),
     )
     def _embeddings(
@@ -144,7 +147,10 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
                 "newly_embedded": counts.embedded,
                 "encoder": name,
                 "folder": metadata.link_path(store.folder),
-            }
+            },
+            # Vectors of an encoder never change, and which articles a model reads is in its
+            # windows: a day of new articles marks no model that has the windows it had.
+            data_version=dg.DataVersion(name),
         )
 
     return _embeddings

@@ -8,7 +8,7 @@ the one after it, 48 days it and the 47 after it. A day that is filled in later 
 gives the very same forecast; one that was issued is never changed.
 """
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -19,7 +19,7 @@ from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.view import HORIZON
 from compevo_core.day_summary import choose_decimals
-from compevo_core.issued import IssuedForecast
+from compevo_core.issued import IssuedForecast, list_issued, read_issued
 from compevo_pipeline.asset_keys import (
     NEWS_EMBEDDINGS,
     model_key,
@@ -112,7 +112,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
                 news_rule=config.news_rule,
             )
         return dg.MaterializeResult(
-            metadata=_describe(found),
+            metadata={"mode": workspace.data_mode.value} | _describe(found),
             data_version=dg.DataVersion(found.forecast.hash[:32]),
         )
 
@@ -137,10 +137,30 @@ def _describe(found: DayForecast) -> dict[str, Any]:
         "model": str(forecast.facts["artifact_hash"])[:16],
         "dagster/row_count": forecast.rows.height,
         "by_series": metadata.render_table(_summarise(points), rows=10),
+        # An evening's forecast and that of midnight are of one day, which is one partition.
+        "of_this_day": metadata.render_table(_tabulate_issued(found)),
         "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
         "plot": render_day(forecast),
         "folder": metadata.link_path(found.folder),
     }
+
+
+def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
+    """Return the forecasts of the day by what they knew, that of this run among them."""
+    origin = found.forecast.origin.astimezone(UTC)
+    rows = []
+    for folder in list_issued(found.folder.parents[1], origin):
+        facts = read_issued(folder).facts
+        until = datetime.fromisoformat(facts["information_until"])
+        rows.append(
+            {
+                "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
+                "known_until": f"{until:%Y-%m-%d %H:%M} UTC",
+                "issued_at": str(facts["issued_at"]),
+                "of_this_run": folder == found.folder,
+            }
+        )
+    return pl.DataFrame(rows)
 
 
 def _name_newest(forecast: IssuedForecast) -> dict[str, object]:

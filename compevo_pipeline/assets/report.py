@@ -56,6 +56,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
             metadata={
                 # A browser opens no file from a page of the UI: a link needs an address.
                 **({"page": dg.MetadataValue.url(address)} if address else {}),
+                "mode": workspace.data_mode.value,
                 "path": metadata.link_path(page),
                 "bytes": page.stat().st_size,
                 "result_rows": inputs.rows.height,

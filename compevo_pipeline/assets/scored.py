@@ -71,7 +71,10 @@ def build_scored_asset(dataset: str) -> dg.AssetsDefinition:
         )
         return dg.MaterializeResult(
             metadata=_describe(found)
-            | {"file": metadata.link_path(workspace.layout.scored(dataset))}
+            | {
+                "mode": workspace.data_mode.value,
+                "file": metadata.link_path(workspace.layout.scored(dataset)),
+            }
         )
 
     return _scored

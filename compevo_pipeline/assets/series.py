@@ -15,6 +15,7 @@ from compevo_pipeline.asset_keys import series_key
 from compevo_pipeline.assets import metadata
 from compevo_pipeline.assets.definition import DAILY_REFRESH, DUCKDB_POOL, OWNERS, code_version
 from compevo_pipeline.assets.ingest import ingest_chosen, make_ingest_config
+from compevo_pipeline.data_versions import hash_series
 from compevo_pipeline.feeds import Feed, FeedTable
 from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.registry import RegisteredDataset, Registry
@@ -80,7 +81,11 @@ def build_series_asset(
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
         counts_by_feed = ingest_chosen(context, launch, workspace, feeds[dataset], dataset, clock)
-        return dg.MaterializeResult(metadata=_describe(workspace, dataset, counts_by_feed))
+        return dg.MaterializeResult(
+            metadata=_describe(workspace, dataset, counts_by_feed),
+            # What is stored, and not that it was read again: equal data keep windows fresh.
+            data_version=dg.DataVersion(hash_series(workspace, dataset)),
+        )
 
     return _series
 

@@ -2,7 +2,7 @@
 
 What belongs here: resolving the configuration, starting the launcher, showing the run. What does
 not: training (``compevo_core.training.trainer``), processes (``launchers``). Materializing again
-with the same configuration and data returns the finished run; after a crash, training resumes
+with the same configuration, data and code returns the finished run; after a crash, training resumes
 from the newest checkpoint.
 """
 
@@ -18,7 +18,7 @@ from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.assets import metadata
-from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, code_version
+from compevo_pipeline.assets.definition import GPU_POOL, OWNERS, TRAINING_CODE, code_version
 from compevo_pipeline.assets.training_config import TrainConfig, prepare_job
 from compevo_pipeline.embedded_news import write_news
 from compevo_pipeline.failures import translate_errors
@@ -26,23 +26,21 @@ from compevo_pipeline.launchers.kubernetes import PodClient
 from compevo_pipeline.markdown import escape_markdown
 from compevo_pipeline.resources import Launchers, Workspace
 from compevo_pipeline.sketch import sketch_validation
-from compevo_pipeline.storage.runs import make_run_name, set_current_run
+from compevo_pipeline.storage.runs import (
+    hash_model,
+    make_run_name,
+    read_code_version,
+    set_current_run,
+    write_code_version,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CODE = (
-    "compevo_core/agents",
-    "compevo_core/data",
-    "compevo_core/lm",
-    "compevo_core/training",
-)
-
-_HASH_DIGITS = 16
-
 
 def build_model_asset(dataset: str) -> dg.AssetsDefinition:
     """Return the trained population of one data set."""
+    version = code_version(*TRAINING_CODE)
 
     @dg.asset(
         key=model_key(dataset),
@@ -54,7 +52,7 @@ def build_model_asset(dataset: str) -> dg.AssetsDefinition:
         ),
         kinds={"pytorch", "huggingface"},
         owners=OWNERS,
-        code_version=code_version(*CODE),
+        code_version=version,
         pool=GPU_POOL,
         tags={"dataset": dataset},
         op_tags={"dataset": dataset},
@@ -66,7 +64,7 @@ def build_model_asset(dataset: str) -> dg.AssetsDefinition:
         launchers: dg.ResourceParam[Launchers],
         pod_client: dg.ResourceParam[PodClient],
     ) -> dg.MaterializeResult[Any]:
-        return _train(context, dataset, workspace, launchers, pod_client)
+        return _train(context, dataset, version, workspace, launchers, pod_client)
 
     return _model
 
@@ -74,11 +72,12 @@ def build_model_asset(dataset: str) -> dg.AssetsDefinition:
 def _train(
     context: dg.AssetExecutionContext,
     dataset: str,
+    version: str,
     workspace: Workspace,
     launchers: Launchers,
     pod_client: PodClient,
 ) -> dg.MaterializeResult[Any]:
-    """Train the population of a data set."""
+    """Train the population of a data set by the code of a version."""
     config = TrainConfig.read(context)
     layout = workspace.layout
 
@@ -90,17 +89,41 @@ def _train(
         name = make_run_name(f"compevo-{dataset}", resolved, windows)
 
         news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
-        job = prepare_job(workspace, folder, news, resolved, name, config)
+        run: Path = layout.run(name)
+        chosen = _refuse_other_code(run, version, config, context)
+        is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
+
+        job = prepare_job(workspace, folder, news, resolved, name, chosen)
         launcher = launchers.get(config.launcher, config.processes, pod_client)
         reported = launcher.launch(context, [job])
+        if is_trained_now:
+            write_code_version(run, version)
+        model_hash = hash_model(run)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
     set_current_run(layout, dataset, name)
     return dg.MaterializeResult(
         # What the process reported of itself (hashes, seconds, memory) and what the folder shows.
-        metadata=_describe(layout.run(name), resolved) | dict(reported),
-        data_version=dg.DataVersion(f"{resolved.hash}-{windows.training_hash[:_HASH_DIGITS]}"),
+        metadata=_describe(run, resolved) | {"mode": workspace.data_mode.value} | dict(reported),
+        # Another training is another model, whatever it was made of: its scores are stale then.
+        data_version=dg.DataVersion(model_hash),
     )
+
+
+def _refuse_other_code(
+    run: Path, version: str, config: TrainConfig, context: dg.AssetExecutionContext
+) -> TrainConfig:
+    """Return the launch, to start over where other code than today's finished the run."""
+    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # A run of the command line keeps no version, and is taken as it is.
+    if made_by is None or made_by == version:
+        return config
+
+    context.log.warning(
+        f"{run.name} was trained by version {made_by} of the code, which is {version} now: it is "
+        "trained anew"
+    )
+    return config.model_copy(update={"resume": False})
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:

@@ -122,10 +122,12 @@ def check_next_inputs(
 ) -> dg.AssetCheckResult:
     """Say whether the forecast that is due now could be made, and how old its inputs are.
 
-    Files on disk do not age, so only live mode can fail.
+    Files on disk do not age, so only live mode can fail; a run on other data in a live deployment
+    clears no warning.
     """
     if workspace.data_mode is not Mode.LIVE:
-        return _make_result(INPUTS, True, f"not judged in {workspace.data_mode} mode")
+        text = f"not judged in {workspace.data_mode} mode"
+        return _make_result(INPUTS, not workspace.is_aside, text)
 
     origin = find_due_origin(spec, now)
     try:

@@ -75,6 +75,17 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
+def require_folder(folder: Path) -> Path:
+    """Return a folder of result rows that is to be read.
+
+    Raises:
+        ConfigError: there is no such folder; an empty product would look like a finished one.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"no folder {folder}: name one that holds result rows")
+    return folder
+
+
 def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
     """Return the windows of a split or, if named, of a subset.
 

@@ -77,6 +77,7 @@ def benchmark(
     if data.rows.exists():
         typer.echo(render_scores(read_result_file(data.rows)))
         typer.echo(f"\nRows by series: {data.rows}")
+        typer.echo(f"Show them: compevo table main --results {data.rows.parent}")
 
 
 def _report_fit(name: str, seed: int, seconds: float) -> None:

@@ -99,7 +99,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> l
     Args:
         defs: the code location.
         name: the job.
-        dataset: which one to train and score; the refresh is for all.
+        dataset: which one to train and score; the refresh is that of operational demand.
         day: which one the refresh forecasts; empty for tomorrow on the market's clock.
 
     Returns:
@@ -111,7 +111,7 @@ def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> l
     from compevo_pipeline.launchers.dead_runs import hold_run_lock, sweep_meanwhile
     from compevo_pipeline.partitions import target_days
 
-    # The refresh is one job for all data sets.
+    # The refresh is that of operational demand, whose day is given or tomorrow.
     has_own = name in (Job.DEMO, Job.FULL)
     job = defs.resolve_job_def(job_name(name, dataset) if has_own else name)
     # The view needs all names at the start, to know how much is left.
@@ -159,7 +159,7 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.datasets import DATASETS
     from compevo_pipeline.assets.definition import fits_folder
-    from compevo_pipeline.cli.forecast_table import render_forecast
+    from compevo_pipeline.cli.forecast_table import describe_data, render_forecast
     from compevo_pipeline.next_day import issue_next_day
     from compevo_pipeline.resources import Workspace
     from compevo_pipeline.site import write_site
@@ -178,7 +178,7 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
     )
     issued = found.forecast
     typer.echo("\nTomorrow, in the sample world:\n")
-    typer.echo(render_forecast(issued))
+    typer.echo(render_forecast(issued, describe_data(Mode.SAMPLE, dataset)))
     # For example that another model issued this day before, and its forecast stays.
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"

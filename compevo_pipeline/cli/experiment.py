@@ -86,12 +86,26 @@ def experiment(
     else:
         trials, news = _list_untrained(workspace, found, names, windows, dataset, runs or [])
 
-    pool = NewsPool.read(news)
     scores = score_trials(
-        name, found, trials, pool, commit=read_commit(), log=log, every=every, scopes=scopes
+        name,
+        found,
+        trials,
+        NewsPool.read(news),
+        commit=read_commit(),
+        log=log,
+        every=every,
+        scopes=scopes,
+        budget=_name_budget(budget, found),
     )
     path, _, _ = write_experiment(results or layout.results, name, found, dataset, trials, scores)
     typer.echo(f"Rows: {path}")
+    typer.echo(f"Show them: compevo table {_find_table(name)} --results {path.parent}")
+
+
+def _find_table(name: str) -> str:
+    """Return the name of the table that shows an experiment."""
+    tables = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
+    return tables.get(name, "sensitivity")
 
 
 def _choose(experiment: "Experiment", only: str) -> list[str]:
@@ -128,6 +142,13 @@ def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, i
     return spend(budget, preset)
 
 
+def _name_budget(name: str, experiment: "Experiment") -> str:
+    """Return what rows say: nothing of the preset's own budget, and of runs that are only read."""
+    from compevo_core.benchmark.budgets import STANDARD
+
+    return name if experiment.trains and name != STANDARD.name else ""
+
+
 def _train(
     workspace: "Workspace",
     name: str,
@@ -154,11 +175,13 @@ def _train(
     # Changes that act after the supervised stage alone go on from its end.
     stages = stages_folder(workspace.layout, f"experiment-{name}-{windows.dataset}")
     trials = []
+    # Changes of several experiments are one training where their settings are equal, as those that
+    # the others are compared with are.
+    label = f"experiment-{windows.dataset}"
     for change in names:
         prepared = change_windows(windows, experiment, change)
         for seed in seeds:
             config = configure_change(base.with_overrides({"run.seed": seed}), experiment, change)
-            label = f"{name}-{windows.dataset}-{change}"
             run = workspace.layout.run(make_run_name(label, config, prepared))
             typer.echo(f"{change}, seed {seed}: {run}")
             train(

@@ -46,6 +46,7 @@ def explain(
     Reads the sealed record alone.
     """
     from compevo_core.explain import explain as read_parts
+    from compevo_pipeline.cli.forecast_table import describe_data
     from compevo_pipeline.settings import Settings
 
     settings = Settings.from_environment()
@@ -57,7 +58,8 @@ def explain(
         )
 
     issued, folder = found
-    typer.echo(render_explanation(issued, read_parts(issued, series), step))
+    data = describe_data(settings.mode, dataset)
+    typer.echo(render_explanation(issued, read_parts(issued, series), step, data))
     typer.echo(f"\nThe record: {folder}")
 
 
@@ -89,7 +91,9 @@ def find_record(
     return None
 
 
-def render_explanation(issued: "IssuedForecast", why: "Explanation", step: str | None) -> str:
+def render_explanation(
+    issued: "IssuedForecast", why: "Explanation", step: str | None, data: str
+) -> str:
     """Return the parts of a series' forecast as lines of at most 80 columns."""
     from compevo_core.day_summary import choose_decimals
     from compevo_pipeline.cli.forecast_table import clean_text, describe_record
@@ -101,7 +105,7 @@ def render_explanation(issued: "IssuedForecast", why: "Explanation", step: str |
         f"{clean_text(why.unit, 20)}, {what}"
     )
 
-    lines = [*describe_record(issued), "", title, "", *_list_parts(why, read, decimals), ""]
+    lines = [*describe_record(issued, data), "", title, "", *_list_parts(why, read, decimals), ""]
     lines += _wrap(_describe_shares(why)) + _wrap(NOT_A_CAUSE)
     for part in why.parts:
         lines += ["", *_describe_reading(issued, part)]

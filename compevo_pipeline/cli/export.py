@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from compevo_pipeline.cli.arguments import require_folder
+
 
 class Target(StrEnum):
     """Whose files are written."""
@@ -29,5 +31,5 @@ def export(
     from compevo_core.report.export import export_rows
     from compevo_core.report.rows import read_rows
 
-    for path in export_rows(read_rows(results), to.value, dataset, out):
+    for path in export_rows(read_rows(require_folder(results)), to.value, dataset, out):
         typer.echo(path)

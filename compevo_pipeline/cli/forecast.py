@@ -46,6 +46,8 @@ def forecast(
 ) -> None:
     """Forecast a day whose truth may still be unknown, from what the deployment has stored.
 
+    Fetches nothing: the job `refresh` reads the sources, and `compevo backfill` a past span.
+
     The forecast is kept with everything that it was made of, and is never changed: asking again
     shows the same one.
     """
@@ -53,8 +55,9 @@ def forecast(
 
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.files import write_atomically
+    from compevo_core.errors import DataError
     from compevo_pipeline.assets.definition import fits_folder
-    from compevo_pipeline.cli.forecast_table import render_forecast
+    from compevo_pipeline.cli.forecast_table import describe_data, render_forecast
     from compevo_pipeline.next_day import forecast_day
     from compevo_pipeline.next_day_inputs import KnownTo
     from compevo_pipeline.resources import Workspace
@@ -62,22 +65,28 @@ def forecast(
 
     disable_progress_bars()
     workspace = Workspace(settings=Settings.from_environment())
-    found = forecast_day(
-        workspace,
-        dataset,
-        None if day is None else day.date(),
-        None if known_to is None else KnownTo(known_to.value),
-        clock=lambda: datetime.now(UTC),
-        log=log,
-        run=run,
-        fit=SharedFits(fits_folder(workspace.layout)),
-    )
+    data = describe_data(workspace.data_mode, dataset)
+    try:
+        found = forecast_day(
+            workspace,
+            dataset,
+            None if day is None else day.date(),
+            None if known_to is None else KnownTo(known_to.value),
+            clock=lambda: datetime.now(UTC),
+            log=log,
+            run=run,
+            fit=SharedFits(fits_folder(workspace.layout)),
+        )
+    except DataError as error:
+        # In a home where nothing is stored the first thing to check is the mode.
+        home = workspace.settings.home
+        raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
 
     if csv is not None:
         write_atomically(csv, found.forecast.rows.write_csv)
     if parquet is not None:
         write_atomically(parquet, found.forecast.rows.write_parquet)
-    typer.echo(render_forecast(found.forecast))
+    typer.echo(render_forecast(found.forecast, data))
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
     typer.echo(f"Everything it was made of: {found.folder}")
     words = f"{found.forecast.origin:%Y-%m-%d} {found.forecast.entities[0]} --dataset {dataset}"

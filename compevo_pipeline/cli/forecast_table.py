@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
+
 if TYPE_CHECKING:
     from compevo_core.day_summary import DaySummary
     from compevo_core.issued import IssuedForecast
@@ -26,8 +28,13 @@ COLUMNS = (
 """Title and least width of each column but the first, which names the series."""
 
 
-def render_forecast(issued: "IssuedForecast") -> str:
-    """Return the forecast as a table, a line for each series."""
+def render_forecast(issued: "IssuedForecast", data: str) -> str:
+    """Return the forecast as a table, a line for each series.
+
+    Args:
+        issued: the record.
+        data: what it was made of, as ``describe_data`` says it.
+    """
     from compevo_core.day_summary import choose_decimals, summarise_day
 
     days = summarise_day(issued)
@@ -47,11 +54,13 @@ def render_forecast(issued: "IssuedForecast") -> str:
         f"{name:{width}}" + "".join(f"{row[i]:>{widths[i]}}" for i in shown)
         for name, row in zip(names, cells, strict=True)
     ]
-    return "\n".join([*describe_record(issued), "", header, *lines, "", *_list_notes(issued, days)])
+    return "\n".join(
+        [*describe_record(issued, data), "", header, *lines, "", *_list_notes(issued, days)]
+    )
 
 
-def describe_record(issued: "IssuedForecast") -> list[str]:
-    """Return what is forecast, and when it was known and issued, on the market's clock."""
+def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
+    """Return what is forecast, of which data, and when it was known and issued (market's clock)."""
     facts, zone = issued.facts, issued.zone
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
@@ -59,7 +68,21 @@ def describe_record(issued: "IssuedForecast") -> list[str]:
         f"{clean_text(facts['dataset'])}, {issued.origin:%A %d %B %Y}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
         f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}",
+        data,
     ]
+
+
+def describe_data(mode: Mode, dataset: str) -> str:
+    """Return the mode and what it says of a data set: ``[sample: synthetic data]``."""
+    from compevo_core.data.datasets import DATASETS
+
+    if dataset not in DATASETS:
+        meaning = "your own files"  # the same in every mode
+    elif mode is Mode.SAMPLE and dataset == "exchange":
+        meaning = "published rates, synthetic news"
+    else:
+        meaning = MODE_MEANINGS[mode]
+    return f"[{mode}: {meaning}]"
 
 
 def clean_text(text: str, longest: int = 200) -> str:

@@ -69,7 +69,7 @@ for command in COMMANDS:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; an error of this project ends as one line and exit code 1."""
+    """Run a command; an error of this project ends as one line and exit code 1, of usage as 2."""
     try:
         # Errors of arguments are click's to show; those of this project are one line below.
         with translate_storage_errors():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compevo_pipeline.cli.arguments import ResultsFolder
+from compevo_pipeline.cli.arguments import ResultsFolder, require_folder
 
 if TYPE_CHECKING:
     from compevo_core.report.inputs import ReportInputs
@@ -72,4 +72,5 @@ def render_headline(results: Path) -> str:
 def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
     from compevo_core.report.inputs import read_inputs
 
+    require_folder(results)
     return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.filelock import file_lock
-from compevo_core.data.files import MANIFEST_FILE, read_together, replace_together
+from compevo_core.data.files import MANIFEST_FILE, hash_file, read_together, replace_together
 from compevo_core.storage_errors import describe_storage_error
 from compevo_pipeline.sources.common.base import FrameKind
 
@@ -99,6 +99,26 @@ class FrameStore:
 
         single = _single_file(folder)
         return _collect([single], query) if single.exists() else None
+
+    def hash_files(self, dataset: str) -> list[str]:
+        """Return the hash of each stored file of a data set's frames, by kind and name.
+
+        Args:
+            dataset: name of the data set.
+
+        Raises:
+            DataError: a folder is incomplete.
+        """
+        found = []
+        for kind in KEYS:
+            folder = self.folder(dataset, kind)
+            single = _single_file(folder)
+            # The name of a file that a manifest names holds its hash.
+            names = sorted(path.name for path in _find_files(folder).values())
+            if not names and single.exists():
+                names = [hash_file(single)]
+            found += [f"{kind.value} {name}" for name in names]
+        return found
 
 
 def _single_file(folder: Path) -> Path:

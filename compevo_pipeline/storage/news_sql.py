@@ -92,6 +92,17 @@ WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
     ELSE publisher = $publisher END
 """
 
+HASH_CONTENT = """
+SELECT
+    count(*) AS articles,
+    coalesce(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))), 0) AS digest
+FROM news_articles WHERE $publisher = '' OR publisher = $publisher
+"""
+"""An article is replaced by a version that was available earlier, and by nothing else.
+
+A sum does not depend on the order of the rows, and takes no memory for them.
+"""
+
 COUNT_DAYS = """
 SELECT
     publisher AS "group",

@@ -132,6 +132,20 @@ class NewsStore:
         with self._reader() as connection:
             return int(_read_frame(connection, news_sql.COUNT_TITLES, values).item())
 
+    def hash_content(self, publisher: str = "") -> str:
+        """Return a text that changes with each article that comes, or is replaced.
+
+        Args:
+            publisher: whose articles count; "" for all.
+
+        Raises:
+            DataError: nothing was ever stored.
+            StoreBusy: the store was not free in time.
+        """
+        with self._reader() as connection:
+            counts = _read_frame(connection, news_sql.HASH_CONTENT, {"publisher": publisher})
+        return " ".join(str(number) for number in counts.row(0))
+
     def read_repeated(self) -> pl.DataFrame:
         """Read the articles whose id is stored more than once; upserts leave none."""
         with self._reader() as connection:

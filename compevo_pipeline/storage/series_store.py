@@ -17,7 +17,7 @@ from typing import Self
 import polars as pl
 
 from compevo_core.data.filelock import file_lock
-from compevo_core.data.files import write_atomically
+from compevo_core.data.files import hash_file, write_atomically
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
@@ -149,6 +149,23 @@ class SeriesStore:
             DataError: nothing of that name is stored.
         """
         return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
+
+    def hash_files(self, dataset: str) -> list[str]:
+        """Return the name and hash of each stored file, by name; equal rows leave them equal.
+
+        Args:
+            dataset: name of the data set, of which nothing need be stored.
+
+        Raises:
+            StoreBusy: another run writes this data set for too long.
+        """
+        folder = self._series_folder(dataset)
+        if not folder.exists():
+            return []
+        # Under the writers' lock: a file that goes meanwhile would be missed.
+        with file_lock(folder / _LOCK, exclusive=False):
+            paths = sorted(folder.glob("*__*.parquet"))
+            return [f"{path.name} {hash_file(path)}" for path in paths]
 
     def _find_files(self, dataset: str, series_prefix: str | None = None) -> list[Path]:
         folder = self._series_folder(dataset)

@@ -17,6 +17,7 @@ import pytest
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_pipeline.assets.backfill import build_backfill_job
 from compevo_pipeline.backfill import backfill, choose_feeds, list_parts
+from compevo_pipeline.data_versions import DATA_VERSION_TAG, hash_series
 from compevo_pipeline.feeds import default_feeds
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
@@ -164,20 +165,45 @@ def test_feeds_are_named_and_those_without_an_endpoint_are_refused():
         choose_feeds({"news": ()}, "news", None)
 
 
-def test_the_job_fetches_the_span_and_says_that_the_series_changed(replay, tmp_path):
-    replay.serve({ENDPOINT: answer})
+def run_backfill_job(home, until):
     config = {"dataset": DATASET, "since": "2025-04-29", "feeds": ["weather-forecast"]}
-    result = build_backfill_job().execute_in_process(
+    return build_backfill_job().execute_in_process(
         run_config={
-            "ops": {"fetch_missing": {"config": config | {"until": "2025-04-30"}}},
+            "ops": {"fetch_missing": {"config": config | {"until": until}}},
             "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
         },
         resources={
-            "workspace": Workspace(settings=Settings(home=tmp_path, mode=Mode.LIVE), mode="live"),
+            "workspace": Workspace(settings=Settings(home=home, mode=Mode.LIVE), mode="live"),
             "feeds": {DATASET: (WEATHER,)},
             "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
         },
+        raise_on_error=False,
     )
+
+
+def test_the_job_fetches_the_span_and_says_that_the_series_changed(replay, tmp_path):
+    replay.serve({ENDPOINT: answer})
+    result = run_backfill_job(tmp_path, "2025-04-30")
+    assert result.success
     (event,) = result.asset_materializations_for_node("fetch_missing")
     assert event.asset_key == dg.AssetKey(["series", DATASET])
     assert len(replay.seen) == 1
+
+    # The version is that of what is stored, so that windows are stale after it.
+    workspace = Workspace(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
+
+
+def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_stored(
+    replay, tmp_path
+):
+    def refuse_may(seen):
+        if asked(seen) >= datetime(2025, 5, 1, tzinfo=UTC):
+            return Answer(status=403, body=b"no", kind="text/plain")
+        return answer(seen)
+
+    replay.serve({ENDPOINT: refuse_may})
+    result = run_backfill_job(tmp_path, "2025-05-03")
+    assert not result.success
+    (event,) = result.asset_materializations_for_node("fetch_missing")
+    assert event.asset_key == dg.AssetKey(["series", DATASET])

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.jobs import REFRESHED_GROUPS, job_name, run_config
+from compevo_pipeline.jobs import job_name, run_config
 from compevo_pipeline.partitions import target_days
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
@@ -15,7 +15,10 @@ from tests.support.deployment import deploy
 
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
-USERS_OF_THE_GPU = ("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants")
+USERS_OF_THE_GPU = (
+    *("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants"),
+    "benchmark/methods",
+)
 SCORES = ("ablation/variants", "evaluation/baselines", "evaluation/test", "evaluation/lud")
 
 # Traffic has windows of hours that start within a day.
@@ -119,10 +122,7 @@ def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
 
 def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
-    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {
-        "news/articles",
-        "news/embeddings",
-    }
+    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
         *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
         *(name for name in FORECASTS if "next_day" in name),
@@ -173,28 +173,34 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
         assert made_by(defs, job_name(name, dataset)) == expected
 
 
-def test_refresh_trains_nothing(defs, graph):
-    everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
-    refreshed = {
-        k.to_user_string()
-        for k in defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
+NEWS_AND_REPORT = {"news/articles", "news/embeddings", "report/site", "report/cleaned"}
+
+
+def test_refresh_trains_nothing_and_reads_what_its_forecast_and_the_2026_inference_need(defs):
+    read = ("electricity-operational", "electricity")
+    assert made_by(defs, "refresh") == NEWS_AND_REPORT | {
+        *(f"{layer}/{dataset}" for layer in ("series", "windows") for dataset in read),
+        *("forecast/next_day", "forecast/scored", "leakage/inference_2026"),
     }
-    of_groups = {name for name in everything if name.split("/")[0] in REFRESHED_GROUPS}
-    of_others = {name for name in FORECASTS if name.count("/") == 2}
-    assert refreshed == of_groups - of_others
-    assert "forecast/next_day" in refreshed and "forecast/scored" in refreshed
     assert defs.resolve_job_def("refresh").partitions_def == target_days
 
 
-@pytest.mark.parametrize("dataset", ["electricity", "exchange", "bitcoin"])
-def test_each_other_data_set_whose_windows_are_days_has_a_refresh_of_its_own(defs, dataset):
-    refreshed = made_by(defs, job_name("refresh", dataset))
-    news = {"news/articles", "news/embeddings", "report/site"}
-    assert refreshed - news == {
-        f"{name}/{dataset}"
-        for name in ("series", "windows", "forecast/next_day", "forecast/scored")
+@pytest.mark.parametrize("dataset", ["electricity", "exchange", "bitcoin", "traffic"])
+def test_each_other_data_set_has_a_refresh_of_its_own_with_days_where_its_windows_have(
+    defs, dataset
+):
+    days = () if dataset == "traffic" else ("forecast/next_day", "forecast/scored")
+    job = job_name("refresh", dataset)
+    assert made_by(defs, job) == NEWS_AND_REPORT | {
+        f"{layer}/{dataset}" for layer in ("series", "windows", *days)
     }
-    assert "refresh_traffic" not in {job.name for job in defs.jobs}
+    assert (defs.resolve_job_def(job).partitions_def is None) is (dataset == "traffic")
+
+
+def test_every_job_shows_that_its_runs_live(defs):
+    for job in defs.resolve_all_job_defs():
+        # A run that does not would count as started for days when its machine dies.
+        assert "watch_dead_runs" in job.executor_def.executor_creation_fn.__qualname__, job.name
 
 
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
@@ -208,7 +214,7 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
 def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
     schedule = defs.resolve_schedule_def("refresh_evening")
     assert (schedule.cron_schedule, schedule.execution_timezone) == (
-        "45 17 * * *",
+        ["45 17 * * *", "15 18 * * *", "0 19 * * *"],
         "Australia/Brisbane",
     )
 

@@ -17,6 +17,7 @@ from compevo_pipeline.partitions import DATASETS
 from compevo_pipeline.resources import JudgeEndpoint
 from compevo_pipeline.settings import REPOSITORY, JudgeSettings, Settings
 from compevo_pipeline.sources.common.base import Mode
+from tests.pipeline.test_registry import SOUND, declare
 from tests.support.deployment import deploy
 
 ASSETS = REPOSITORY / "compevo_pipeline" / "assets"
@@ -44,10 +45,33 @@ def test_asset_modules_import_only_what_is_there_to_be_shared():
                     assert names <= SHARED, f"{path.name} imports {names}"
 
 
-def test_what_the_daily_refresh_brings_must_be_refreshed_daily(graph):
+def list_due(graph):
+    return {
+        key.to_user_string()
+        for key in graph.get_all_asset_keys()
+        if graph.get(key).freshness_policy is not None
+    }
+
+
+@pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
+def test_files_need_no_daily_refresh(tmp_path, mode):
+    defs = build_defs(Settings(home=tmp_path, mode=mode, archive=tmp_path))
+    assert list_due(defs.resolve_asset_graph()) == set()
+
+
+def test_what_publishers_bring_every_day_must_be_refreshed_daily_and_no_file_of_a_user(tmp_path):
+    (tmp_path / "datasets").mkdir()
+    declare(tmp_path / "datasets", SOUND)
+    graph = build_defs(Settings(home=tmp_path, mode=Mode.LIVE)).resolve_asset_graph()
+    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    assert {"series/demand", "windows/demand"} < names
+    assert list_due(graph) == {
+        name
+        for name in names
+        if name.split("/")[0] in REFRESHED_DAILY and not name.endswith("/demand")
+    }
     for key in graph.get_all_asset_keys():
         policy = graph.get(key).freshness_policy
-        assert (policy is not None) is (key.path[0] in REFRESHED_DAILY), key
         if policy is not None:
             # One refresh may take its time; a second missed one is a failure.
             assert timedelta(days=1) < policy.warn_window.to_timedelta() < timedelta(days=2)

@@ -31,6 +31,14 @@ class Mode(StrEnum):
     SAMPLE = "sample"
 
 
+MODE_MEANINGS = {
+    Mode.SAMPLE: "synthetic data",
+    Mode.ARCHIVE: "the publishers' files",
+    Mode.LIVE: "the publishers' endpoints",
+}
+"""What a mode says of its data, wherever a reader could take made-up data for real."""
+
+
 class FrameKind(StrEnum):
     """Which contract of ``compevo_core.data`` a parsed frame follows."""
 

@@ -129,6 +129,11 @@ def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
     assert json.loads((run / "config.json").read_text())["run"]["rounds"] == 1
 
 
+def test_every_number_of_a_population_says_of_which_mode_it_is(trained):
+    for layer in ("models/compevo", "evaluation/baselines", "evaluation/test"):
+        assert metadata(trained, f"{layer}/electricity")["mode"].value == "sample"
+
+
 def test_training_again_with_equal_settings_returns_the_finished_run(deployment, trained):
     model = find_current_run(deployment.layout, "electricity") / "model" / "manifest.json"
     before = model.stat().st_mtime_ns
@@ -240,7 +245,7 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, l
     page = deployment.layout.report.read_text()
     assert "Sample data" in page and "No GRPO" in page
     shown = metadata(result, "report/site")
-    assert shown["result_rows"].value > 20
+    assert shown["result_rows"].value > 20 and shown["mode"].value == "sample"
 
     # A path is no link; where something serves the report, there is one.
     assert "page" not in shown

@@ -1,6 +1,7 @@
 """The benchmark's assets: one method and seed a partition, and rows that do not race."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import dagster as dg
 import polars as pl
@@ -18,6 +19,7 @@ from compevo_core.mechanism.files import read_typed
 from compevo_core.mechanism.traces import TRACE_SCHEMA
 from compevo_core.report.rows import read_result_file
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline import benchmark_runs
 from compevo_pipeline.benchmark_runs import BenchmarkData, replace_rows
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
@@ -83,10 +85,12 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
             folder.append_round(round_record(number))
         return find_method("persistence").fit(inputs)
 
-    def configure(budget, seed):
-        return RunConfig.preset("tiny").with_overrides({"run.seed": seed})
+    def configure(inputs):
+        return RunConfig.preset("tiny").with_overrides({"run.seed": inputs.seed})
 
-    agents = Method(name="pretended", family="agents", fit=fit, configure=configure)
+    agents = Method(
+        name="pretended", family="agents", fit=fit, configure=configure, leaves_run=True
+    )
     workspace = Workspace(settings=Settings(home=deployment.home, mode=Mode.SAMPLE))
     shared = SharedFits()
     data = BenchmarkData.read(workspace, "electricity", fit=shared)
@@ -95,13 +99,14 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
         data.run(agents, inputs, seed)
 
     folders = [training.folder for training in given]
-    assert folders == [data.find_run(agents, inputs.budget, seed) for seed in (0, 1)]
+    seeded = [replace(inputs, seed=seed) for seed in (0, 1)]
+    assert folders == [data.find_run(agents, one) for one in seeded]
     assert {folder.parent for folder in folders} == {deployment.layout.run("any").parent}
     for seed, folder in enumerate(folders):
         assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
-        assert configure(None, seed).hash[:8] in folder.name
+        assert configure(seeded[seed]).hash[:8] in folder.name
     # Rows name their settings by the hash alone.
-    assert set(read_configs(data.rows.parent)) == {configure(None, seed).hash for seed in (0, 1)}
+    assert set(read_configs(data.rows.parent)) == {configure(one).hash for one in seeded}
     # What the figures of mechanism are drawn from goes beside the rows.
     traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
     assert traces.select("method", "budget", "seed").unique().sort("seed").rows() == [
@@ -110,7 +115,21 @@ def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(dep
     ]
     assert all(training.fit is shared for training in given)
     # Other methods leave no run, and are not told of one.
-    assert data.find_run(find_method("dlinear"), inputs.budget, 0) is None
+    assert data.find_run(find_method("dlinear"), inputs) is None
+
+
+@pytest.mark.parametrize("preset", ["tiny", "paper"])
+def test_news_are_found_by_the_encoder_that_methods_have_and_not_the_deployments(
+    deployment, monkeypatch, preset
+):
+    # What is read is not of interest: the name of the encoder stands for it.
+    monkeypatch.setattr(benchmark_runs, "read_news", lambda _, encoder, views, *, log: encoder)
+    settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
+    workspace = Workspace(settings=settings)
+    data = BenchmarkData.read(workspace, "electricity")
+    inputs = data.prepare(workspace, find_method("compevo"), find_budget("quick"))
+    assert inputs.news == find_method("compevo").configure(inputs).news.encoder
+    assert inputs.news != RunConfig.preset(preset).news.encoder
 
 
 def test_a_method_that_cannot_forecast_the_windows_has_no_rows_and_breaks_nothing(deployment):

@@ -59,7 +59,7 @@ def read_metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
 
 def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: Deployment) -> None:
     first = read_metadata(issue(deployment, NEXT))
-    assert first["issued_now"].value is True
+    assert (first["issued_now"].value, first["mode"].value) == (True, "sample")
     assert first["by_series"].records[0].data["entity"] == "load_mw"
 
     again = read_metadata(issue(deployment, NEXT))
@@ -125,7 +125,7 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
-    assert made[0] == "series/demand" and made[-1] == "report/site"
+    assert made[0] == "series/demand" and made[-2:] == ["report/site", "report/cleaned"]
     assert made.index("forecast/next_day/demand") < made.index("forecast/scored/demand")
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert checks["drift"].passed and checks["next_inputs"].passed

@@ -90,7 +90,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live: Deployment) -> Non
     days = {str(record.data["day"]) for record in shown["last_days"].records}
     assert "best member" in references
     assert "2026-02-24" in days
-    assert "data:image/png" in shown["plot"].value
+    assert "data:image/png" in shown["plot"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert set(checks) == {"drift", "coverage", "next_inputs"}
     assert all(check.passed and not check.blocking for check in checks.values())
@@ -106,6 +106,30 @@ def test_days_that_are_filled_in_later_have_the_history_of_live_ones(
         backfill.materialize("forecast/next_day", partition=day.isoformat())
     backfill.materialize("forecast/scored")
     assert read(backfill.layout).drop(CLOCKED).equals(read(live.layout).drop(CLOCKED))
+
+
+def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
+    trained: Path, tmp_path: Path
+) -> None:
+    deployment = copy_home(trained, tmp_path)
+    operational.store_until(deployment.layout, operational.NOW)
+    for known_to in ("midnight", "issue-time"):
+        result = deployment.materialize(
+            "forecast/next_day",
+            partition=DAYS[0].isoformat(),
+            config={"forecast/next_day": {"known_to": known_to}},
+        )
+
+    (event,) = result.get_asset_materialization_events()
+    shown = event.step_materialization_data.materialization.metadata["of_this_day"].records
+    # Seven hours of the evening before lie between them.
+    assert [
+        tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
+        for record in shown
+    ] == [
+        ("issue-time", "2026-02-21 07:00 UTC", True),
+        ("midnight", "2026-02-21 14:00 UTC", False),
+    ]
 
 
 def make_feeds(until: datetime) -> dict[str, tuple[Feed, ...]]:
@@ -204,3 +228,5 @@ def test_live_inputs_are_judged_against_what_the_next_forecast_needs(
     assert "NSW1: the series does not reach over the inputs" in str(later.description)
     sample = replace(workspace.settings, mode=Mode.SAMPLE)
     assert check_next_inputs(Workspace(settings=sample), SPEC, datetime.now(UTC)).passed
+    aside = Workspace(settings=workspace.settings, mode="sample")
+    assert not check_next_inputs(aside, SPEC, now).passed

@@ -82,3 +82,12 @@ def test_data_may_be_as_old_as_its_source_allows_and_files_do_not_age(tmp_path, 
     assert (result.check_name, result.passed) == ("data_age", passed)
     assert result.severity is dg.AssetCheckSeverity.WARN
     assert result.metadata["limit_hours"].value == 120
+
+
+@pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
+def test_a_run_on_other_data_in_a_live_deployment_clears_no_warning(tmp_path, mode):
+    settings = Settings(home=tmp_path, mode=Mode.LIVE, archive=tmp_path)
+    workspace = Workspace(settings=settings, mode=mode.value)
+    result = check_data_age(series_key("exchange"), NOW, timedelta(days=5), workspace, lambda: NOW)
+    assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "this run read other data" in result.description

@@ -31,6 +31,7 @@ def run(results, methods: str, seeds: int) -> pl.DataFrame:
     arguments = ["benchmark", "--dataset", "traffic", "--methods", methods, "--seeds", str(seeds)]
     done = RUNNER.invoke(app, [*arguments, "--results", str(results)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    assert f"compevo table main --results {results}\n" in done.output
     return pl.read_csv(results / "benchmark-traffic.csv")
 
 

@@ -57,7 +57,8 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
 ) -> None:
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
     assert "Tuesday 24 February 2026, MW, times in UTC+10\nknown until 23 Feb 2026 17:00" in shown
-    assert shown.splitlines()[4].split()[0] == "NSW1"
+    assert shown.splitlines()[2] == "[sample: synthetic data]"
+    assert shown.splitlines()[5].split()[0] == "NSW1"
 
     first = read_issued(read(layout, ISSUE_TIME))
     assert first.rows["start_utc"].min() == ORIGIN
@@ -117,6 +118,15 @@ def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
     arguments = ["forecast", "--day", "2026-03-05"]
     with pytest.raises(DataError, match=r"NSW1: the series does not reach .* values end 2026-02-2"):
         RUNNER.invoke(app, arguments, catch_exceptions=False)
+
+
+def test_an_empty_home_is_refused_with_its_mode_and_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match="synthetic data") as caught:
+        RUNNER.invoke(app, ["forecast"], catch_exceptions=False)
+    assert str(tmp_path) in str(caught.value).partition("COMPEVO_HOME")[2]
 
 
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:

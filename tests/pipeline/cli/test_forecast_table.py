@@ -8,8 +8,11 @@ import polars as pl
 
 from compevo_core.day_summary import choose_decimals, format_start, summarise_day
 from compevo_core.issued import IssuedForecast
-from compevo_pipeline.cli.forecast_table import clean_text, render_forecast
+from compevo_pipeline.cli.forecast_table import clean_text, describe_data, render_forecast
+from compevo_pipeline.sources.common.base import Mode
 from tests.support.issued_samples import make_issued
+
+SAMPLE = "[sample: synthetic data]"
 
 
 def read_row(shown: str, entity: str) -> str:
@@ -17,7 +20,7 @@ def read_row(shown: str, entity: str) -> str:
 
 
 def test_a_line_holds_mean_band_peak_and_its_time_change_and_what_was_published() -> None:
-    shown = render_forecast(make_issued())
+    shown = render_forecast(make_issued(), SAMPLE)
     assert read_row(shown, "NSW1").split() == [
         *("NSW1", "8000", "7500", "to", "8500", "9500", "18:30", "+25.0", "%", "7900"),
     ]
@@ -25,10 +28,19 @@ def test_a_line_holds_mean_band_peak_and_its_time_change_and_what_was_published(
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+def test_made_up_data_is_called_so_above_the_numbers() -> None:
+    assert describe_data(Mode.SAMPLE, "electricity-operational") == SAMPLE
+    assert SAMPLE in render_forecast(make_issued(), SAMPLE).splitlines()[:3]
+    assert describe_data(Mode.LIVE, "electricity") == "[live: the publishers' endpoints]"
+    # Two kinds of data are real in sample mode, too.
+    assert describe_data(Mode.SAMPLE, "mine") == "[sample: your own files]"
+    assert "published rates" in describe_data(Mode.SAMPLE, "exchange")
+
+
 def test_what_a_record_lacks_is_no_column() -> None:
     issued = make_issued()
     points = issued.rows.filter(pl.col("quantile").is_null(), pl.col("method") != "published")
-    shown = render_forecast(replace(issued, rows=points))
+    shown = render_forecast(replace(issued, rows=points), SAMPLE)
     assert "band" not in shown and "published" not in shown
     assert read_row(shown, "NSW1").split() == ["NSW1", "8000", "9500", "18:30", "+25.0", "%"]
 
@@ -52,7 +64,7 @@ def test_small_values_keep_their_digits() -> None:
 
 def test_a_name_cannot_move_the_cursor_or_break_a_line() -> None:
     assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
-    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")))
+    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")), SAMPLE)
     assert "\x1b" not in shown and "\x07" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 

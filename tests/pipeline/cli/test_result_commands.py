@@ -16,7 +16,7 @@ from compevo_core.experiments.controls import configure_experiment
 from compevo_core.mechanism.files import read_typed
 from compevo_core.mechanism.traces import TRACE_SCHEMA
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app
+from compevo_pipeline.cli.main import app, main
 from tests.support.population import article_ids, news_pool, windows
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
@@ -44,6 +44,39 @@ def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path)
     assert "pooled errors" in invoke("table", "--results", results)
     wrong = RUNNER.invoke(app, ["table", str(results)])
     assert isinstance(wrong.exception, ConfigError), "a folder is no name of a table"
+
+
+@pytest.mark.parametrize(
+    "command", [["table", "main", "--results"], ["table", "--results"], ["report"]]
+)
+def test_rows_of_a_folder_that_is_not_there_are_refused(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = RUNNER.invoke(app, [*command, str(tmp_path / "none")])
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(tmp_path / "none") in str(wrong.exception)
+    # No product that looks finished.
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_that_is_not_there_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "none")
+    places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
+    for words in (["lud", run], ["trace", run, "--dataset", "x"], ["evaluate", run, *places]):
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == 1
+        told = capsys.readouterr().err
+        assert run in told and "name one that is there" in told
+        assert "stored is whole" not in told
+
+
+def test_a_count_of_nothing_is_an_error_of_usage() -> None:
+    for option in ("--rank", "--agents"):
+        assert RUNNER.invoke(app, ["params", option, "0"]).exit_code == 2
 
 
 def test_export_names_the_files_it_wrote(results: Path, tmp_path: Path) -> None:

@@ -93,16 +93,30 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     names = "instruction=original,instruction=paraphrased"
     made = RUNNER.invoke(app, ["experiment", "instruction", "electricity", "--only", names, *given])
     assert made.exit_code == 0, made.output
+    show = f"compevo table sensitivity --results {deployment.layout.results}"
+    assert made.output.endswith(f"{show}\n")
     rows = pl.read_csv(deployment.layout.results / "experiment-instruction-electricity.csv")
     assert set(rows["method"]) == set(names.split(","))
+    assert set(rows["budget"]) == {"quick"}
     paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
     assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
 
     # They differ after the supervised stage alone, so that is trained once: equal to the second.
-    runs = deployment.layout.run("any").parent.glob("instruction-*")
-    records = [RunFolder(run).read_rounds() for run in runs if run.is_dir()]
+    def list_runs() -> list[Path]:
+        runs = deployment.layout.run("any").parent.glob("experiment-electricity-*")
+        return sorted(run for run in runs if run.is_dir())
+
+    records = [RunFolder(run).read_rounds() for run in list_runs()]
     assert len(records) == 2
     first, second = ([(r.stage, r.seconds) for r in run] for run in records)
     assert first[:3] == second[:3] and first[3:] != second[3:]
     assert [stage for stage, _ in first] == ["supervised"] * 3 + ["evolution"]
     assert not any(deployment.layout.stages.iterdir())
+
+    # What another experiment compares with is the same training: it is not made again.
+    kept = list_runs()
+    weight = RunConfig.preset("tiny").objective.lambda_pg
+    same = ["experiment", "lambda-pg", "electricity", "--only", f"lambda-pg={weight:g}", *given]
+    again = RUNNER.invoke(app, same)
+    assert again.exit_code == 0, again.output
+    assert list_runs() == kept

@@ -47,6 +47,18 @@ def test_the_version_available_first_stays(store):
     assert store.read_articles()["title"].to_list() == ["First 1"]
 
 
+def test_the_hash_follows_articles_that_come_or_are_replaced_by_publisher(store):
+    store.upsert_articles(articles(1, 2, available=START + HOUR))
+    before = store.hash_content()
+    store.upsert_articles(articles(2, 1, available=START + 2 * HOUR, fetched=FETCHED + HOUR))
+    assert store.hash_content() == before, "a later version replaces nothing"
+    store.upsert_articles(articles(1, available=START))
+    replaced = store.hash_content()
+    store.upsert_articles(articles(3))
+    assert len({before, replaced, store.hash_content()}) == 3
+    assert store.hash_content("test") == store.hash_content() != store.hash_content("own-demand")
+
+
 def test_bounds_include_since_and_exclude_until(store):
     store.upsert_articles(pl.concat([articles(n, available=START + n * HOUR) for n in range(4)]))
     chosen = store.read_articles(since=START + HOUR, until=START + 3 * HOUR)
