@@ -117,8 +117,8 @@ def cli_page() -> str:
     parts = [
         "# Command line",
         NOTE,
-        "`compevo COMMAND --help` prints the same. The exit code is 0, or 1 with one line that "
-        "says what is wrong, where, and what to do.",
+        "`compevo COMMAND --help` prints the same. The exit code is 0; 1 with one line that "
+        "says what is wrong, where, and what to do; or 2 where the words of the command are wrong.",
     ]
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
