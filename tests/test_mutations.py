@@ -30,6 +30,7 @@ SURVIVING = {"id": "triple", "old": "2 * a", "new": "3 * a"}
 ALLOWED = {**SURVIVING, "id": "triple-allowed", "survives": "nobody doubles"}
 ENDLESS = {"id": "endless", "old": "        a = 0", "new": "        a = -1"}
 MISFIT = {"id": "gone", "old": "a / b", "new": "a // b"}
+LIMIT = 12.0  # seconds; a busy machine takes several to import pytest
 USELESS = {**KILLED, "id": "minus-allowed", "survives": "not any more"}
 
 
@@ -50,11 +51,13 @@ def repository(tmp_path):
 
 def run(root: Path, *mutations: dict[str, str], limit: float = 60.0) -> tuple[int, dict[str, str]]:
     """Return the exit code, and the status of every mutation in the table."""
-    common = {"file": "compevo_core/sums.py", "reason": "made up"}
+    common = {"file": "compevo_core/sums.py", "reason": "made up", "tests": "tests/test_sums.py"}
     entries = []
     for mutation in mutations:
-        lines = [f"{key} = '''{value}'''" for key, value in (common | mutation).items()]
-        entries.append("\n".join(["[[mutation]]", *lines, 'tests = ["tests/test_sums.py"]']))
+        values = common | mutation
+        tests = values.pop("tests")
+        lines = [f"{key} = '''{value}'''" for key, value in values.items()]
+        entries.append("\n".join(["[[mutation]]", *lines, f"tests = ['{tests}']"]))
     (root / ".ci" / "mutations" / "list.toml").write_text("\n".join(entries), encoding="utf-8")
 
     command = [sys.executable, str(root / ".ci" / "mutations" / "run.py"), "--limit", str(limit)]
@@ -80,7 +83,7 @@ def test_a_survivor_a_misfit_and_a_needless_allowance_are_not(repository):
 
 
 def test_a_mutation_without_end_is_ended_named_and_an_error(repository):
-    assert run(repository, ENDLESS, limit=3.0) == (1, {"endless": "timeout"})
+    assert run(repository, ENDLESS, limit=LIMIT) == (1, {"endless": "timeout"})
 
 
 def test_tests_that_hang_once_are_run_again(repository, tmp_path):
@@ -88,7 +91,18 @@ def test_tests_that_hang_once_are_run_again(repository, tmp_path):
     mark = f"__import__('pathlib').Path({str(tmp_path / 'mark')!r})"
     sleep = f"__import__('time').sleep({mark}.touch() or 60)"
     hanging = {"id": "once", "old": "a + b", "new": f"a - b if {mark}.exists() else {sleep}"}
-    assert run(repository, hanging, limit=3.0) == (0, {"once": "killed"})
+    assert run(repository, hanging, limit=LIMIT) == (0, {"once": "killed"})
+
+
+def test_a_test_of_another_name_is_a_misfit(repository):
+    renamed = {**KILLED, "id": "renamed", "tests": "tests/test_sums.py::test_sum"}
+    assert run(repository, KILLED, renamed) == (1, {"minus": "killed", "renamed": "error"})
+
+
+def test_every_mutation_of_the_list_fits_the_code():
+    command = [sys.executable, str(REPO / ".ci" / "mutations" / "run.py"), "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_tests_that_fail_anyway_kill_nothing(repository):

@@ -4,6 +4,7 @@ What belongs here: the form of a mutation and its place in a file. What does not
 (``forked_pytest``), choosing and reporting (``run``).
 """
 
+import ast
 import hashlib
 import py_compile
 import tomllib
@@ -71,8 +72,22 @@ class Mutation:
         except SyntaxError as error:
             return f"{self.id}: the changed {self.file} is not Python: {error}"
 
-        missing = [test for test in self.tests if not (root / test.partition("::")[0]).is_file()]
-        return f"{self.id}: no test file {', '.join(missing)}" if missing else ""
+        missing = [test for test in self.tests if not _is_there(root, test)]
+        return f"{self.id}: no test {', '.join(missing)}; follow its name" if missing else ""
+
+
+def _is_there(root: Path, test: str) -> bool:
+    """Whether the file of a node id exists, and defines the classes and functions it names."""
+    file, *names = test.partition("[")[0].split("::")
+    path = root / file
+    if not names:
+        return path.exists()
+    if not path.is_file():
+        return False
+
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return set(names) <= {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
 def read_mutations(folder: Path) -> list[Mutation]:

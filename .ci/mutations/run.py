@@ -223,6 +223,11 @@ def _print_table(results: Sequence[Result], seconds: float) -> None:
         + ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     )
 
+    # What is to be mended stands last as well: it may be one line of hundreds.
+    for result in results:
+        if result.status not in (KILLED, ALLOWED):
+            say(f"not in order: {result.mutation.id}: {result.status}: {result.detail}")
+
 
 def choose(mutations: Sequence[Mutation], options: argparse.Namespace) -> list[Mutation]:
     """Return the mutations that the options name.
