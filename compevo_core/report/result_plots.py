@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from compevo_core.report.figures import make_axis
+from compevo_core.report.result_tables import label_methods
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
@@ -20,7 +21,7 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.theme import ACCENT, INK, OTHER_BARS
-from compevo_core.report.wording import format_number, method_name
+from compevo_core.report.wording import format_number
 
 Row = Mapping[str, Any]
 
@@ -48,7 +49,7 @@ def _plot_mae(rows: pl.DataFrame) -> Figure:
         _draw_seed_ranges(axis, places, records)
     _write_values(axis, places, records)
 
-    axis.set_yticks(places, [method_name(row["method"]) for row in records])
+    axis.set_yticks(places, label_methods(records))
     axis.invert_yaxis()
     # Room for the numbers to the right of the longest bar; bars start at zero to be comparable.
     axis.margins(x=0.12)

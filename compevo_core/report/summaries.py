@@ -40,6 +40,13 @@ RIVALS = (
 #: Scored from the same run as the population: another configuration's are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
+#: A lower error alone does not say whether other days would have given it.
+LOWER_THAN_PRIOR = (
+    "CompEvo's error is lower than its prior's here; no comparison by window says whether by more "
+    "than chance."
+)
+WITHOUT_PRIOR = "Its agents start from no prior."
+
 #: The agents correct the forecast of the prior: without an improvement they have done nothing.
 NO_BETTER_THAN_PRIOR = (
     "CompEvo does not improve on its prior here: the language-model agents added no measurable "
@@ -58,7 +65,7 @@ TOO_FEW_DAYS = (
 )
 
 Row = Mapping[str, Any]
-Outcome = Literal["better", "equal", "worse", "unclear"]
+Outcome = Literal["better", "equal", "worse", "lower", "higher", "unclear"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +73,8 @@ class Comparison:
     """CompEvo against one other method.
 
     Attributes:
-        outcome: how CompEvo did; unclear where a comparison by window cannot tell the two apart.
+        outcome: how CompEvo did. Without a comparison by window its error is lower or higher, and
+            no more is said; where there is one that cannot tell the two apart, it is unclear.
         sentence: the same with both errors.
         is_lower: whether CompEvo's error is lower, whatever a comparison by window says.
         is_tested: whether there is such a comparison.
@@ -143,7 +151,7 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
         configuration = f", configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
             scope=name if is_only_one else name + configuration,
-            summary=_summarize(row, comparisons, test),
+            summary=_summarize(row, comparisons, test, prior=inputs.prior_of(row["config_hash"])),
             comparisons=comparisons,
         )
 
@@ -180,6 +188,9 @@ def _compare(population: Row, rival: Row, test: Row | None, *, is_prior: bool) -
         outcome, sentence = "equal", f"Equals {name}: {errors}."
     elif chance:
         outcome, sentence = "unclear", f"Not told from {name}: {errors}; {chance}."
+    elif test is None:
+        outcome, side = ("lower", "below") if difference < 0 else ("higher", "above")
+        sentence = f"Its error is {100 * abs(difference):.1f} % {side} that of {name}: {errors}."
     elif difference < 0:
         outcome, sentence = "better", f"Beats {name} by {-100 * difference:.1f} %: {errors}."
     else:
@@ -232,7 +243,9 @@ def _name_rival(rival: Row, *, is_prior: bool) -> str:
     return f"its own prior ({plain})" if is_named else plain
 
 
-def _summarize(population: Row, comparisons: Sequence[Comparison], test: Row | None) -> str:
+def _summarize(
+    population: Row, comparisons: Sequence[Comparison], test: Row | None, *, prior: str
+) -> str:
     error = (
         f"MAE {format_with_unit(population['mae'], population['unit'])} over "
         f"{population['n_windows']:,} windows"
@@ -246,13 +259,15 @@ def _summarize(population: Row, comparisons: Sequence[Comparison], test: Row | N
     counted = f"{error}; a lower error than {beaten} of {len(others)} other methods"
     # An error alone does not say whether other days would have given the same order.
     if any(comparison.is_tested for comparison in others):
-        confirmed = sum(one.outcome == "better" and one.is_tested for one in others)
+        confirmed = sum(comparison.outcome == "better" for comparison in others)
         counted += f"; the interval says so for {confirmed} of them"
     sentences = [f"{counted}."]
 
     # Without its configuration the prior is unknown, and nothing is claimed about it.
     priors = [comparison for comparison in comparisons if comparison.is_prior]
-    if priors:
+    if prior == "none":
+        sentences.append(WITHOUT_PRIOR)
+    elif priors:
         sentences.append(_judge_prior(population, priors, test))
     return " ".join(sentences)
 
@@ -262,7 +277,7 @@ def _judge_prior(population: Row, priors: Sequence[Comparison], test: Row | None
     if not all(comparison.is_lower for comparison in priors):
         return NO_BETTER_THAN_PRIOR
     if test is None:
-        return IMPROVES_ON_PRIOR
+        return LOWER_THAN_PRIOR
     if test["interval_low"] is None:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
     if test["interval_high"] < 0:

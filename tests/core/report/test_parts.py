@@ -18,7 +18,7 @@ from compevo_core.report.result_tables import (
     region_table,
     short_table,
 )
-from compevo_core.report.summaries import summarize_results
+from compevo_core.report.summaries import LOWER_THAN_PRIOR, summarize_results
 from compevo_core.report.variant_tables import list_variant_tables
 from compevo_core.report.wording import method_name
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
@@ -98,10 +98,10 @@ def test_a_model_that_was_refitted_is_named_and_explained():
 def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_errors_are_worth():
     (result,) = summarize_results(make_inputs(rows=ROWS))
     sentences = [comparison.sentence for comparison in result.comparisons]
-    assert sentences[0].startswith("Beats the equally weighted mean of its own agents by 0.8 %")
-    assert sentences[1].startswith("Beats its own prior by 5.3 %")
+    assert sentences[0].startswith("Its error is 0.8 % below that of the equally weighted mean")
+    assert sentences[1].startswith("Its error is 5.3 % below that of its own prior")
     assert any("boosted trees, known errors added" in sentence for sentence in sentences)
-    assert "CompEvo improves on its prior here." in result.summary
+    assert LOWER_THAN_PRIOR in result.summary
     assert [c.is_prior for c in result.comparisons].count(True) == 1
 
 

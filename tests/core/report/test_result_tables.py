@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from compevo_core.report.result_plots import plot_methods
 from compevo_core.report.result_tables import headline_table, region_table, short_table
 from tests.support.report_samples import make_frame, make_row, make_rows
 
@@ -109,3 +110,14 @@ def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to
     # The smaller budget had less error: what stands is never chosen by it.
     assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
     assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
+
+
+def test_bars_are_named_as_the_lines_of_the_table():
+    rows = make_frame(
+        make_row("film", 250.0, budget="tuned"),
+        make_row("film", 260.0, budget="standard", config_hash="other"),
+        make_row("compevo", 200.0, refit=True),
+    )
+    (axis,) = plot_methods(rows, "electricity", "n2f-test-100").axes
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["CompEvo, refit", "FiLM (tuned)", "FiLM (standard)"]

@@ -10,7 +10,9 @@ from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.summaries import (
     IMPROVES_ON_PRIOR,
+    LOWER_THAN_PRIOR,
     NO_BETTER_THAN_PRIOR,
+    WITHOUT_PRIOR,
     summarize_results,
 )
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
@@ -27,15 +29,16 @@ def outcomes(summary):
 
 def test_every_rival_gets_one_comparison():
     test_set, later = summarize_results(make_inputs())
-    # The pair with the calendar ridge has an interval that holds zero.
-    assert outcomes(test_set) == ["better", "unclear", "worse"]
-    assert outcomes(later) == ["better", "equal", "worse"]
+    # The pair with the calendar ridge has an interval that holds zero; no other was compared.
+    assert outcomes(test_set) == ["lower", "unclear", "higher"]
+    assert outcomes(later) == ["lower", "equal", "higher"]
 
 
 def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better():
     scores = make_scores(compevo=195.0, calendar_ridge=205.0, gbm=210.0, film=190.0)
     told, chance = _paired_with_prior(-12.0, -1.0)[0], _paired_with_prior(-12.0, 0.5)[0]
-    tests = [told | {"method_b": "gbm"}, chance]
+    lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
+    tests = [told | {"method_b": "gbm"}, chance, lost]
     (result,) = summarize_results(replace(scores, paired=tests))
     assert (
         "a lower error than 2 of 3 other methods; the interval says so for 1 of" in result.summary
@@ -53,7 +56,7 @@ def test_a_population_that_loses_to_its_prior_has_added_nothing():
     (result,) = summarize_results(replace(scores, paired=()))
     assert result.summary.endswith(NO_BETTER_THAN_PRIOR)
     assert result.comparisons[1].sentence.startswith(
-        "Does not beat its own prior (calendar ridge); it is 2.4 % worse"
+        "Its error is 2.4 % above that of its own prior (calendar ridge)"
     )
 
 
@@ -69,10 +72,12 @@ def _paired_with_prior(low, high):
 
 def test_a_population_that_beats_its_prior_may_say_so():
     scores = make_scores(compevo=195.0, calendar_ridge=205.0)
-    # Without a paired test the rows alone speak, as in the results of earlier versions.
-    for paired in ((), _paired_with_prior(-12.0, -1.0)):
-        (result,) = summarize_results(replace(scores, paired=paired))
-        assert result.summary.endswith(IMPROVES_ON_PRIOR)
+    (result,) = summarize_results(replace(scores, paired=_paired_with_prior(-12.0, -1.0)))
+    assert result.summary.endswith(IMPROVES_ON_PRIOR)
+
+    # Errors alone are no more than that.
+    (result,) = summarize_results(replace(scores, paired=()))
+    assert result.summary.endswith(LOWER_THAN_PRIOR)
 
 
 def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
@@ -83,7 +88,7 @@ def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
 
     other = [dict(_paired_with_prior(-12.0, 0.5)[0], subset="aemo-2021")]
     (result,) = summarize_results(replace(scores, paired=other))
-    assert result.summary.endswith(IMPROVES_ON_PRIOR)
+    assert result.summary.endswith(LOWER_THAN_PRIOR)
 
 
 def test_a_handful_of_days_proves_nothing():
@@ -107,7 +112,14 @@ def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
 def test_an_unknown_configuration_claims_no_prior():
     result, _ = summarize_results(make_inputs(configs={}, paired=()))
     assert "prior" not in result.summary
-    assert result.comparisons[1].sentence.startswith("Beats calendar ridge")
+    assert "below that of calendar ridge" in result.comparisons[1].sentence
+
+
+def test_agents_without_a_prior_are_said_to_have_none():
+    scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
+    configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
+    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
+    assert result.summary.endswith(WITHOUT_PRIOR)
 
 
 def test_two_configurations_get_a_summary_each():
@@ -117,13 +129,13 @@ def test_two_configurations_get_a_summary_each():
         make_row("gbm", 205.0),
     )
     results = summarize_results(make_inputs(rows=rows))
-    assert [outcomes(result)[0] for result in results] == ["better", "worse"]
+    assert [outcomes(result)[0] for result in results] == ["lower", "higher"]
     assert results[1].scope.endswith("configuration other")
 
 
 def test_a_rival_without_any_error_is_not_divided_by():
     (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
-    assert "it is 100.0 % worse" in result.comparisons[0].sentence
+    assert "100.0 % above" in result.comparisons[0].sentence
 
 
 def test_synthetic_data_is_called_so_in_every_summary():
@@ -158,9 +170,9 @@ def test_every_other_method_counts_once_and_parts_of_the_population_do_not():
     )
     (result,) = summarize_results(make_inputs(rows=rows))
     assert "a lower error than 2 of 3 other methods" in result.summary
-    assert [one.sentence.split(" by ")[0] for one in result.comparisons[1:3]] == [
-        "Beats boosted trees",
-        "Beats FiLM",
+    assert [one.sentence.split(":")[0] for one in result.comparisons[1:3]] == [
+        "Its error is 4.8 % below that of boosted trees",
+        "Its error is 9.1 % below that of FiLM",
     ]
 
 
