@@ -258,7 +258,7 @@ def _summarize(
     beaten = sum(comparison.is_lower for comparison in others)
     counted = f"{error}; a lower error than {beaten} of {len(others)} other methods"
     # An error alone does not say whether other days would have given the same order.
-    if any(comparison.is_tested for comparison in others):
+    if beaten and any(comparison.is_tested for comparison in others):
         confirmed = sum(comparison.outcome == "better" for comparison in others)
         counted += f"; the interval says so for {confirmed} of them"
     sentences = [f"{counted}."]
