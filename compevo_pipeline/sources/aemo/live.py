@@ -26,6 +26,7 @@ from compevo_pipeline.sources.aemo.operational_report import (
     ROOFTOP_REPORT,
 )
 from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.ledger import Entry
 from compevo_pipeline.sources.common.live import LiveContext, Tolerance
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
 from compevo_pipeline.sources.common.unpack import unzip_nested
@@ -74,7 +75,7 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
         SourceError: the first of too many failures.
     """
     start, end = live.span(LOOKBACK)
-    last_month = (_find_month(live.now) - DAY).replace(day=1)
+    last_month = _find_last_month(live.now)
     months = _list_months(start, end)
     tolerance = Tolerance("price and demand")
 
@@ -82,7 +83,9 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
         for region in REGIONS:
             name = f"PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv"
             url = f"{PRICE_ROOT}/{name}"
-            is_final = month < last_month
+            # A month whose bytes came while it grew is asked for once more.
+            entry = live.ledger.get(price.SOURCE, name)
+            is_final = month < last_month and not _may_have_grown(entry, month)
             if is_final and not live.ledger.is_due(price.SOURCE, name, live.now):
                 continue
 
@@ -229,6 +232,18 @@ def _list_months(start: datetime, end: datetime) -> list[date]:
     while months[-1] < last:
         months.append((months[-1] + timedelta(days=32)).replace(day=1))
     return months
+
+
+def _may_have_grown(entry: Entry | None, month: date) -> bool:
+    """Whether the bytes of a month came when AEMO could still add to them."""
+    if entry is None or entry.fetched_at is None:
+        return False
+    return month >= _find_last_month(entry.fetched_at)
+
+
+def _find_last_month(moment: datetime) -> date:
+    """Return the first day of the month, in NEM time, before the one that holds a moment."""
+    return (_find_month(moment) - DAY).replace(day=1)
 
 
 def _find_month(moment: datetime) -> date:

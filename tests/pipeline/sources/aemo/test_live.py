@@ -220,6 +220,26 @@ def test_a_backfill_asks_for_old_months_once_and_remembers_those_that_never_were
     assert entry.state is EntryState.ABSENT
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_backfill_completes_a_month_that_was_fetched_while_it_grew(replay, tmp_path, is_stored):
+    june = date(2026, 6, 1)
+    nemweb.serve_prices(replay, june)
+    live = open_live(tmp_path, now=datetime(2026, 6, 4, tzinfo=UTC))
+    assert len(list(aemo_live.fetch_price_and_demand(live))) == 5
+    if is_stored:
+        live.ledger.confirm()
+
+    grown = dict(nemweb.price_month(june, region, days=30) for region in nemweb.REGIONS)
+    replay.serve({(PRICES, path): Answer(body=body) for path, body in grown.items()})
+    span = {"since": datetime(2026, 6, 1, tzinfo=UTC), "until": datetime(2026, 6, 30, tzinfo=UTC)}
+    later = datetime(2026, 9, 4, tzinfo=UTC)
+    files = fetch_prices(tmp_path, now=later, **span)
+    assert sorted(file.content for file in files) == sorted(grown.values())
+    assert fetch_prices(tmp_path, now=later, **span) == []
+    # Five of May, which has no file, five that grew, and the same five complete.
+    assert len(replay.seen) == 5 + 5 + 5
+
+
 def test_no_month_at_all_is_absent(replay, tmp_path):
     with pytest.raises(SourceAbsent, match="404"):
         fetch_prices(tmp_path)
