@@ -7,6 +7,7 @@ The two banks are two feeds: the RBA's host refuses many addresses of data centr
 must not hold up the ECB's rates.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -27,6 +28,7 @@ ECB_SETTLED = time(17, tzinfo=UTC)
 """Rates of a business day appear at about 16:00 in Frankfurt; an hour or two later they are out."""
 
 _BULK_FILE = "eurofxref-hist.zip"
+_DAY_TEXT = re.compile(r"\d{4}-\d\d-\d\d")  # twice in the name of a span's file
 _DAY = timedelta(days=1)
 _SATURDAY = 5
 
@@ -75,19 +77,28 @@ def find_newest_publication(now: datetime) -> datetime:
 
 
 def _find_last_fetch(live: LiveContext) -> datetime | None:
-    """Return when rates were last fetched, or None where the whole history is not stored."""
-    if not live.ledger.has(ecb.BULK_SOURCE, _BULK_FILE):
+    """Return up to when rates are stored without a gap, or None where the history is not."""
+    bulk = live.ledger.get(ecb.BULK_SOURCE, _BULK_FILE)
+    if bulk is None or bulk.state is not EntryState.STORED or bulk.fetched_at is None:
         return None
 
-    entries = [
-        *live.ledger.list_entries(ecb.BULK_SOURCE),
-        *live.ledger.list_entries(ecb.SDMX_SOURCE),
-    ]
-    return max(
-        entry.fetched_at
-        for entry in entries
-        if entry.state is EntryState.STORED and entry.fetched_at is not None
-    )
+    last = bulk.fetched_at
+    # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
+    for first, end in sorted(_list_spans(live)):
+        if first.date() <= last.date():
+            last = max(last, end)
+    return last
+
+
+def _list_spans(live: LiveContext) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the start and the end of each span of days whose rates are stored."""
+    for entry in live.ledger.list_entries(ecb.SDMX_SOURCE):
+        if entry.state is EntryState.STORED and entry.fetched_at is not None:
+            first, last = (
+                datetime.fromisoformat(day).replace(tzinfo=UTC)
+                for day in _DAY_TEXT.findall(entry.name)
+            )
+            yield first, min(last + _DAY, entry.fetched_at)
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:

@@ -1,6 +1,7 @@
 """Live exchange rates over the replay server, from request to stored rows."""
 
 import io
+import itertools
 import zipfile
 from datetime import UTC, datetime
 
@@ -88,6 +89,31 @@ def test_a_backfill_asks_for_its_span_alone(home, replay):
         ["2026-11-19"],
         ["2026-11-20"],
     )
+
+
+def test_a_backfill_of_old_days_hides_none_of_those_since_the_last_refresh(home, replay):
+    home.ingest("exchange")
+    home.wait(days=60)
+    span = (datetime(2019, 11, 19, tzinfo=UTC), datetime(2019, 12, 20, tzinfo=UTC))
+    home.ingest("exchange", only=["exchange"], span=span)
+    home.ingest("exchange", only=["exchange"])
+    assert replay.seen[-1].query["startPeriod"] == ["2026-11-13"]
+
+    home.wait(days=1)
+    home.ingest("exchange", only=["exchange"])
+    assert replay.seen[-1].query["startPeriod"] == ["2027-01-12"]
+
+
+def test_a_backfill_from_before_the_last_refresh_up_to_now_needs_no_refresh(home, replay):
+    home.ingest("exchange")
+    home.wait(days=60)
+    months = ("2026-11-10", "2026-12-01", "2027-01-01", "2027-01-19T18:00")
+    moments = [datetime.fromisoformat(text).replace(tzinfo=UTC) for text in months]
+    for span in itertools.pairwise(moments):
+        home.ingest("exchange", only=["exchange"], span=span)
+    asked = len(replay.seen)
+    home.ingest("exchange", only=["exchange"])
+    assert len(replay.seen) == asked
 
 
 @pytest.mark.parametrize(
