@@ -77,7 +77,7 @@ class Clearinghouse:
             SourceBlocked: the log-in failed.
             SchemaDrift: the list is not in the known form.
         """
-        name = f"d{self.access.district:02d}_{kind}_{year}.json"
+        name = name_list(self.access, kind, year)
         params = {
             "srq": "clearinghouse",
             "district_id": f"{self.access.district}",
@@ -137,6 +137,11 @@ class Clearinghouse:
                 "logging in with a browser, where new terms may wait to be accepted"
             )
         self._is_signed_in = True
+
+
+def name_list(access: PemsAccess, kind: str, year: int) -> str:
+    """Return the name of a list in the ledger."""
+    return f"d{access.district:02d}_{kind}_{year}.json"
 
 
 def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:

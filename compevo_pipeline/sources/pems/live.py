@@ -7,12 +7,13 @@ A finished file never changes, so none is fetched twice, and the lists of files 
 day: a second refresh of the same day asks nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.access import PemsAccess
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.saved import read_new_saved_files
 from compevo_pipeline.sources.pems.clearinghouse import (
@@ -20,6 +21,7 @@ from compevo_pipeline.sources.pems.clearinghouse import (
     SOURCE,
     Clearinghouse,
     ClearinghouseFile,
+    name_list,
 )
 from compevo_pipeline.sources.pems.source import FOLDER, parse_meta
 
@@ -49,12 +51,14 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
 
 def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
-    if live.since is None and _has_asked_today(live):
+    start, end = live.span(LOOKBACK)
+    years = range(start.year, end.year + 1)
+    lists = [(kind, year) for kind in access.files for year in years]
+    lists += [(_META, year) for year in _list_meta_years(end)]
+    if live.since is None and _is_done_today(live, [name_list(access, *one) for one in lists]):
         return
 
-    start, end = live.span(LOOKBACK)
     site = Clearinghouse(client=live.client, access=access)
-    years = range(start.year, end.year + 1)
     for kind in access.files:
         for file in (file for year in years for file in site.list_files(kind, year)):
             raw = site.download(file) if _overlaps(file, start, end) else None
@@ -63,10 +67,16 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     _keep_newest_meta(site, end)
 
 
-def _has_asked_today(live: LiveContext) -> bool:
-    return any(
-        entry.asked_at.date() == live.now.date() and not entry.note
-        for entry in live.ledger.list_entries(LIST_SOURCE)
+def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
+    """Whether every list was answered today, and no file waits to be fetched or stored."""
+    entries = [live.ledger.get(LIST_SOURCE, name) for name in lists]
+    is_answered = all(
+        entry is not None and entry.asked_at.date() == live.now.date() and not entry.note
+        for entry in entries
+    )
+    waiting = (EntryState.FETCHED, EntryState.FAILED)
+    return is_answered and not any(
+        entry.state in waiting for entry in live.ledger.list_entries(SOURCE)
     )
 
 
@@ -74,11 +84,16 @@ def _overlaps(file: ClearinghouseFile, start: datetime, end: datetime) -> bool:
     return file.first <= end.date() and file.last >= start.date()
 
 
+def _list_meta_years(end: datetime) -> tuple[int, int]:
+    # Tables of stations appear a few times a year: in January the newest may be last year's.
+    return end.year - 1, end.year
+
+
 def _keep_newest_meta(site: Clearinghouse, end: datetime) -> None:
     """Keep the newest table of stations up to a day, among the raw files; it makes no series."""
     listed = [
         file
-        for year in (end.year - 1, end.year)
+        for year in _list_meta_years(end)
         for file in site.list_files(_META, year)
         if file.first <= end.date()
     ]

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import (
     ConfigError,
     SchemaDrift,
@@ -21,6 +22,7 @@ from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.access import PemsAccess
 from compevo_pipeline.sources.pems.clearinghouse import parse_list
 from compevo_pipeline.sources.pems.source import META_COLUMNS
+from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -130,6 +132,30 @@ def test_no_file_is_fetched_twice_and_lists_are_asked_for_once_a_day(home, site)
     home.ingest("traffic")
     assert downloads(site)[3:] == []
     assert site.log[asked] == "login"
+
+
+@pytest.mark.parametrize("fault", [Answer(status=404, body=b"none"), Answer(status=500)])
+def test_a_file_that_failed_is_asked_for_again_on_the_same_day(home, site, fault):
+    send = site.send
+    site.send = lambda name: fault if name == HOUR_FILE else send(name)
+    with pytest.raises(SourceError):
+        home.ingest("traffic")
+    site.send = send
+    home.wait(minutes=2)
+    assert home.ingest("traffic")["pems"]["files"] == 1
+    assert home.series("traffic").height == 2 * 2 * 3
+
+
+def test_files_that_were_fetched_and_not_stored_are_stored_on_the_same_day(home, site, monkeypatch):
+    def is_busy(*args, **kwargs):
+        raise StoreBusy("another run writes")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreBusy):
+        patch.setattr(SeriesStore, "write", is_busy)
+        home.ingest("traffic")
+    asked = len(downloads(site))
+    assert home.ingest("traffic")["pems"]["files"] == 2
+    assert len(downloads(site)) == asked
 
 
 def test_a_backfill_fetches_the_months_of_its_span(home, site):
