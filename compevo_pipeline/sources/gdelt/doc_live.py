@@ -77,8 +77,7 @@ def _fetch_span(
     live: LiveContext, query: str, start: datetime, end: datetime, *, source: str
 ) -> Iterator[RawFile]:
     """Ask for [start, end); a cut answer is replaced by the answers of its halves."""
-    key = hashlib.sha256(query.encode()).hexdigest()[:_HASH_DIGITS]
-    name = f"artlist_{key}_{start:{_STAMP}}_{end:{_STAMP}}.json"
+    name = _name_span(query, start, end)
     raw = live.client.fetch(
         DOC_URL,
         source=source,
@@ -111,7 +110,19 @@ def _fetch_span(
 
     middle = round_down(start + (end - start) / 2)
     if records >= DOC_CAP and end - start > QUARTER_HOUR and start < middle < end:
-        yield from _fetch_span(live, query, start, middle, source=source)
-        yield from _fetch_span(live, query, middle, end, source=source)
+        # It counts as an answer when both halves are there: the next refresh asks for the others.
+        live.ledger.reject(source, name, f"cut at {records} records, and not every half has come")
+        halves = ((start, middle), (middle, end))
+        for half in halves:
+            yield from _fetch_span(live, query, *half, source=source)
+        if not any(
+            live.ledger.is_due(source, _name_span(query, *half), live.now) for half in halves
+        ):
+            live.ledger.record_reread(source, name)
         return
     yield raw
+
+
+def _name_span(query: str, start: datetime, end: datetime) -> str:
+    key = hashlib.sha256(query.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"artlist_{key}_{start:{_STAMP}}_{end:{_STAMP}}.json"

@@ -74,6 +74,36 @@ def test_a_cut_answer_is_halved_until_every_article_is_there(tmp_path, replay):
     assert {seen.query["maxrecords"][0] for seen in replay.seen} == {"250"}
 
 
+def ask_confirmed(home):
+    """Ask as a refresh does: what came before a failure is stored."""
+    live = open_live(home, now=START + timedelta(days=1))
+    files = []
+    try:
+        files.extend(doc_live.fetch_query(live, "storm", timedelta(days=1), source="gdelt_doc"))
+    finally:
+        live.ledger.confirm()
+    return files
+
+
+def test_after_a_half_that_failed_the_next_refresh_asks_for_it(tmp_path, replay):
+    fault = Answer(status=500, body=b"busy", kind="text/plain")
+
+    def fail_after_noon(seen):
+        is_second = seen.query["startdatetime"] == ["20260301120000"]
+        return fault if is_second else answer_every(5)(seen)
+
+    replay.serve({DOC: fail_after_noon})
+    with pytest.raises(SourceTransient):
+        ask_confirmed(tmp_path)
+
+    replay.serve({DOC: answer_every(5)})
+    (second,) = ask_confirmed(tmp_path)
+    assert "20260301120000_20260302000000" in second.name
+    asked = len(replay.seen)
+    assert ask_confirmed(tmp_path) == []
+    assert len(replay.seen) == asked
+
+
 def test_halving_ends_at_a_quarter_hour(tmp_path, replay, monkeypatch):
     monkeypatch.setattr(doc_live, "DOC_CAP", 2)
     replay.serve({DOC: answer_every(1)})
