@@ -101,7 +101,7 @@ RULES: dict[str, Rules] = {
         step=timedelta(hours=1),
         variables={
             "occupancy": Variable(unit="fraction", low=0, high=1),
-            "observed_percent": Variable(unit="%", low=0, high=100),
+            "pct_observed": Variable(unit="%", low=0, high=100),
         },
         max_gap_share=0.05,
         hole=timedelta(days=14),

@@ -8,6 +8,8 @@ import pytest
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.admission import drop_mistimed, refuse_future, refuse_series
 from compevo_pipeline.series_rules import RULES
+from compevo_pipeline.sources.common.base import wrap_sample
+from compevo_pipeline.sources.pems.source import parse_station_hour
 from tests.support.store_workers import articles, series
 from tests.support.window_samples import make_published
 
@@ -49,6 +51,14 @@ def test_ordinary_rows_pass():
 def test_a_row_that_cannot_be_true_is_refused_with_its_file(frame, problem):
     with pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}.*Nothing was stored"):
         admit(frame)
+
+
+def test_each_variable_of_traffic_has_bounds():
+    line = "03/01/2016 00:00:00,400001,4,101,S,ML,.5,10,{},5,.01,60" + "," * 30
+    raw = wrap_sample("pems", "d04_text_station_hour_2016_03.txt", b"")
+    refuse_series(parse_station_hour(line.format(100), raw), RULES["traffic"], NOW)
+    with pytest.raises(SchemaDrift, match="outside the bounds of pct_observed, 0 to 100"):
+        refuse_series(parse_station_hour(line.format(900), raw), RULES["traffic"], NOW)
 
 
 def test_rows_of_the_future_without_a_value_say_nothing_wrong():
