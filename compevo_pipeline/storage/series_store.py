@@ -22,13 +22,15 @@ from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
 from compevo_core.storage_errors import translate_storage_errors
+from compevo_pipeline.sources.common.nem import INCOMPLETE
+from compevo_pipeline.sources.common.series_frame import MISSING
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
-MISSING = "missing"
-"""Flag of a row that has no value, for no reason that anybody gave."""
+LACKING = (MISSING, INCOMPLETE)
+"""Flags of rows whose file does not hold the value, or not all of its parts."""
 
 _LOCK = ".lock"
 
@@ -86,7 +88,8 @@ class SeriesStore:
         before the first file is touched.
 
         A row that is merely missing never takes the place of a value: a day issued again without
-        its values loses nothing. One that is nulled for a reason (``nulled:...``) does. Of a file
+        its values loses nothing, nor does a half-hour some of whose parts a cut file lacks. One
+        that is nulled for another reason (``nulled:...``) does. Of a file
         that is given again, stored rows that it no longer has go, from its first row on and only
         with a change that it brings.
 
@@ -106,7 +109,7 @@ class SeriesStore:
         rows = validate_frame(frame, SERIES_SCHEMA, "series frame")
         rows = rows.sort("fetched_at", maintain_order=True)
         # Of several rows of a key the last counts, but a value before none.
-        rows = rows.sort(pl.col("flag") != MISSING, maintain_order=True)
+        rows = rows.sort(~pl.col("flag").is_in(LACKING), maintain_order=True)
         latest = validate_series(rows.unique(SERIES_KEY, keep="last", maintain_order=True))
 
         parts = latest.partition_by("series_id", as_dict=True)
@@ -214,7 +217,7 @@ def _upsert(
         .then(pl.lit("added"))
         .when(is_equal)
         .then(pl.lit("unchanged"))
-        .when(keep_values & (pl.col("flag") == MISSING) & pl.col("value_stored").is_not_null())
+        .when(keep_values & pl.col("flag").is_in(LACKING) & pl.col("value_stored").is_not_null())
         .then(pl.lit("nulls_kept_out"))
         .when(pl.col("fetched_at") < pl.col("fetched_at_stored"))
         .then(pl.lit("superseded"))

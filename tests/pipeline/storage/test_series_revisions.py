@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from compevo_pipeline.sources.common.nem import INCOMPLETE
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.store_workers import series
 
@@ -38,6 +39,18 @@ def test_a_day_issued_again_without_its_values_loses_none(tmp_path):
     assert (report.nulls_kept_out, report.changed) == (2, 1)
     assert store.read("electricity")["value"].to_list() == [1.0, 2.0, 4.0]
     assert set(store.read("electricity")["flag"]) == {"observed"}
+
+
+def test_a_file_cut_inside_a_half_hour_takes_no_value_away(tmp_path):
+    store = SeriesStore(tmp_path)
+    whole = labelled(series(values=(1.0, 2.0, 3.0, 4.0)), "a.csv")
+    store.write("electricity", whole)
+    cut = whole.head(2).with_columns(
+        pl.Series("value", [1.0, None]), pl.Series("flag", ["observed", INCOMPLETE])
+    )
+    report = store.write("electricity", cut)
+    assert (report.nulls_kept_out, report.removed, report.absent) == (1, 0, 2)
+    assert store.read("electricity").equals(whole)
 
 
 def test_of_two_rows_given_at_once_the_value_counts_whichever_was_fetched_later(tmp_path):
