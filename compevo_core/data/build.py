@@ -189,7 +189,7 @@ def build_windows(
         DataError: no series of the data set is in the frame, or a frame breaks its contract.
     """
     chosen, unused = select_series(spec, series)
-    planned = [_plan_series(spec, frame, entity) for entity, frame in chosen]
+    planned = _plan_series(spec, chosen)
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
     dropped = DroppedOrigins()
@@ -222,14 +222,33 @@ def build_windows(
     return WindowSet(windows, dataset=spec.name, manifest=manifest)
 
 
-def _plan_series(spec: DatasetSpec, frame: pl.DataFrame, entity: str) -> _PlannedSeries:
-    series = grid_series(frame, spec.step, spec.max_fill_steps)
+def _plan_series(
+    spec: DatasetSpec, chosen: Sequence[tuple[str, pl.DataFrame]]
+) -> list[_PlannedSeries]:
+    gridded = [
+        (entity, grid_series(frame, spec.step, spec.max_fill_steps)) for entity, frame in chosen
+    ]
+    if spec.spans:
+        limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+        return [_plan_by_spans(spec, series, entity, limits) for entity, series in gridded]
 
-    if not spec.spans:
-        boundaries = split_chronologically(series.first_utc, len(series), spec.step, spec.fractions)
-        return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
+    # One calendar for all series. By fractions of its own, the train span of a series that begins
+    # late would lie in the test span of the others, and a model learns from all of them.
+    first = min(series.first_utc for _, series in gridded)
+    end = max(series.first_utc + len(series) * spec.step for _, series in gridded)
+    boundaries = split_chronologically(first, (end - first) // spec.step, spec.step, spec.fractions)
+    return [
+        _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
+        for entity, series in gridded
+    ]
 
-    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+
+def _plan_by_spans(
+    spec: DatasetSpec,
+    series: GriddedSeries,
+    entity: str,
+    limits: Mapping[Span, tuple[datetime, datetime]],
+) -> _PlannedSeries:
     spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
     names = [span.split for span in spans]
     if len(set(names)) < len(names):

@@ -38,7 +38,7 @@ class DatasetSpec:
     market_offset: timedelta = _UTC_OFFSET  # the fixed clock that starts target days
     align_to_market_day: bool = False
     spans: tuple[Span, ...] = ()
-    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # used where no spans are given
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of all series' time, without spans
     first_day: date | None = None
     last_day: date | None = None
     max_fill_steps: int = 0  # longest gap that an input may bridge

@@ -99,11 +99,11 @@ def resolve_spans(
 def split_chronologically(
     first: datetime, n_steps: int, step: timedelta, fractions: tuple[float, float, float]
 ) -> Boundaries:
-    """Divide a series into train, validation and test by fractions of its target steps.
+    """Divide the time of all series into train, validation and test by fractions of its steps.
 
     Args:
-        first: start of the first step, UTC.
-        n_steps: steps of the whole series.
+        first: start of the first step of any series, UTC.
+        n_steps: steps from there to the end of the last one.
         step: length of one step.
         fractions: of train, validation and test.
 

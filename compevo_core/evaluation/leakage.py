@@ -153,24 +153,20 @@ def _was_available(value: float, rows: _ValuesWithTimes, before: datetime) -> bo
 
 
 def find_overlapping_targets(windows: Iterable[Window]) -> list[Violation]:
-    """Find target steps of one entity in two splits, and splits closer than one horizon.
+    """Find target steps in two splits, and splits closer than one horizon.
 
-    Entities are compared across series: three measures of one region are still the same days.
+    All series are compared with each other: three measures of one region are the same days, and a
+    model that learns from one region's days has seen the weather and the holidays of the others'.
     """
-    by_entity: dict[str, list[WindowView]] = {}
-    for window in windows:
-        by_entity.setdefault(window.view.entity, []).append(window.view)
-
     violations: list[Violation] = []
-    for views in by_entity.values():
-        # In the order of origins, the newest end of each split is all that can come too close.
-        newest: dict[str, WindowView] = {}
-        for view in sorted(views, key=lambda v: v.origin_utc):
-            violations += _find_missing_embargo(view, newest)
+    # In the order of origins, the newest end of each split is all that can come too close.
+    newest: dict[str, WindowView] = {}
+    for view in sorted((window.view for window in windows), key=lambda v: v.origin_utc):
+        violations += _find_missing_embargo(view, newest)
 
-            same_split = newest.get(view.split)
-            if same_split is None or same_split.end_utc < view.end_utc:
-                newest[view.split] = view
+        same_split = newest.get(view.split)
+        if same_split is None or same_split.end_utc < view.end_utc:
+            newest[view.split] = view
     return violations
 
 

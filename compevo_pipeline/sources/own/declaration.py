@@ -100,7 +100,8 @@ class SplitKeys(_Section):
     """Where train ends, and where validation does."""
 
     fractions: tuple[float, float, float] | None = Field(
-        default=None, description="train, validation and test; they move when the file grows"
+        default=None,
+        description="train, validation, test: shares of all series' time; they move as it grows",
     )
     validation_from: date | None = Field(default=None, description="first day of validation")
     test_from: date | None = Field(

@@ -254,3 +254,25 @@ def test_hourly_windows_are_two_days_each_and_start_a_day_apart():
     assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
     assert windows[0].view.end_utc - windows[0].view.origin_utc == 2 * DAY
     assert windows[0].view.entity == "0"
+
+
+def test_a_series_that_begins_late_is_not_trained_on_in_the_test_span_of_another():
+    def make_sensor(name: str, first: datetime) -> pl.DataFrame:
+        # Both end at the same hour.
+        count = (datetime(2015, 12, 1, tzinfo=UTC) - first) // timedelta(hours=1)
+        return make_series(
+            [float(i % 24) for i in range(count)],
+            first=first,
+            step=timedelta(hours=1),
+            series_id=f"PEMS862/{name}",
+            variable="occupancy",
+        )
+
+    early = make_sensor("early", datetime(2015, 1, 1, tzinfo=UTC))
+    late = make_sensor("late", datetime(2015, 6, 1, tzinfo=UTC))
+    windows = build_windows(DATASETS["traffic"], pl.concat([early, late]))
+
+    assert {(w.view.entity, w.view.split) for w in windows} >= {("late", "train"), ("late", "test")}
+    last_train = max(view.end_utc for view in windows.split("train").views())
+    assert last_train < min(view.origin_utc for view in windows.split("test").views())
+    assert find_overlapping_targets(windows) == []

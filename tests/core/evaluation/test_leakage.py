@@ -87,6 +87,11 @@ def test_a_target_day_in_two_splits_is_found_even_across_measures():
     assert [v.kind for v in find_overlapping_targets([train, same_day])] == ["no embargo"]
 
 
+def test_a_day_that_one_region_trains_on_and_another_is_tested_on_is_found():
+    test = make_window(1, entity="QLD1", split="test", series_id="AEMO/HISTDEMAND/QLD1")
+    assert [v.where for v in find_overlapping_targets([make_window(0), test])] == ["w1"]
+
+
 @pytest.mark.parametrize(("days", "leaks"), [(1, 1), (2, 0)])
 def test_splits_closer_than_one_horizon_are_found(days, leaks):
     later = make_window(1, origin=ORIGIN + days * DAY, split="test")
