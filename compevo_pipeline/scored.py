@@ -10,7 +10,7 @@ from datetime import datetime
 
 import polars as pl
 
-from compevo_core.data.chosen_series import grid_entities
+from compevo_core.data.chosen_series import grid_chosen
 from compevo_core.data.files import write_atomically
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, ScoredRows, score_issued
 from compevo_pipeline.next_day import find_daily_spec
@@ -33,7 +33,7 @@ def update_scored(workspace: Workspace, dataset: str, clock: Callable[[], dateti
     path = layout.scored(dataset)
 
     before = read_scored(layout, dataset)
-    truth = grid_entities(spec, workspace.series_store().read(dataset))
+    truth = grid_chosen(spec, workspace.series_store().read(dataset))
     found = score_issued(layout.issued(dataset), truth, before, scored_at=clock())
 
     if not path.exists() or not found.rows.equals(before):

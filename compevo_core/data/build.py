@@ -117,7 +117,7 @@ def build_views(
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
 
-    for entity, frame in take_newest(chosen):
+    for entity, frame in take_newest(chosen, until):
         gridded = grid_series(frame, spec.step, spec.max_fill_steps)
         position = locate_origin(gridded, origin_utc)
         inputs = cut_inputs(gridded, position, spec.max_filled_inputs, unknown_steps)

@@ -6,7 +6,7 @@ What belongs here: choosing by the patterns of a declaration. What does not: cut
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import cast
 
 import polars as pl
@@ -16,10 +16,11 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import DataError
 
 _LISTED_SERIES = 8  # how many given series an error message names
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def grid_entities(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
-    """Return the series of each entity that reaches furthest, on its grid.
+def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
+    """Return every series that a data set is made of, on its grid, by its id.
 
     Args:
         spec: the declaration of the data set.
@@ -29,10 +30,8 @@ def grid_entities(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedS
         DataError: no series of the data set is in the frame.
     """
     chosen, _ = select_series(spec, series)
-    return {
-        entity: grid_series(frame, spec.step, spec.max_fill_steps)
-        for entity, frame in take_newest(chosen)
-    }
+    gridded = [grid_series(frame, spec.step, spec.max_fill_steps) for _, frame in chosen]
+    return {one.series_id: one for one in gridded}
 
 
 def select_series(
@@ -74,13 +73,23 @@ def select_series(
     return [(entity, by_id[series_id]) for entity, series_id in chosen], sorted(set(by_id) - used)
 
 
-def take_newest(chosen: Sequence[tuple[str, pl.DataFrame]]) -> list[tuple[str, pl.DataFrame]]:
-    """Return one series for each entity: the one whose values reach furthest."""
+def take_newest(
+    chosen: Sequence[tuple[str, pl.DataFrame]], before: datetime | None = None
+) -> list[tuple[str, pl.DataFrame]]:
+    """Return one series for each entity: the one whose values reach furthest.
+
+    Args:
+        chosen: entity and series.
+        before: instant from which on values do not count; None counts all.
+    """
     newest: dict[str, pl.DataFrame] = {}
+    reach: dict[str, datetime] = {}
     for entity, frame in chosen:
-        known = newest.get(entity)
-        if known is None or find_last_stamp(frame) > find_last_stamp(known):
-            newest[entity] = frame
+        counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
+        # A series that begins later is kept where there is no other: its entity has a name.
+        last = find_last_stamp(counted) if counted.height else _NEVER
+        if entity not in newest or last > reach[entity]:
+            newest[entity], reach[entity] = frame, last
     return sorted(newest.items())
 
 

@@ -94,7 +94,7 @@ class _DayTruth:
 
 def score_issued(
     root: Path,
-    series_by_entity: Mapping[str, GriddedSeries],
+    series_by_id: Mapping[str, GriddedSeries],
     before: pl.DataFrame | None,
     *,
     scored_at: datetime,
@@ -103,7 +103,8 @@ def score_issued(
 
     Args:
         root: folder of the data set's issued forecasts.
-        series_by_entity: the stored truth; a day counts once the series reaches to its end.
+        series_by_id: the stored truth; a day counts once the series that was forecast reaches to
+            its end. Another measure of the same entity is no truth of it.
         before: what was scored before; None where nothing was.
         scored_at: now, for rows that are new or changed.
 
@@ -119,8 +120,8 @@ def score_issued(
         # Facts alone are read first: most days were scored before, and stay as they are.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         forecast: IssuedForecast | None = None
-        for entity in (str(one["entity"]) for one in facts["series"]):
-            truth = _find_truth(series_by_entity.get(entity), facts)
+        for entity, series_id in map(_name_series, facts["series"]):
+            truth = _find_truth(series_by_id.get(series_id), facts)
             if truth is None:
                 waiting += 1
                 continue
@@ -140,6 +141,12 @@ def _index_hashes(stored: pl.DataFrame) -> dict[tuple[date, str, str], tuple[str
         (day, entity, known_to): (truth, forecast)
         for day, entity, known_to, truth, forecast in columns.iter_rows()
     }
+
+
+def _name_series(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the entity and the id of a series of an issued forecast."""
+    # The data set, the series and the origin, as views are named.
+    return str(one["entity"]), str(one["window_id"]).split("|")[1]
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:

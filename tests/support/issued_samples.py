@@ -80,7 +80,7 @@ def _make_facts(entities: Sequence[str], origin: datetime, known_steps: int) -> 
         "newest_candidate": "2026-03-30T06:40:00+00:00",
         "series": [
             {
-                "window_id": f"w-{entity}",
+                "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|w",
                 "entity": entity,
                 "weights": [0.25, 0.75],
                 "step_weights": [[0.25] * 48, [0.75] * 48],

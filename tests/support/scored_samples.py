@@ -79,7 +79,9 @@ def write_forecast(
         "clock_minutes": 600,
         "issued_at": NOW.isoformat(),
         "artifact_hash": "m" * 64,
-        "series": [{"entity": entity}],
+        "series": [
+            {"entity": entity, "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}"},
+        ],
     }
     forecast = IssuedForecast(rows=frame, facts=facts)
     write_issued(root, forecast)

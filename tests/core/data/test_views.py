@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import BuiltViews, build_views, build_windows
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.splits import Span
 from compevo_core.data.step_values import find_oldest_needed
@@ -305,3 +305,12 @@ def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known: 
     (whole,) = build(series, origin, origin - known, **frames).views
     (view,) = build(series, origin, origin - known, **cut).views
     assert content(view) == content(whole)
+
+
+def test_another_measure_that_begins_later_changes_no_view_of_an_earlier_day():
+    later = make_series(
+        make_daily_values(5), first=FIRST + 300 * DAY, series_id="AEMO/TOTALDEMAND/NSW1"
+    )
+    for frame in (SERIES, pl.concat([SERIES, later])):
+        (view,) = build_views(ELECTRICITY, frame, origin_utc=ORIGIN).views
+        assert view.series_id == "AEMO/OPERATIONAL_DEMAND/NSW1"

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.chosen_series import grid_entities
+from compevo_core.data.chosen_series import grid_chosen
 from compevo_core.data.cutting import GriddedSeries
-from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.evaluation.issued_scores import ScoredRows, repeat_known, score_issued
 from tests.support.scored_samples import NOW, write_forecast
 from tests.support.window_samples import from_nem, make_series
@@ -30,7 +30,7 @@ def make_truth(days: int = 15, last: float = 100.0, before: float = 80.0) -> lis
 
 def grid(values: list[float]) -> dict[str, GriddedSeries]:
     series = make_series(values, first=FIRST, series_id=SERIES_ID)
-    return grid_entities(ELECTRICITY_OPERATIONAL, series)
+    return grid_chosen(ELECTRICITY_OPERATIONAL, series)
 
 
 def score(
@@ -76,6 +76,17 @@ def test_a_day_that_is_not_over_waits(tmp_path: Path) -> None:
     found = score(tmp_path, make_truth()[:-1])
     assert (found.rows.height, found.waiting) == (0, 2)
     assert score(tmp_path, make_truth()).waiting == 1
+
+
+def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path: Path) -> None:
+    write_forecast(tmp_path, DAY, POINT)
+    # Another measure of the same region, which reaches a day further.
+    other = make_series([5000.0] * 48 * 16, first=FIRST, series_id="AEMO/TOTALDEMAND/NSW1")
+    own = make_series(make_truth(), first=FIRST, series_id=SERIES_ID)
+    truth = grid_chosen(ELECTRICITY, pl.concat([own, other]))
+
+    found = score_issued(tmp_path, truth, None, scored_at=NOW)
+    assert by_method(found.rows, "mae")["compevo"] == 10.0
 
 
 def test_scoring_twice_changes_nothing(tmp_path: Path) -> None:
