@@ -19,7 +19,11 @@ from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 
-_FILE = re.compile(rf"^(?P<method>.+?)(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$")
+# The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
+_FILE = re.compile(
+    r"^(?P<method>zero-shot-.+|.+?)"
+    rf"(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$"
+)
 _Files = Mapping[str, Mapping[str | None, list[Path]]]
 """Files of every seed, by method and budget."""
 

@@ -64,6 +64,15 @@ def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_to
     }
 
 
+def test_a_pretrained_model_that_is_called_small_spends_no_budget(tmp_path):
+    name = "zero-shot-chronos-bolt-small"
+    store(tmp_path, f"{name}-seed0", {name: TRUTH + 5.0})
+    store(tmp_path, "compevo-tuned-seed0", {"compevo": TRUTH + 3.0})
+    (test,) = pair_stored([SCOPE], [], tmp_path, "compevo").to_dicts()
+    assert (test["budget"], test["method_b"]) == ("tuned", name)
+    assert pair_stored([SCOPE], [], tmp_path, name).height == 0
+
+
 def test_without_a_run_of_its_own_a_method_is_paired_as_the_benchmark_trained_it(tmp_path):
     stored = tmp_path / "benchmark"
     store(stored, "mael-small-seed0", {"mael": TRUTH + 5.0})
