@@ -112,8 +112,17 @@ def audit_scope(
     return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
 
 
-def _replace(scope: Scope, windows: WindowSet) -> Scope:
-    return Scope(subset=scope.subset, windows=windows, days=windows if scope.days else None)
+def _replace(scope: Scope, changed: WindowSet) -> Scope:
+    """Return the scope with changed windows, also among the days that are lived through."""
+    if scope.days is None:
+        return Scope(subset=scope.subset, windows=changed)
+    by_id = {window.view.window_id: window for window in changed}
+    days = [by_id.get(window.view.window_id, window) for window in scope.days]
+    return Scope(
+        subset=scope.subset,
+        windows=changed,
+        days=WindowSet(days, dataset=changed.dataset, manifest=scope.days.manifest),
+    )
 
 
 def list_groups(

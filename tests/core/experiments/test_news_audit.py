@@ -58,6 +58,24 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert (overall["own"]["n_windows"], overall["own"]["n_with_news"]) == (80, 40)
 
 
+def test_days_between_the_scored_ones_are_lived_through_with_their_own_news():
+    days = with_article(make_windows("test", 40))
+    scored = WindowSet(days[::5], dataset=days.dataset)
+    asked = []
+
+    def forecast(scope: Scope) -> FloatArray:
+        asked.append(scope)
+        return forecast_with_help(scope)
+
+    relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
+    audit_scope(Scope(subset="s", windows=scored, days=days), forecast, relevance, TOPICS, FACTS)
+
+    none = asked[READINGS.index("none")]
+    scored_ids = {view.window_id for view in scored.views()}
+    for view, own in zip(none.days.views(), days.views(), strict=True):
+        assert view.candidate_ids == (() if own.window_id in scored_ids else own.candidate_ids)
+
+
 def test_effects_are_given_by_series_by_topic_and_where_there_was_news():
     rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
     groups = set(rows.select("group_kind", "group").iter_rows())
