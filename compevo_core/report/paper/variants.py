@@ -28,6 +28,7 @@ from compevo_core.report.wording import join_items, method_name, scope_name
 
 #: The paper's tables of experiments that print figures; the others are curves without numbers.
 PRINTED = {"lambda-pg": published.LAMBDA_PG, "tau": published.TAU}
+ONE_FORECAST = "Equal to every digit: what was changed reached none of these forecasts."
 
 Row = Mapping[str, Any]
 
@@ -138,6 +139,9 @@ def _change_tables(
     ]
     missing = [method_name(name) for name in names if name not in scores]
     notes = [f"No row of {join_items(missing)}: `{change.command}`."] if missing else []
+    # Equal to every digit, and not only as printed.
+    if len(scores) > 1 and len({score.mean.get("mse") for score in scores.values()}) == 1:
+        notes.append(ONE_FORECAST)
     # Without any row and any published figure the note says it all.
     if not scores and not any(line.published for line in lines):
         lines = []

@@ -10,6 +10,7 @@ from compevo_core.report.paper.tables import (
     format_all_paper_tables,
     format_paper_tables,
 )
+from compevo_core.report.paper.variants import ONE_FORECAST
 from compevo_core.report.rows import empty_rows
 from tests.support.report_samples import make_frame, make_inputs, make_row
 
@@ -147,6 +148,14 @@ def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
         "+17.2 %",
     )
     assert all(row[0] != "tau=5" for row in build_paper_tables("main", inputs)[0].rows)
+
+
+def test_changes_that_reach_no_forecast_are_said_to():
+    for error, is_said in ((200.0, True), (200.001, False)):
+        rows = make_frame(make_row("tau=0.5", 200.0), make_row("tau=5", error))
+        rows = rows.with_columns(pl.lit("experiment-tau").alias("experiment"))
+        tables = build_paper_tables("sensitivity", make_inputs(rows=rows))
+        assert any(ONE_FORECAST in table.notes for table in tables) is is_said
 
 
 def test_a_window_costs_what_it_does_over_all_test_windows():
