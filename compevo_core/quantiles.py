@@ -200,6 +200,20 @@ def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
     return quantiles_NQH
 
 
+def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
+    """Return a publisher's quantiles, NaN in windows where some of them cross.
+
+    Quantiles that cross are refused where they are scored. One faulty publication would so end the
+    scores of all other windows.
+    """
+    kept_NQH = quantiles_NQH.copy()
+    for row, quantiles_QH in enumerate(quantiles_NQH):
+        known_QH = quantiles_QH[np.isfinite(quantiles_QH).all(axis=1)]
+        if (np.diff(known_QH, axis=0) < 0).any():
+            kept_NQH[row] = np.nan
+    return kept_NQH
+
+
 def _follow_series(
     past: PastErrors, own: IntArray, until_R: IntArray, *, is_scaled: bool
 ) -> FloatArray:

@@ -29,8 +29,8 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.evaluation.metrics import score
 from compevo_core.evaluation.quantile_scores import score_quantiles
-from compevo_core.issued import BASE, FACTS_FILE, IssuedForecast, read_issued
-from compevo_core.quantiles import LEVELS
+from compevo_core.issued import BASE, FACTS_FILE, PUBLISHED, IssuedForecast, read_issued
+from compevo_core.quantiles import LEVELS, drop_crossing
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
@@ -227,7 +227,10 @@ def _score_day(
         errors = score(y_1H, values_H[None])
         unknown_H = np.full(HORIZON, np.nan)
         quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
-        bands = score_quantiles(y_1H, quantiles_QH[None])
+        quantiles_1QH = quantiles_QH[None]
+        if method == PUBLISHED:
+            quantiles_1QH = drop_crossing(quantiles_1QH)
+        bands = score_quantiles(y_1H, quantiles_1QH)
         yield shared | {
             "method": method,
             "n_points": errors.n_points,

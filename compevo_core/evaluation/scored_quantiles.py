@@ -25,7 +25,12 @@ from compevo_core.evaluation.recalibration import (
     KnownErrorLevel,
 )
 from compevo_core.evaluation.result_rows import forecast_windows
-from compevo_core.quantiles import PastErrors, estimate_quantiles, stack_published_quantiles
+from compevo_core.quantiles import (
+    PastErrors,
+    drop_crossing,
+    estimate_quantiles,
+    stack_published_quantiles,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,7 @@ class ValidationForecasts:
     def follow(self, method: str, windows: WindowSet, forecast_NH: FloatArray) -> FloatArray:
         """Return the quantiles (N, Q, H) of a method, from the errors known at each origin.
 
-        Those of a published forecast are the publisher's own.
+        Those of a published forecast are the publisher's own, none in a window where they cross.
 
         Args:
             method: the baseline or its recalibrated form.
@@ -80,7 +85,7 @@ class ValidationForecasts:
         """
         views = windows.views()
         if method == PublishedForecast.name:
-            return stack_published_quantiles(views)
+            return drop_crossing(stack_published_quantiles(views))
 
         past = PastErrors.from_windows(windows, forecast_NH)
         if method in self.by_method:

@@ -16,7 +16,9 @@ from compevo_core.quantiles import (
     PUBLISHED_BAND,
     PastErrors,
     _read_quantiles,
+    drop_crossing,
     estimate_quantiles,
+    stack_published_quantiles,
 )
 from tests.support.window_samples import make_window
 
@@ -156,6 +158,17 @@ def test_bands_are_wider_where_the_publisher_is_less_sure() -> None:
 
     # A day without a published band: the errors in megawatts, as they are.
     assert np.ptp(last_quantiles(past, asked)) == pytest.approx(width[100.0], rel=0.2)
+
+
+def test_published_quantiles_that_cross_are_none() -> None:
+    median = np.full(48, 950.0)
+    views = [
+        make_window(day, published=median, step_covariates=band(width)).view
+        for day, width in enumerate((100.0, 49.0))  # at 0.9: 1000 and 949
+    ]
+    whole, crossing = drop_crossing(stack_published_quantiles(views))
+    assert whole[np.isfinite(whole).all(axis=1), 0].tolist() == [900.0, 950.0, 1000.0]
+    assert np.isnan(crossing).all()
 
 
 def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_spread() -> None:

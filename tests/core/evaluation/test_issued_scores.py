@@ -70,6 +70,15 @@ def test_known_to_midnight_persistence_repeats_the_whole_of_yesterday(tmp_path: 
     assert by_method(rows, "mae")["persistence"] == 20.0
 
 
+def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path: Path) -> None:
+    crossing = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
+    write_forecast(tmp_path, DAY, POINT | BAND | crossing)
+    rows = score(tmp_path, make_truth()).rows
+    assert by_method(rows, "mae")["published"] == 10.0
+    assert by_method(rows, "pinball_10_50_90")["published"] is None
+    assert by_method(rows, "coverage_80")["compevo"] == 1.0
+
+
 def test_a_day_that_is_not_over_waits(tmp_path: Path) -> None:
     write_forecast(tmp_path, DAY, POINT)
     write_forecast(tmp_path, DAY + timedelta(days=1), POINT)
