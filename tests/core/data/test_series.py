@@ -110,6 +110,13 @@ def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
     ]
 
 
+def test_one_reading_of_minutes_in_an_outage_is_no_whole_interval():
+    before = make_series([2.0] * 6, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
+    alone = make_series([9.0], first=from_nem(2021, 10, 1, 3) + FIVE_MINUTES, step=FIVE_MINUTES)
+    rows = resample_to_step(pl.concat([before, alone]), HALF_HOUR)
+    assert rows["value"].to_list() == [2.0]
+
+
 def test_stuck_values_of_easter_2019_are_nulled_and_their_neighbours_kept():
     day = make_series([5.0] * 48, first=from_nem(2019, 4, 21))
     nulled = apply_known_faults(day)
