@@ -76,7 +76,9 @@ def backfill(
             f"a backfill asks publishers, and the mode is {workspace.data_mode}: set "
             "COMPEVO_MODE=live, or the mode of the resource workspace"
         )
-    parts = list_parts(feeds, since, until or clock())
+    now = clock()
+    # A month that has not begun has no file, and its absence would end the backfill as a failure.
+    parts = list_parts(feeds, since, min(until or now, now))
     if not parts:
         raise ConfigError(f"nothing to fetch from {since:%Y-%m-%d} on; name a span that has begun")
 
@@ -115,7 +117,7 @@ def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) ->
 
 
 def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[BackfillPart]:
-    """Return the months of a span for each feed; one part for a feed whose files hold all years.
+    """Return the months of a span for each feed; one part for a feed that is asked at once.
 
     Args:
         feeds: in the order in which they are read.

@@ -52,7 +52,7 @@ class Feed:
         fetch_live: yields what is new at the publisher; None where no endpoint is connected.
         replaces: whether its frames take the place of all that is stored: a user's own file is the
             whole of what it holds, so a row that was removed from it is gone.
-        is_whole: whether its files hold all years, so that a backfill reads them once.
+        is_whole: whether a backfill asks for its whole span at once, not month by month.
         is_optional: whether windows can do without it: where it fails, the others are stored all
             the same.
         folds_titles: whether live news of it is left out where a near-identical headline is stored.
@@ -104,9 +104,18 @@ def default_feeds(
     return {
         **_electricity_feeds(),
         "exchange": (
-            _make_feed("exchange", exchange.read_files, exchange_parsers, exchange_live.fetch_ecb),
+            # A month of a span may be one weekend, for which the bank says that it has no rate.
+            replace(
+                _make_feed(
+                    "exchange", exchange.read_files, exchange_parsers, exchange_live.fetch_ecb
+                ),
+                is_whole=True,
+            ),
             # A second opinion on the same rates; its host refuses many addresses.
-            _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
+            replace(
+                _make_live_extra("exchange-rba", exchange_live.fetch_rba, exchange_parsers),
+                is_whole=True,
+            ),
         ),
         "bitcoin": (
             replace(

@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceBlocked
@@ -22,6 +23,8 @@ from compevo_pipeline.feeds import default_feeds
 from compevo_pipeline.resources import Workspace
 from compevo_pipeline.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
+from tests.pipeline.sources.exchange import test_exchange_live as rates
+from tests.support import nemweb
 from tests.support.replay import Answer
 from tests.support.weather import make_run
 
@@ -66,7 +69,8 @@ def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
     june = datetime(2025, 6, 3, tzinfo=UTC)
     assert moments(WEATHER, SINCE, june) == months
     assert moments(replace(WEATHER, is_whole=True), SINCE, june) == [("04-29 00", "06-03 00")]
-    assert [feed.name for feed in default_feeds()["bitcoin"] if feed.is_whole] == ["bitinfocharts"]
+    whole = {feed.name for feeds in default_feeds().values() for feed in feeds if feed.is_whole}
+    assert whole == {"bitinfocharts", "exchange", "exchange-rba"}
     december, february = datetime(2025, 12, 31, 6, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     assert moments(WEATHER, december, february) == [("12-31 06", "01-01 00")]
     assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
@@ -85,6 +89,36 @@ def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(replay,
     # Nothing is missing: nothing is asked for.
     fetch(tmp_path)
     assert len(replay.seen) == N_RUNS
+
+
+def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
+    nemweb.serve_prices(replay, date(2026, 7, 1))
+    workspace = Workspace(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    (prices, *_) = default_feeds()["electricity"]
+    span = {"since": datetime(2026, 7, 1, tzinfo=UTC), "until": datetime(2026, 9, 9, tzinfo=UTC)}
+    log = logging.getLogger("backfill")
+    counts = backfill(workspace, "electricity", [prices], clock=lambda: NOW, log=log, **span)
+    assert counts["aemo"]["files"] == 5
+    assert len(replay.seen) == 5
+
+
+def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tmp_path):
+    def answer_weekdays(seen):
+        first, last = (
+            date.fromisoformat(seen.query[key][0]) for key in ("startPeriod", "endPeriod")
+        )
+        has_rates = np.busday_count(first, last + timedelta(days=1)) > 0
+        return rates.DAYS_ANSWER if has_rates else Answer(status=404, body=b"No results found.")
+
+    replay.serve({rates.DAYS: answer_weekdays})
+    workspace = Workspace(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
+    # The last day of October is a Saturday, and the first of November a Sunday.
+    since, log = datetime(2026, 10, 31, tzinfo=UTC), logging.getLogger("backfill")
+    counts = backfill(
+        workspace, "exchange", feeds, since=since, clock=lambda: rates.FRIDAY_EVENING, log=log
+    )
+    assert counts["exchange"]["files"] == 1
 
 
 def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(replay, tmp_path):
