@@ -27,6 +27,7 @@ from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.saved import name_entry
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 
 log = logging.getLogger(__name__)
@@ -245,8 +246,7 @@ def _is_readable(
     try:
         read([raw_file])
     except SourceError as error:
-        name = raw_file.packed_in or raw_file.name
-        ledger.reject(raw_file.source, name, f"{type(error).__name__}: {error}")
+        ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
         log.warning("%s is left out: %s", feed.name, error)
         return False
     return True

@@ -15,6 +15,7 @@ from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS, has_chart
 from compevo_pipeline.sources.bitinfocharts.source import FOLDER, SOURCE
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.saved import read_new_saved_files
 
@@ -50,8 +51,9 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
 def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
     entry = live.ledger.get(SOURCE, name)
+    came_at = entry.fetched_at if entry and entry.state is EntryState.STORED else None
     # A page is a megabyte and its newest whole day changes once a day.
-    if entry and entry.fetched_at and _day_of(entry.fetched_at) == _day_of(live.now):
+    if came_at and _day_of(came_at) == _day_of(live.now):
         return None
 
     raw = live.client.fetch(f"{PAGES}/{name}", source=SOURCE, name=name, html_expected=True)

@@ -1,13 +1,16 @@
 """Live chart pages over the replay server, from request to stored rows."""
 
+import contextlib
 import os
 from datetime import UTC, datetime
 
 import polars as pl
 import pytest
 
+from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
 from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS
+from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
 
@@ -103,6 +106,33 @@ def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(ho
 
     save(home, "price-btc.html", page(new=7), at=NOW.replace(hour=9))
     assert home.ingest("bitcoin")["bitinfocharts"]["changed"] == 1
+
+
+def be_busy(*args, **kwargs):
+    raise StoreBusy("another run writes")
+
+
+def test_pages_that_could_not_be_stored_are_stored_by_the_next_run_of_the_day(home, monkeypatch):
+    save(home, "price-btc.html", page(new=7), at=NOW)
+    with monkeypatch.context() as patch, pytest.raises(StoreBusy):
+        patch.setattr(SeriesStore, "write", be_busy)
+        home.ingest("bitcoin")
+    assert home.ingest("bitcoin")["bitinfocharts"]["files"] == 19
+    assert home.series("bitcoin")["series_id"].n_unique() == 18
+    assert home.ingest("bitcoin")["bitinfocharts"]["files"] == 0
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_saved_page_that_cannot_be_read_is_named_by_every_run(home, replay, caplog, others):
+    replay.serve({path(slug): CHALLENGE for slug in PAGE_IDS})
+    save(home, "price-btc.html", b"<html>saved too early</html>")
+    for slug in ("size", "tweets")[:others]:
+        save(home, f"{slug}-btc.html", page())
+    for _ in range(2):
+        caplog.clear()
+        with contextlib.suppress(SourceBlocked):
+            home.ingest("bitcoin")
+        assert "price-btc.html: no chart data in the page" in caplog.text
 
 
 def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
