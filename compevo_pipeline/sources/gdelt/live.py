@@ -14,6 +14,7 @@ what is left is fetched by the next one.
 """
 
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -57,6 +58,8 @@ LIST_TAIL_BYTES = 2 * 2**20
 _STAMP = "%Y%m%d%H%M%S"
 _MEGABYTE = 10**6
 _FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is no sign of a block
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -106,8 +109,9 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     )
 
     slots = list(iterate_slots(start, min(end, live.now - SETTLED)))[::-1]
-    for slot in slots:
+    for number, slot in enumerate(slots):
         if refresh.budget.is_spent:
+            _tell_rest(refresh, slots[number:])
             break
         yield from _fetch_gal(refresh, slot)
     _refuse_silence(refresh)
@@ -134,14 +138,15 @@ def iterate_slots(start: datetime, end: datetime) -> Iterator[datetime]:
 
 def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
     """Fetch up to two GAL files of a quarter hour, trying the likeliest minutes first."""
-    live = refresh.live
-    names = {offset: _name_gal(slot, offset) for offset in refresh.offsets}
-    found = sum(name in refresh.stored for name in names.values())
-    slot_name = f"{slot:{_STAMP}}"
-    if found >= FILES_OF_A_SLOT or not live.ledger.is_due(SLOT_SOURCE, slot_name, live.now):
+    if not _is_missing(refresh, slot):
         return
 
-    refresh.tried += 1
+    live = refresh.live
+    names = {offset: _name_gal(slot, offset) for offset in refresh.offsets}
+    found = _count_stored(refresh, slot)
+    slot_name = f"{slot:{_STAMP}}"
+    # A quarter hour with one file shows that there are files.
+    refresh.tried += found == 0
     for offset, name in names.items():
         if found >= FILES_OF_A_SLOT or refresh.budget.is_spent:
             break
@@ -162,6 +167,32 @@ def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
         live.ledger.freeze(SLOT_SOURCE, slot_name)
     if not found and live.now - slot > GAP_AGE:
         refresh.gaps.append(slot)
+
+
+def _is_missing(refresh: _Refresh, slot: datetime) -> bool:
+    """Whether a quarter hour lacks a file, and its pause is over."""
+    live = refresh.live
+    has_both = _count_stored(refresh, slot) >= FILES_OF_A_SLOT
+    return not has_both and live.ledger.is_due(SLOT_SOURCE, f"{slot:{_STAMP}}", live.now)
+
+
+def _count_stored(refresh: _Refresh, slot: datetime) -> int:
+    return sum(_name_gal(slot, offset) in refresh.stored for offset in GAL_OFFSETS)
+
+
+def _tell_rest(refresh: _Refresh, slots: list[datetime]) -> None:
+    """Warn of the quarter hours that the limits left out: nothing else shows that they are."""
+    missing = [slot for slot in slots if _is_missing(refresh, slot)]
+    if missing:
+        log.warning(
+            "gdelt: the limits of a run (%d requests, %d MB) are reached, and %d quarter hours from"
+            " %s to %s are left; run it again, or raise the limits in the file of queries",
+            refresh.limits.most_requests,
+            refresh.limits.most_mb,
+            len(missing),
+            f"{missing[-1]:%Y-%m-%d %H:%M}",
+            f"{missing[0]:%Y-%m-%d %H:%M}",
+        )
 
 
 def _probe(refresh: _Refresh, name: str) -> RawFile | None:

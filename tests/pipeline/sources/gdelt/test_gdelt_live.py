@@ -237,15 +237,29 @@ def test_news_of_a_users_own_data_set_folds_no_other_away(home, replay):
     assert ingest(home, span=(second, second + timedelta(minutes=15)))["new"] == 1
 
 
-def test_a_refresh_goes_back_from_the_newest_and_stops_at_its_limits(tmp_path, replay):
+def test_a_refresh_goes_back_from_the_newest_and_stops_at_its_limits(tmp_path, replay, caplog):
     serve_gal(replay, offsets=(0, 1))
     limited = queries(tmp_path, ("most_requests = 1600", "most_requests = 4"))
     home = LiveHome(tmp_path / "home", NOW, {"news_queries": limited})
     ingest(home)
     assert len(replay.seen) == 4
     assert home.articles()["available_at"].min() == slots()[2]
+    rest = "2 quarter hours from 2026-03-02 00:00 to 2026-03-02 00:15 are left"
+    assert f"(4 requests, 600 MB) are reached, and {rest}; run it again" in caplog.text
+
+    caplog.clear()
     ingest(home)
     assert home.articles().height == 8
+    ingest(home)
+    assert caplog.text == ""
+
+
+def test_files_that_are_stored_are_no_silence_of_the_publisher(home, replay):
+    serve_gal(replay, offsets=(1,), only=slots(count=8))
+    span = (MIDNIGHT, MIDNIGHT + timedelta(hours=2))
+    ingest(home, span)
+    home.wait(hours=1)
+    assert ingest(home, span)["files"] == 0
 
 
 def test_a_quarter_hour_is_left_alone_until_it_has_settled(home, replay):
