@@ -5,7 +5,7 @@ flags (``pems.hours``), station-hour files (``pems.source``).
 
 A month's station-hour file appears when the month is over, a day's five-minute file a day or two
 later: it gives the same series sooner. An hour counts only if all of its twelve intervals have a
-value, as PeMS' own hours are means over the hour.
+value that is a fraction, as PeMS' own hours are means over the hour.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,8 @@ def parse(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.Data
     refuse_duplicates(once, raw.name, ["station", "stamp"])
 
     hour = pl.col("stamp").dt.truncate("1h")
-    is_complete = pl.col("occupancy").count() == _INTERVALS
+    # A mean with an impossible part looks possible.
+    is_complete = pl.col("occupancy").is_between(0.0, 1.0).sum() == _INTERVALS
     hours = table.group_by("station", hour, maintain_order=True).agg(
         pl.col(LINE).first(),
         pl.col("pct_observed").mean(),

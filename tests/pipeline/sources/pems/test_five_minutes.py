@@ -57,6 +57,12 @@ def test_an_hour_with_an_interval_missing_or_blank_has_no_value():
     assert occupancy(parse(*blank))["value"].to_list() == [None]
 
 
+@pytest.mark.parametrize("impossible", ["5.3", "-.01"])
+def test_an_hour_with_an_impossible_interval_has_no_value(impossible):
+    lines = [*hour(drop=[3]), line(local(2026, 10, 31, 8, 15), occupancy=impossible)]
+    assert occupancy(parse(*lines))["value"].to_list() == [None]
+
+
 def test_an_hour_without_any_observed_sample_is_flagged_as_imputed():
     assert occupancy(parse(*hour(percent="0")))["flag"].to_list() == ["filled:pems-imputed"]
 
