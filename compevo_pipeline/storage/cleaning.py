@@ -13,12 +13,15 @@ The rule (decision 63). Nothing that is being written, and nothing that a result
 
 import contextlib
 import json
+import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
+from stat import S_ISREG
 
 from compevo_core.data.filelock import StoreBusy
 from compevo_core.data.files import PART_SUFFIX
@@ -75,10 +78,10 @@ def clean(
 
 
 def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
-    for pattern in _PARTS:
-        for path in sorted(layout.root.rglob(pattern)):
-            if now.timestamp() - path.stat().st_mtime > PART_AGE.total_seconds():
-                yield path, "left by a process that was killed"
+    for path, status in sorted(_walk(layout.root)):
+        is_part = any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
+        if is_part and now.timestamp() - status.st_mtime > PART_AGE.total_seconds():
+            yield path, "left by a process that was killed"
 
 
 def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:
@@ -123,7 +126,7 @@ def _held(layout: Layout, path: Path) -> Iterator[bool]:
 
 def _remove(path: Path) -> None:
     if not path.is_dir():
-        path.unlink()
+        path.unlink(missing_ok=True)
         return
     # Out of sight in one step: half a run folder would pass for an unfinished run.
     gone = path.with_name(f".{path.name}{PART_SUFFIX}")
@@ -132,9 +135,22 @@ def _remove(path: Path) -> None:
 
 
 def _last_written(folder: Path) -> float:
-    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    return max([folder.stat().st_mtime, *(status.st_mtime for _, status in _walk(folder))])
 
 
 def _measure(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(status.st_size for _, status in _walk(path) if S_ISREG(status.st_mode))
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield all below a folder with its status, but for what goes while it is looked at."""
+    # Runs that go on beside this one rename part files all the time; rglob would fail there.
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            yield path, status

@@ -87,6 +87,16 @@ def test_a_run_that_is_being_trained_is_left_alone(layout: Layout) -> None:
     assert list(old.path.parent.iterdir()) == []
 
 
+def test_files_that_go_while_they_are_looked_at_are_no_failure(layout: Layout) -> None:
+    run = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
+    # A link to nothing: listed, and without a status, as a file that was renamed in between.
+    for folder in (layout.series / "traffic", run.checkpoints):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".x.parquet.abc.part").symlink_to("nothing")
+    age(run.checkpoints / "round_000001", 1)
+    assert clean(layout, NOW) == []
+
+
 def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
     for name, days in (("old", 1.1), ("new", 0.9)):
         file = layout.series / "traffic" / f".x.parquet.{name}.part"
