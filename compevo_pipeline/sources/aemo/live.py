@@ -125,7 +125,8 @@ def _fetch_report(live: LiveContext, report: Report) -> Iterator[RawFile]:
     tolerance = Tolerance(report.prefix)
 
     listed = read_listing(live.client, _spell("Current", report), [report.prefix])
-    current = [file for file in listed if file.overlaps(start, end)]
+    # A forecast is named by the end of its first half-hour, which lies after its issue.
+    current = [file for file in listed if file.overlaps(start, end + HALF_HOUR)]
     missing = [file for file in current if live.ledger.is_due(SOURCE, file.name, live.now)]
 
     # The archive has what has left the current folder, and spares hundreds of requests at first.

@@ -50,6 +50,13 @@ def test_each_name_is_fetched_once_though_a_listing_has_it_twice(replay, tmp_pat
     assert len(replay.paths()) == len(set(replay.paths())) == 6 + 4 + 2
 
 
+def test_a_forecast_that_is_just_out_is_fetched_before_its_first_half_hour_ends(replay, tmp_path):
+    issued = DAY.replace(hour=17)
+    nemweb.serve_day(replay)
+    files = fetch_all(tmp_path, now=datetime(2026, 7, 19, 7, 5, tzinfo=UTC))
+    assert nemweb.forecast(issued)[0] in {file.packed_in for file in files}
+
+
 def test_files_older_than_two_weeks_are_left_alone(replay, tmp_path):
     old = nemweb.actual(DAY - timedelta(days=20))
     nemweb.serve_folder(replay, ACTUAL, [old, nemweb.actual(DAY)])
