@@ -301,6 +301,7 @@ def _store_frame(
             "series rows": report.rows,
             "new": report.added,
             "changed": report.changed,
+            "superseded": report.superseded,
             "nulls kept out": report.nulls_kept_out,
             "removed": report.removed,
             "absent": report.absent,
@@ -319,8 +320,9 @@ def _store_frame(
             "told before": folded,
         }
 
-    rows = workspace.frame_store().write(dataset, kind, frame, replace=feed.replaces)
-    return {f"{kind} rows stored": rows}
+    workspace.frame_store().write(dataset, kind, frame, replace=feed.replaces)
+    # Those of this batch, like the other counts, which are summed over batches and months.
+    return {f"{kind} rows": frame.height}
 
 
 def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:

@@ -103,6 +103,17 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
     assert zips_asked_for(replay, asked) == []
 
 
+def test_counts_of_batches_are_those_of_one(replay, workspace, monkeypatch):
+    nemweb.serve_day(replay)
+    issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
+    files = [nemweb.forecast(issued), nemweb.forecast(issued.replace(hour=17))]
+    nemweb.serve_folder(replay, nemweb.FORECAST, files)
+    monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
+    counts = ingest(workspace)
+    assert counts["published rows"] == 2 * 96 * 5 * 3
+    assert counts["step_covariates rows"] == 96 * 5
+
+
 def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
     replay, workspace, monkeypatch
 ):
