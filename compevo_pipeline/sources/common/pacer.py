@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compevo_core.data.filelock import file_lock
-from compevo_pipeline.failures import MAX_RETRY_AFTER_S, MAX_TURN_WAIT_S, Throttled
+from compevo_pipeline.failures import MAX_TURN_WAIT_S, Throttled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class Pacer:
     """Gives out turns at hosts.
 
     Attributes:
-        folder: the files that processes share, one a host: the time of its next free turn.
+        folder: the files that processes share, one a host: when it was written, and the time of
+            its next free turn.
         now_s: seconds since the epoch, which all processes agree on.
         sleep: waits for a turn.
     """
@@ -45,7 +46,7 @@ class Pacer:
                 raise Throttled(
                     f"{host} asked for a pause, {wait:.0f} s of it left; try again after it", wait
                 )
-            path.write_text(repr(now + wait + pause_s), encoding="ascii")
+            _write_free_at(path, now, now + wait + pause_s)
 
         if wait > 0:
             self.sleep(wait)
@@ -55,7 +56,7 @@ class Pacer:
         with self._locked(host) as path:
             now = self.now_s()
             free_at = max(_read_free_at(path, now), now + seconds)
-            path.write_text(repr(free_at), encoding="ascii")
+            _write_free_at(path, now, free_at)
 
     @contextmanager
     def _locked(self, host: str) -> Iterator[Path]:
@@ -64,10 +65,14 @@ class Pacer:
             yield path
 
 
+def _write_free_at(path: Path, now: float, free_at: float) -> None:
+    path.write_text(f"{now!r} {free_at!r}", encoding="ascii")
+
+
 def _read_free_at(path: Path, now: float) -> float:
     try:
-        free_at = float(path.read_text(encoding="ascii"))
+        written_at, free_at = map(float, path.read_text(encoding="ascii").split())
     except (FileNotFoundError, ValueError):
         return now  # no turn was taken yet, or a process was killed while it wrote one
-    # A turn further away than any pause was written by a clock that has been set back since.
-    return free_at if free_at <= now + MAX_RETRY_AFTER_S else now
+    # Written in the future: by a clock that has been set back since, not one a little ahead.
+    return now if written_at > now + MAX_TURN_WAIT_S else free_at
