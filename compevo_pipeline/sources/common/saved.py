@@ -26,6 +26,9 @@ def read_new_saved_files(
         return
 
     for path in sorted((live.saved / folder).glob(pattern)):
+        # What a person unpacked there may be a folder of the archive's name.
+        if not path.is_file():
+            continue
         saved_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         raw = read_archive_file(path, live.saved, source=source, clock=lambda: live.now)
         raw = replace(raw, fetched_at=min(saved_at, live.now))

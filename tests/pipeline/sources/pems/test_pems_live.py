@@ -238,6 +238,7 @@ def test_files_fetched_by_hand_need_no_account_and_are_read_once(tmp_path, site)
     folder = tmp_path / "archive" / "traffic"
     folder.mkdir(parents=True)
     (folder / HOUR_FILE).write_bytes(FILES[HOUR_FILE][1])
+    (folder / "d04_text_station_hour_2026").mkdir()
     home = LiveHome(tmp_path / "home", NOW, {"archive": folder.parent})
     assert home.ingest("traffic")["pems"]["new"] == 6
     assert home.ingest("traffic")["pems"]["files"] == 0
