@@ -101,11 +101,6 @@ class Ledger:
         """Return the entry of a file, or None where it was never asked for."""
         return next(self._select("source = ? AND name = ?", (source, name)), None)
 
-    def has(self, source: str, name: str) -> bool:
-        """Whether a file's rows are in the store: one that never changes is not asked for again."""
-        entry = self.get(source, name)
-        return entry is not None and entry.state is EntryState.STORED
-
     def is_due(self, source: str, name: str, now: datetime) -> bool:
         """Whether a file that never changes should be asked for.
 

@@ -4,7 +4,7 @@ What belongs here: which files are wanted. What does not: the site's protocol
 (``pems.clearinghouse``), formats (``pems.source``).
 
 A finished file never changes, so none is fetched twice, and the lists of files are asked for once a
-day: a second refresh of the same day asks nothing.
+day: a second refresh of the same day asks nothing, unless something of the first one failed.
 """
 
 from collections.abc import Iterator, Sequence
