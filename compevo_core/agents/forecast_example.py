@@ -33,6 +33,11 @@ class ForecastExample:
     priors_PH: FloatArray
     truth_H: FloatArray | None = None
 
+    @property
+    def has_whole_truth(self) -> bool:
+        """Whether every observed value is known."""
+        return self.truth_H is not None and bool(np.isfinite(self.truth_H).all())
+
 
 def mix_bases(mix_AP: FloatArray, examples: Sequence[ForecastExample]) -> FloatArray:
     """Return the forecast that each agent corrects, scaled, (A, B, H).

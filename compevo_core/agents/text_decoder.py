@@ -203,7 +203,7 @@ class TextDecoder:
         There are none if a target is missing: text, unlike the head's loss, cannot be masked.
         """
         truth_H, view = question.example.truth_H, question.example.view
-        if truth_H is None or not np.isfinite(truth_H).all():
+        if truth_H is None or not question.example.has_whole_truth:
             return []
 
         if question.base_H is None:

@@ -44,6 +44,7 @@ class _MicroBatch:
         news: what the local agents read of them.
         notes: what they read of each other; None without a debate.
         share: of the round's windows.
+        answer_share: of those whose truth is whole: answers as text are taught of no others.
         round_number: for messages.
     """
 
@@ -52,6 +53,7 @@ class _MicroBatch:
     news: NewsByAgent
     notes: NotesByAgent | None
     share: float
+    answer_share: float
     round_number: int
 
     @property
@@ -196,6 +198,7 @@ class ForecastStep:
         round_number: int,
     ) -> Iterator[_MicroBatch]:
         size = self.config.run.micro_batch_size
+        answers_B = [example.has_whole_truth for example in examples]
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
             yield _MicroBatch(
@@ -204,6 +207,7 @@ class ForecastStep:
                 news=[row[part] for row in news],
                 notes=None if notes is None else [row[part] for row in notes],
                 share=len(examples[part]) / len(examples),
+                answer_share=sum(answers_B[part]) / max(sum(answers_B), 1),
                 round_number=round_number,
             )
 
@@ -215,7 +219,7 @@ class ForecastStep:
         pred, own = self._loss(part, values_ABH)
         total = self._weigh(pred, own)
         # Each process adds the token losses of its own agents: they reach no shared parameter.
-        total = total + part.share * local.token_loss_A.sum()
+        total = total + part.answer_share * local.token_loss_A.sum()
         total.backward()  # type: ignore[no-untyped-call]
         return self._trained(part, values_ABH, (pred, own, token_loss_A), [local])
 
@@ -254,7 +258,7 @@ class ForecastStep:
         reading = self._read(part, slice(row, row + 1), train=True)
         # The text decoder's token loss is the agent's own: it need not wait for the others.
         if reading.token_loss_A.requires_grad:
-            (part.share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
+            (part.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
         return dataclasses.replace(
             reading,
             values_ABH=reading.values_ABH.detach(),
@@ -379,7 +383,7 @@ class ForecastStep:
         pred, own, token_loss_A = (loss.detach() for loss in losses)
         return _TrainedForecasts(
             values_ABH.detach(),
-            (float(pred), float(own), part.share * float(token_loss_A.sum())),
+            (float(pred), float(own), part.answer_share * float(token_loss_A.sum())),
             sum(reading.n_unparsed for reading in local),
             sum(reading.n_cut for reading in local),
         )

@@ -1,5 +1,6 @@
 """The first half of a round: L_pred's gradient by hand, in parts, agent by agent, under dropout."""
 
+import dataclasses
 import weakref
 from collections.abc import Sequence
 
@@ -109,6 +110,24 @@ def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: s
     assert in_parts[0].loss_own == pytest.approx(whole[0].loss_own, rel=1e-5)
     assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
     assert torch.allclose(in_parts[0].reward_AB, whole[0].reward_AB, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gradient", ["joint", "by-agent"])
+def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient: str) -> None:
+    def run(size: int) -> tuple[PlayedForecasts, dict[str, torch.Tensor]]:
+        trainer, logics, examples = build(
+            forecast__decoder="text", run__gradient=gradient, run__micro_batch_size=size
+        )
+        truth_H = examples[1].truth_H.copy()
+        truth_H[3] = np.nan
+        examples[1] = dataclasses.replace(examples[1], truth_H=truth_H)
+        return run_forecasts(trainer, logics, examples)
+
+    whole = run(3)
+    for size in (2, 1):
+        in_parts = run(size)
+        assert_close(in_parts[1], whole[1], 1e-4)
+        assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
 
 
 @pytest.mark.parametrize("decoder", ["head", "text"])
