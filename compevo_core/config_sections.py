@@ -74,6 +74,15 @@ class MemberConfig(SettingsSection):
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
 
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        if self.first_step > self.last_step:
+            raise ValueError(
+                f"first_step = {self.first_step} is after last_step = {self.last_step}, and no "
+                "step would count fully: exchange them"
+            )
+        return self
+
 
 class PopulationConfig(SettingsSection):
     """Agents and their adapters (paper D.2)."""

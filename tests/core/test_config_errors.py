@@ -14,6 +14,7 @@ from compevo_core.errors import ConfigError
         ([{"prio": "gbm"}, {}], "unknown setting population.members[0].prio; known: calibration_"),
         ([{}, {"prior": "gb"}], "members[1].prior = 'gb' is not one of none, persistence"),
         ([{}, {"first_step": 99}], "population.members[1].first_step = 99 is above 47: first"),
+        ([{}, {"first_step": 9, "last_step": 1}], "members[1]: first_step = 9 is after last"),
         ([{"window_share": 0}, {}], "population.members[0].window_share = 0 is not above 0"),
         ([{"lookback_steps": "3"}, {}], "population.members[0].lookback_steps must be int"),
         ([{"entities": "NSW1"}, {}], "population.members[0].entities must be a list"),
