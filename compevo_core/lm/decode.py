@@ -64,6 +64,16 @@ class DecodeAttention:
         out = out.reshape(agents, per_agent, heads, n, groups, width).permute(0, 1, 3, 2, 4, 5)
         return out.reshape(agents, per_agent * n, heads * groups, width)
 
+    def keep_prompts(self, prompts_N: Tensor) -> None:
+        """Leave out all but some prompts and what followed them, the same number of each agent.
+
+        Args:
+            prompts_N: their numbers among those of all agents, agent by agent.
+        """
+        self._cache = self._cache.take(prompts_N)
+        for layer, (keys, values) in self._new_keys_values.items():
+            self._new_keys_values[layer] = (keys[prompts_N], values[prompts_N])
+
     def _append_token(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store the new token's key and value, (A, K, R, n, d) each.
 

@@ -58,6 +58,20 @@ class PrefillCache:
         agents = self.last_states_ARD.shape[0]
         return self.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
 
+    def take(self, prompts_N: Tensor) -> "PrefillCache":
+        """Return the cache of some prompts, the same number of each agent.
+
+        Args:
+            prompts_N: their numbers among those of all agents, agent by agent.
+        """
+        agents, _, hidden = self.last_states_ARD.shape
+        return PrefillCache(
+            [keys[prompts_N] for keys in self.keys],
+            [values[prompts_N] for values in self.values],
+            self.mask_NP[prompts_N],
+            self.last_states_ARD.flatten(0, 1)[prompts_N].reshape(agents, -1, hidden),
+        )
+
 
 class PrefillAttention:
     """Causal attention within each prompt of a packed batch.

@@ -5,7 +5,7 @@ grammar. What does not: attention of new tokens and the draw of one (``lm.decode
 a grammar (``lm.grammar_sampling``), what the tokens mean.
 
 Shapes: A agents, R prompts of an agent, n samples of a prompt, M = R n, T tokens, L new tokens of
-an agent in one pass, D hidden, V vocabulary.
+an agent in one pass, m rows of an agent that are computed, D hidden, V vocabulary.
 """
 
 import dataclasses
@@ -18,6 +18,10 @@ from torch import Tensor
 from compevo_core.lm.attention import AttentionBackend
 from compevo_core.lm.decode import DecodeAttention, choose_tokens, draw_uniform
 from compevo_core.lm.prefill import PrefillCache
+
+_MOST_KEPT = 0.5
+"""Share of the rows that may go on where the others are left out: a copy each time that a half of
+them has ended, where one at every end would copy the cache as often as there are rows."""
 
 
 class SampledModel(Protocol):
@@ -69,20 +73,22 @@ def sample_tokens(
         is masked.
     """
     attention = DecodeAttention(cache, settings.samples, settings.max_new_tokens)
-    state_AMD = cache.repeat_last_states(settings.samples)
+    state_AmD = cache.repeat_last_states(settings.samples)
     position_AM = cache.count_tokens(settings.samples)
     is_alive_AM = torch.ones_like(position_AM, dtype=torch.bool)
-    stop_ids = torch.tensor(list(settings.stop_tokens), device=state_AMD.device)
+    rows_Am = torch.arange(position_AM.shape[1], device=state_AmD.device).expand_as(position_AM)
+    stop_ids = torch.tensor(list(settings.stop_tokens), device=state_AmD.device)
 
     ids: list[Tensor] = []
     masks: list[Tensor] = []
     for step in range(settings.max_new_tokens):
-        uniform_AM = None
+        uniform_Am = None
         if settings.temperature:
-            uniform_AM = draw_uniform(is_alive_AM, settings.generators)
-        token_AM = choose_tokens(model.logits(state_AMD), settings.temperature, uniform_AM)
+            # For all rows: what one draws does not depend on which of them are computed.
+            uniform_Am = draw_uniform(is_alive_AM, settings.generators).gather(1, rows_Am)
+        token_Am = choose_tokens(model.logits(state_AmD), settings.temperature, uniform_Am)
 
-        # Rows that have ended stay in the batch: the others keep their places.
+        token_AM = torch.full_like(position_AM, settings.pad_token).scatter(1, rows_Am, token_Am)
         token_AM = torch.where(is_alive_AM, token_AM, settings.pad_token)
         ids.append(token_AM)
         masks.append(is_alive_AM)
@@ -92,10 +98,32 @@ def sample_tokens(
         if not is_alive_AM.any() or step == settings.max_new_tokens - 1:
             break  # nobody reads the state after the last token
 
+        # Samples of one prompt share its keys, and stay as long as any of them.
+        if settings.samples == 1:
+            rows_Am = _leave_out_ended(rows_Am, is_alive_AM, attention)
         attention.step = step
-        state_AMD = model.read_tokens(token_AM, position_AM + step, attention)
+        position_Am = position_AM.gather(1, rows_Am) + step
+        state_AmD = model.read_tokens(token_AM.gather(1, rows_Am), position_Am, attention)
 
     return torch.stack(ids, -1), torch.stack(masks, -1).long()
+
+
+def _leave_out_ended(rows_Am: Tensor, is_alive_AM: Tensor, attention: DecodeAttention) -> Tensor:
+    """Return the rows that are computed from here on, without most of those that have ended.
+
+    Every agent keeps as many as the agent with the most that go on.
+    """
+    agents, computed = rows_Am.shape
+    going = int(is_alive_AM.sum(1).max())
+    if going > _MOST_KEPT * computed:
+        return rows_Am
+
+    # Those that go on first, and all in their order.
+    has_ended_Am = ~is_alive_AM.gather(1, rows_Am)
+    kept_Am = has_ended_Am.int().argsort(dim=1, stable=True)[:, :going].sort(1).values
+    first_A1 = torch.arange(agents, device=kept_Am.device)[:, None] * computed
+    attention.keep_prompts((first_A1 + kept_Am).flatten())
+    return rows_Am.gather(1, kept_Am)
 
 
 def _find_complete(
