@@ -345,10 +345,11 @@ class RunLengthConfig(SettingsSection):
     batch_size: int = Field(default=5, ge=1)
     """windows a round: one day of five regions"""
     micro_batch_size: int = Field(default=5, ge=1)
-    """windows in one forward and backward pass; decides memory, not numbers"""
+    """windows in one forward and backward pass; decides memory, not numbers, but for the masks of
+    ``population.dropout``, which are drawn for each pass"""
     gradient: Literal["joint", "by-agent"] = "joint"
     """backward pass of L_pred: through all agents at once, or agent by agent after a second reading
-    (less memory, equal numbers)"""
+    (less memory, equal numbers without ``population.dropout``)"""
     refit: bool = False
     """train once more on train and validation, with every choice of the first training kept"""
     validate_every: int = Field(default=50, ge=0)

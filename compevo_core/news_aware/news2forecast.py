@@ -46,7 +46,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import NonFiniteLoss
+from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.backbone import PACKAGED, Backbone
 from compevo_core.lm.encoder import Encoder
@@ -228,8 +228,17 @@ class News2Forecast:
         )
 
     def validate(self, val: Sequence[Window]) -> TriedLogic:
-        """Forecast validation windows under the present logic."""
+        """Forecast validation windows under the present logic.
+
+        Raises:
+            DataError: none of them has a truth.
+        """
         windows = [window for window in val if np.isfinite(window.y).any()]
+        if not windows:
+            raise DataError(
+                f"none of the {len(val)} validation windows that {NAME} judges a logic by has a "
+                "value; give a validation split that has some"
+            )
         forecast_NH, _ = self._answer([window.view for window in windows])
 
         truth_NH = np.stack([self._scaler.scale(w.y, w.view.entity) for w in windows])

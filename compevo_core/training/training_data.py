@@ -31,6 +31,7 @@ from compevo_core.training.prior import PriorSet, forecast_train, make_examples,
 from compevo_core.training.sampler import DaySampler
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
+_LISTED_SERIES = 8  # how many known series an error message names
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
@@ -130,7 +131,8 @@ def check_inputs(
     Raises:
         LeakageError: a window belongs to another split.
         DataError: a split that is needed is empty.
-        ConfigError: news and configuration disagree, or there are too many agents.
+        ConfigError: news and configuration disagree, there are too many agents, or a member is to
+            count a series that there is not.
     """
     for windows, split in ((train_windows, "train"), (val_windows, "val")):
         others = {view.split for view in windows.views()} - {split}
@@ -157,6 +159,15 @@ def check_inputs(
         raise ConfigError(
             f"there are {len(SEED_LOGICS)} seed logics for {config.population.agents} agents; "
             "lower population.agents"
+        )
+
+    # All of its windows would count to a quarter, as those of other series do.
+    named = {name for member in config.population.members for name in member.entities}
+    known = {view.entity for view in train_windows.views()}
+    if unknown := sorted(named - known):
+        raise ConfigError(
+            f"population.members names {', '.join(unknown)}, and the train windows are of "
+            f"{', '.join(sorted(known)[:_LISTED_SERIES])}; correct 'entities'"
         )
 
 

@@ -171,6 +171,9 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
         fit(val=windows("test", 2, first_day=20))
     with pytest.raises(DataError, match="no windows to fit on"):
         fit(val=VAL[:0])
+    without_truth = [replace(window, y=np.full_like(window.y, np.nan)) for window in VAL]
+    with pytest.raises(DataError, match="has a value; give a validation split"):
+        fit(val=without_truth)
 
     view = VAL[0].view
     leaking = replace(view, origin_utc=POOL.get_date(view.candidate_ids[0]))

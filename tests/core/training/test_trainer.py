@@ -99,6 +99,12 @@ def test_articles_embedded_by_another_encoder_are_refused(tmp_path: Path) -> Non
         _train(tmp_path, tiny(news__encoder="packaged:minilm"))
 
 
+def test_a_member_of_a_series_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    members = [{"entities": ["NSW1", "NSW"]}, {}]
+    with pytest.raises(ConfigError, match="names NSW, and the train windows are of NSW1"):
+        _train(tmp_path, tiny(population__agents=2, population__members=members))
+
+
 def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_refused(
     run: Path,
 ) -> None:
