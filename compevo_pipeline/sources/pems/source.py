@@ -173,12 +173,6 @@ def parse_meta(raw: RawFile) -> pl.DataFrame:
     return to_number(table, raw.name, _META_NUMBERS, missing=BLANK).drop(LINE)
 
 
-def read_meta_file(archive: Path | None, clock: Clock) -> RawFile:
-    """Return the newest station metadata file of the archive, for :func:`parse_meta`."""
-    path = find_archive_files(archive, FOLDER, "d*_text_meta_*.txt*")[-1]
-    return read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
-
-
 def _read_text(raw: RawFile) -> str:
     # The archive mode unpacks its files; a raw file made elsewhere may still be packed.
     content = (

@@ -118,13 +118,9 @@ def test_an_empty_file_is_transient():
         n2f("")
 
 
-def test_the_undated_panel_is_never_stamped():
-    text = "0.7855,1.611,0.861698,0.634196,0.211242,0.006838,0.593,0.525486\n" * 3
-    frame = exchange.parse_lstnet(raw("exchange_rate.txt", text, "lstnet_exchange"))
-    assert frame.columns[:2] == ["step", "LSTNET/AUD"]
-    assert frame["step"].to_list() == [0, 1, 2]
-    with pytest.raises(SchemaDrift, match="use parse_lstnet"):
-        exchange.parse(raw("exchange_rate.txt", text, "lstnet_exchange"))
+def test_a_file_of_another_source_is_refused_with_those_that_are_known():
+    with pytest.raises(SchemaDrift, match=r"'lstnet_exchange' is known; known: .*n2f"):
+        exchange.parse(raw("exchange_rate.txt", "0.7855,1.611\n", "lstnet_exchange"))
 
 
 def test_sample_mode_gives_the_wheels_real_rates_and_does_not_call_them_synthetic():
@@ -158,21 +154,6 @@ def test_the_real_benchmark_has_567_interpolated_values(archive_dir):
     assert (weekend["flag"] == "nulled:interpolated").sum() == 519
     assert regularise_series(frame, timedelta(days=1))[1].rows == 1826
     assert frame["fetched_at"].unique().to_list() == [NOW]
-
-
-def test_the_real_panel_has_7588_rows(archive_dir):
-    frame = exchange.parse_lstnet(exchange.read_lstnet_file(archive_dir, clock))
-    assert frame.shape == (7588, 9)
-    assert frame.row(0)[1:] == (
-        0.7855,
-        1.611,
-        0.861698,
-        0.634196,
-        0.211242,
-        0.006838,
-        0.593,
-        0.525486,
-    )
 
 
 def test_ecb_and_benchmark_agree_on_quoted_days(archive_dir):

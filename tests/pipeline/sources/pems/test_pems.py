@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import Mode, read_archive_file
 from compevo_pipeline.sources.pems import sample
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
@@ -153,7 +153,9 @@ def test_a_metadata_file_with_a_changed_header_is_refused():
 
 
 def test_the_real_metadata_file_has_3991_stations(archive_dir):
-    frame = pems.parse_meta(pems.read_meta_file(archive_dir, clock))
+    path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
+    file = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=clock)
+    frame = pems.parse_meta(file)
     assert frame.height == 3991
     assert frame["District"].unique().to_list() == ["4"]
     assert frame["Latitude"].is_between(36.5, 39.5).all()
