@@ -9,6 +9,7 @@ import torch
 from compevo_core.baselines import Forecaster
 from compevo_core.baselines.facts import count_answers, read_facts
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
 from compevo_core.lm.adapter_routing import FORECAST
 from compevo_core.lm.architectures import load_architecture
@@ -173,7 +174,7 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
         fit(val=VAL[:0])
     without_truth = [replace(window, y=np.full_like(window.y, np.nan)) for window in VAL]
     with pytest.raises(DataError, match="has a value; give a validation split"):
-        fit(val=without_truth)
+        fit(val=WindowSet(without_truth, dataset=VAL.dataset))
 
     view = VAL[0].view
     leaking = replace(view, origin_utc=POOL.get_date(view.candidate_ids[0]))
