@@ -232,7 +232,8 @@ def forecast_out_of_fold(
         forecasts (N, H) in the windows' unit.
 
     Raises:
-        DataError: there are fewer windows than folds.
+        DataError: there are fewer windows than folds, or the prior needs to know a series that lies
+            in one block alone.
     """
     if folds == 1:
         return _fit(key, train, None, fit).predict(train.views())
@@ -250,8 +251,14 @@ def forecast_out_of_fold(
         # so a random block would be forecast from its own neighbours.
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
-        prior = _fit(key, _drop_neighbours(train, *ends), ends, fit)
-        forecast_NH[block] = prior.predict(views)
+        others = _drop_neighbours(train, *ends)
+        prior = _fit(key, others, ends, fit)
+        try:
+            forecast_NH[block] = prior.predict(views)
+        except DataError:
+            # Asked only now: persistence forecasts a series that it has never seen.
+            _refuse_lone_series(key, views, others)
+            raise
     return forecast_NH
 
 
@@ -315,6 +322,22 @@ def _fit(
 
     first, last = (view.origin_utc for view in block) if block else (None, None)
     return fit(key.name, nearest_windows(train, first, last, key.calibration_days))
+
+
+def _refuse_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
+    """Refuse a block that holds all train windows of a series.
+
+    Raises:
+        DataError: the windows outside the block hold no window of a series inside it.
+    """
+    alone = sorted({view.entity for view in views} - set(others.entities))
+    if alone:
+        raise DataError(
+            f"all train windows of {alone[0]} lie in one block of forecast.prior_folds or within "
+            f"two horizons of it, so that no {key.name} fitted on the other blocks knows the "
+            "series; add more of its days to train, leave the series out, or set "
+            "forecast.prior_folds to 1 (forecasts in sample)"
+        )
 
 
 def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:

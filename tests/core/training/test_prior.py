@@ -7,7 +7,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.training.prior import PriorKey, forecast_out_of_fold
-from tests.support.window_samples import make_window_set
+from tests.support.window_samples import make_window, make_window_set
 
 DAYS = 60
 FOLDS = 5
@@ -86,3 +86,19 @@ def test_more_blocks_than_windows_are_refused(train: WindowSet) -> None:
         DataError, match=r"cannot be cut into 5 blocks; lower forecast\.prior_folds"
     ):
         forecast_out_of_fold(PriorKey("persistence"), far_apart, FOLDS)
+
+
+def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train: WindowSet) -> None:
+    # The last of five blocks holds 13 of the 65 windows, and so all five of the new region.
+    newcomer = {"entity": "SA1", "series_id": "AEMO/HISTDEMAND/SA1"}
+    late = [make_window(day, window_id=f"s{day}", **newcomer) for day in range(DAYS - 5, DAYS)]
+    both = WindowSet([*train, *late], dataset=train.dataset)
+    with pytest.raises(
+        DataError,
+        match=r"all train windows of SA1 lie in one block .* set forecast\.prior_folds to 1",
+    ):
+        forecast_out_of_fold(RIDGE, both, FOLDS)
+
+    # What it names as a way out is one, and a prior that needs no scale has no need of it.
+    assert np.isfinite(forecast_out_of_fold(RIDGE, both, 1)).all()
+    assert np.isfinite(forecast_out_of_fold(PriorKey("persistence"), both, FOLDS)).all()
