@@ -102,17 +102,22 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
     step_after = (stamp.shift(-1) - stamp).fill_null(step) >= step
     binned = frame.with_columns(
         (step_before & step_after & (stamp == stamp.dt.truncate(step))).alias("is_whole_step"),
+        # Rows are as long as the finest so far: two half-hours are an hour although minutes follow.
+        # After minutes no row is longer: two readings in an outage would pass for half-hours.
+        stamp.diff().cum_min().alias("finest_so_far"),
         stamp.dt.truncate(step).alias("bin"),
     )
 
     averaged = binned.group_by("bin", maintain_order=True).agg(
         pl.len().alias("parts"),
+        pl.col("finest_so_far").min(),
         pl.col("value").null_count().alias("nulls"),
         pl.col("value").mean(),
         pl.col("is_whole_step").first(),
         pl.col(*_CONSTANT_COLUMNS, "flag").first(),
     )
-    is_complete = (pl.col("parts") == step // finest) & (pl.col("nulls") == 0)
+    fills_step = (pl.col("parts") > 1) & (pl.col("parts") * pl.col("finest_so_far") == step)
+    is_complete = fills_step & (pl.col("nulls") == 0)
 
     return (
         averaged.filter(is_complete | pl.col("is_whole_step"))

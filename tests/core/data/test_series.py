@@ -18,6 +18,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import DAY, HALF_HOUR, NOW, from_nem, make_series
 
 FIVE_MINUTES = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
 
 
 def read_flags(frame: pl.DataFrame) -> list[str]:
@@ -108,6 +109,24 @@ def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
         20.0,
         2.5,
     ]
+
+
+def test_half_hours_make_hours_although_minutes_follow():
+    old = make_series([10.0, 20.0] * 4, first=from_nem(2021, 9, 30, 20))
+    new = make_series([2.0] * 24, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
+    rows = resample_to_step(pl.concat([old, new]), HOUR)
+    assert rows["value"].to_list() == [15.0] * 4 + [2.0] * 2
+
+    lacking = pl.concat([old.filter(pl.col("start_utc") != from_nem(2021, 9, 30, 22)), new])
+    assert resample_to_step(lacking, HOUR)["value"].to_list() == [15.0] * 3 + [2.0] * 2
+
+
+def test_readings_of_minutes_half_an_hour_apart_in_an_outage_make_no_hour():
+    minutes = make_series([2.0] * 12, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
+    alone = make_series([9.0] * 4, first=from_nem(2021, 10, 1, 3))
+    again = make_series([4.0] * 12, first=from_nem(2021, 10, 1, 8), step=FIVE_MINUTES)
+    for rows, hours in (([minutes, alone], [2.0]), ([minutes, alone, again], [2.0, 4.0])):
+        assert resample_to_step(pl.concat(rows), HOUR)["value"].to_list() == hours
 
 
 def test_one_reading_of_minutes_in_an_outage_is_no_whole_interval():
