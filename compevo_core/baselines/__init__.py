@@ -72,20 +72,34 @@ def load_baseline(folder: Path) -> Baseline:
     return loaded
 
 
-def is_applicable(name: str, windows: WindowSet) -> bool:
+def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None) -> bool:
     """Return whether a baseline can forecast every window.
 
     Weekly persistence needs a week of input, the published forecast a publication, models of its
     errors those errors. A table leaves them out rather than scoring them on other windows than the
     rest.
+
+    Args:
+        name: of the baseline.
+        windows: what it would forecast.
+        train: what it would be fitted on; None: windows that hold all it needs.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())
     if name == PublishedForecast.name:
         return all(view.published is not None for view in windows.views())
     if name in (PublishedErrorRidge.name, PublishedErrorTrees.name):
-        return all(knows_published_errors(view) for view in windows.views())
+        known = all(knows_published_errors(view) for view in windows.views())
+        return known and (train is None or _has_published_days(train, windows))
     return True
+
+
+def _has_published_days(train: WindowSet, windows: WindowSet) -> bool:
+    """Whether train has days with a publication for every entity, and for all that views lack."""
+    fitted = [view for view in train.views() if knows_published_errors(view)]
+    entities = {view.entity for view in fitted}
+    leads = {view.unknown_steps for view in fitted}
+    return all(v.entity in entities and v.unknown_steps in leads for v in windows.views())
 
 
 def _find_class(name: str) -> type[Any]:

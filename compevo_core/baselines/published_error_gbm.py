@@ -19,7 +19,7 @@ from compevo_core.baselines.base import (
     refuse_held_out_splits,
     write_baseline_file,
 )
-from compevo_core.baselines.published_features import PublishedErrorSpace
+from compevo_core.baselines.published_features import PublishedErrorSpace, choose_published
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.files import write_text
 from compevo_core.data.view import HORIZON, WindowView
@@ -55,13 +55,14 @@ class PublishedErrorTrees:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit on all unmasked targets of the windows; ``seed`` draws rows and columns.
+        """Fit on all unmasked targets of days with a publication; ``seed`` draws rows and columns.
 
         Raises:
             LeakageError: a window is of the test or inference split.
-            DataError: a window has no published forecast with its errors.
+            DataError: no window has a published forecast with its errors.
         """
         refuse_held_out_splits(train, cls.name)
+        train = choose_published(train)
         space = PublishedErrorSpace.fit(train)
 
         boosters = {}

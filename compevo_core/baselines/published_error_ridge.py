@@ -21,7 +21,12 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.baselines.linear_map import LinearMap, read_maps, write_maps
-from compevo_core.baselines.published_features import ERRORS, LAST_ERROR, PublishedErrorSpace
+from compevo_core.baselines.published_features import (
+    ERRORS,
+    LAST_ERROR,
+    PublishedErrorSpace,
+    choose_published,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.step_values import PUBLISHED
 from compevo_core.data.view import HORIZON, WindowView
@@ -42,14 +47,15 @@ class PublishedErrorRidge:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit on the unmasked targets; the fit is exact, so ``seed`` is not used.
+        """Fit on the unmasked targets of days with a publication; ``seed`` is not used.
 
         Raises:
             LeakageError: a window is of the test or inference split.
-            DataError: a window has no published forecast with its errors, or a step of the horizon
+            DataError: no window has a published forecast with its errors, or a step of the horizon
                 is known in too few windows.
         """
         refuse_held_out_splits(train, cls.name)
+        train = choose_published(train)
         space = PublishedErrorSpace.fit(train)
 
         maps = {}

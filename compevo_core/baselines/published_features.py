@@ -63,19 +63,8 @@ class PublishedErrorSpace:
 
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
-        """Fix names and scales on train windows.
-
-        Raises:
-            DataError: a window has no published forecast, or no errors of it.
-        """
+        """Fix names and scales on train windows that :func:`choose_published` returned."""
         views = train.views()
-        lacking = [view for view in views if not knows_published_errors(view)]
-        if lacking:
-            raise DataError(
-                f"{lacking[0].window_id} has no published forecast with its errors; use models of "
-                "these errors for a data set whose views hold them (published_evidence)"
-            )
-
         names = sorted({name for view in views for name in view.step_covariates})
         leads = tuple(sorted({view.unknown_steps for view in views}))
         by_lead = [[view for view in views if view.unknown_steps == lead] for lead in leads]
@@ -171,6 +160,24 @@ class PublishedErrorSpace:
 def knows_published_errors(view: WindowView) -> bool:
     """Whether a view has a published forecast, and a place for what is known of its errors."""
     return view.published is not None and LAST_ERROR in view.step_covariates
+
+
+def choose_published(train: WindowSet) -> WindowSet:
+    """Return the train windows that models of a published forecast's errors are fitted on.
+
+    A day without a publication has no error to learn from.
+
+    Raises:
+        DataError: no window has a published forecast with its errors.
+    """
+    chosen = [window for window in train if knows_published_errors(window.view)]
+    if not chosen:
+        raise DataError(
+            f"{len(train)} train windows of {train.dataset} have no published forecast with its "
+            "errors; use models of these errors for a data set whose views hold them "
+            "(published_evidence)"
+        )
+    return WindowSet(chosen, dataset=train.dataset)
 
 
 def _is_usual(views: Sequence[WindowView], name: str) -> bool:

@@ -107,7 +107,7 @@ def score_baselines(
             name=name,
             seeds=range(seeds if name in SEEDED_BASELINES else 1),
             fit=partial(_fit_baseline, fit, name, train),
-            is_applicable=partial(is_applicable, name),
+            is_applicable=partial(is_applicable, name, train=train),
         )
         for name in BASELINES
     ]

@@ -15,6 +15,8 @@ from compevo_core.data.splits import Span
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.baseline_scores import score_baselines
+from compevo_core.evaluation.scopes import Scope
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
@@ -113,6 +115,52 @@ def test_what_the_train_split_did_not_have_is_refused(name: str, windows: Window
     with pytest.raises(DataError, match="no published forecast with its errors"):
         fit_baseline(name, make_window_set(40))
     assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
+
+
+def forget_publications(windows: WindowSet, **of: object) -> WindowSet:
+    """The windows, without the publication where a view has all the given values."""
+    forgotten = [
+        replace(w, view=replace(w.view, published=None))
+        if all(getattr(w.view, name) == value for name, value in of.items())
+        else w
+        for w in windows
+    ]
+    return WindowSet(forgotten, dataset=windows.dataset)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_train_day_without_a_publication_is_left_out_of_a_fit(
+    name: str, windows: WindowSet
+) -> None:
+    train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
+    day = train[40].view.origin_utc
+    without = [window for window in train if window.view.origin_utc != day]
+    expected = fit_baseline(name, WindowSet(without, dataset=train.dataset)).predict(test.views())
+
+    fitted = fit_baseline(name, forget_publications(train, origin_utc=day))
+    assert np.array_equal(fitted.predict(test.views()), expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
+    name: str, windows: WindowSet
+) -> None:
+    train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
+    one_day = forget_publications(train, origin_utc=train[40].view.origin_utc)
+    assert is_applicable(name, test, one_day)
+    for lacking in ({}, {"unknown_steps": UNKNOWN}):
+        assert not is_applicable(name, test, forget_publications(train, **lacking))
+    new_region = [replace(w, view=replace(w.view, entity="QLD1")) for w in test]
+    assert not is_applicable(name, WindowSet(new_region, dataset=test.dataset), train)
+
+    scores = score_baselines(
+        forget_publications(train),
+        [Scope(subset="test", windows=test)],
+        experiment="main",
+        seeds=1,
+        commit="abc",
+    )
+    assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 
 def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSet) -> None:
