@@ -9,6 +9,7 @@ a missing one is an error, never a gap.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,8 @@ def select_scopes(
 
     Args:
         windows: all windows of a data set.
-        split: the split to score; the test split consists of the scopes of
-            :func:`select_test_scopes`.
+        split: the split to score, views that know less apart; the test split consists of the
+            scopes of :func:`select_test_scopes`.
         subset: a named subset to score in place of a split.
         every: score every n-th origin.
 
@@ -75,7 +76,9 @@ def select_scopes(
         raise DataError(
             f"{windows.dataset} has no window in {subset or split}; name another split or subset"
         )
-    return [thin_windows(chosen, subset or split, every)]
+    if subset:
+        return [thin_windows(chosen, subset, every)]
+    return _select_by_knowledge(chosen, split, every)
 
 
 def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
@@ -91,14 +94,36 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     days = windows.split("test")
     scopes = [thin_windows(windows.subset(name), name, every) for name in names]
     if not scopes:
-        scopes = [thin_windows(days, "test", every)]
+        scopes = _select_by_knowledge(days, "test", every)
     scopes = [replace(scope, days=days) for scope in scopes]
 
-    if not len(scopes[0].windows):
+    if not scopes:
         raise DataError(
             f"{windows.dataset} has no test window; read its sources and build its windows first"
         )
     return scopes
+
+
+def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
+    """Return the windows of a split, those that know less apart and named as such subsets are."""
+    leads = sorted({view.unknown_steps for view in windows.views()})
+    if leads == [0]:
+        return [thin_windows(windows, split, every)]
+
+    # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
+    scopes = []
+    for lead in leads:
+        own = [window for window in windows if window.view.unknown_steps == lead]
+        alike = WindowSet(own, dataset=windows.dataset, manifest=windows.manifest)
+        scope = thin_windows(alike, split + _name_known(lead * own[0].view.step), every)
+        scopes.append(replace(scope, days=windows))
+    return scopes
+
+
+def _name_known(unknown: timedelta) -> str:
+    # Views that know less are of data sets whose origins are midnights of the market's clock.
+    hours, rest = divmod(-unknown % timedelta(days=1), timedelta(hours=1))
+    return f"-known-{hours:02d}{rest // timedelta(minutes=1):02d}" if unknown else ""
 
 
 def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:

@@ -9,7 +9,7 @@ import pytest
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.datasets import ELECTRICITY
+from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -108,6 +108,26 @@ def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_su
         ["aemo-2021-every-2"],
     ]
     assert [view.window_id for view in scopes[1][0].windows.views()] == ["v"]
+
+
+def test_views_that_know_less_are_a_scope_of_their_own_in_every_split():
+    series = make_series(
+        make_daily_values(8), first=from_nem(2026, 1, 5), series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+    )
+    windows = build_windows(ELECTRICITY_OPERATIONAL, series)
+    for split in ("val", "test", "inference"):
+        placed = WindowSet(
+            [replace(w, view=replace(w.view, split=split)) for w in windows],
+            dataset=windows.dataset,
+        )
+        midnight, five = select_scopes(placed, split=split)
+        # The ending is that of the subsets of the test split.
+        assert (midnight.subset, five.subset) == (split, f"{split}-known-1700")
+        assert len(midnight.windows) + len(five.windows) == len(placed)
+        for scope, unknown in ((midnight, 0), (five, 14)):
+            assert {view.unknown_steps for view in scope.windows.views()} == {unknown}
+            # A population in daily use lives through all days once, for both.
+            assert scope.days.hash == placed.hash
 
 
 def test_a_split_or_subset_without_windows_is_refused():
