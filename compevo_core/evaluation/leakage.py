@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.files import hash_file
+from compevo_core.data.step_values import MEDIAN
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 
@@ -95,7 +96,9 @@ def find_unavailable_published(
 ) -> list[Violation]:
     """Find published forecasts of which a step was not out when a view was made."""
     rows: dict[tuple[str, datetime], _ValuesWithTimes] = {}
-    for entity, start, value, available in published.select(
+    # A view holds the median: the same number as another quantile does not say that it was out.
+    medians = published.filter(pl.col("quantile") == float(MEDIAN))
+    for entity, start, value, available in medians.select(
         "entity", "start_utc", "value", "available_at"
     ).iter_rows():
         rows.setdefault((entity, start), []).append((value, available))

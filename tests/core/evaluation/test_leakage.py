@@ -79,6 +79,12 @@ def test_a_published_forecast_that_came_out_after_the_origin_is_found():
     assert len(find_unavailable_published([view], late)) == 1
 
 
+def test_a_value_that_was_published_as_another_quantile_is_no_published_median():
+    frame = make_published(ORIGIN, 1)
+    lowest = frame.filter(pl.col("quantile") == 0.1)["value"].to_numpy()
+    assert len(find_unavailable_published([make_window(0, published=lowest).view], frame)) == 1
+
+
 def test_a_target_day_in_two_splits_is_found_even_across_measures():
     train = make_window(0)
     same_day = make_window(
