@@ -16,6 +16,7 @@ from compevo_pipeline.cli.backfill import backfill
 from compevo_pipeline.cli.benchmark import benchmark
 from compevo_pipeline.cli.clean import clean
 from compevo_pipeline.cli.demo import demo
+from compevo_pipeline.cli.documented_command import DocumentedCommand
 from compevo_pipeline.cli.evaluate import evaluate
 from compevo_pipeline.cli.experiment import experiment
 from compevo_pipeline.cli.explain import explain
@@ -65,7 +66,7 @@ app = typer.Typer(
     help="News-driven forecasts by a competing, evolving population of language-model agents.",
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=DocumentedCommand)(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError
@@ -25,6 +26,22 @@ RUNNER = CliRunner()
 def test_every_command_explains_itself(command):
     result = RUNNER.invoke(app, [command, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output
+
+
+def test_every_argument_and_option_says_what_it_is():
+    group = get_command(app)
+    unsaid = [
+        f"{name} {parameter.name}"
+        for name, command in group.commands.items()
+        for parameter in command.params
+        if not parameter.help
+    ]
+    assert unsaid == []
+
+
+def test_the_help_of_a_command_shows_what_its_argument_is():
+    result = RUNNER.invoke(app, ["explain", "--help"])
+    assert "Series, for example a region." in result.output
 
 
 def test_settings_are_read_as_values_or_else_as_text():
