@@ -27,10 +27,11 @@ class Plot:
 
 @dataclass(frozen=True)
 class Image:
-    """An image as the page holds it: a data URI and its alternative text."""
+    """An image as the page holds it: a data URI, its alternative text and its width in inches."""
 
     source: str
     alt: str
+    width: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,12 @@ def make_picture(plots: Sequence[Plot], *, caption: str, columns: int = 1) -> Pi
     Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
     """
     # SVG, because lines stay sharp at any width of the page.
-    images = [Image(source=_encode_svg(plot.figure), alt=plot.alt) for plot in plots]
+    images = [
+        Image(
+            source=_encode_svg(plot.figure), alt=plot.alt, width=float(plot.figure.get_figwidth())
+        )
+        for plot in plots
+    ]
     return Picture(images=images, caption=caption, columns=columns)
 
 
@@ -70,15 +76,24 @@ def set_title(axis: Axes, text: str) -> None:
 
 
 def add_legend(axis: Axes, *, columns: int = 3) -> None:
-    """Add a legend below the axis, where it hides no line, if any line has a label."""
+    """Add a legend below the axis, where it hides no line, if any line has a label.
+
+    It has at most ``columns`` columns, and fewer where the figure would cut the last one off.
+    """
     handles, labels = axis.get_legend_handles_labels()
     figure = axis.get_figure(root=True)
     if not handles or figure is None:
         return
 
     with mpl.rc_context(THEME):
-        # "outside" makes room for the legend, however many rows it has.
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns, borderaxespad=0.1)
+        for count in range(columns, 0, -1):
+            # "outside" makes room for the legend, however many rows it has.
+            legend = figure.legend(
+                handles, labels, loc="outside lower left", ncols=count, borderaxespad=0.1
+            )
+            if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
+                return
+            legend.remove()
 
 
 def _encode_svg(figure: Figure) -> str:

@@ -41,7 +41,7 @@ def show_panel(panel: ForecastPanel) -> ForecastView:
         alt=f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before "
         f"{start}, then the actual values and the forecasts by {methods}.",
     )
-    picture = make_picture([plot], caption=f"{panel.entity}, from {start} ({scope}).")
+    picture = make_picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
     return ForecastView(picture=picture, news=panel.news)
 
 
@@ -52,7 +52,7 @@ def panel_zone(panel: ForecastPanel) -> timezone:
 
 def plot_panel(panel: ForecastPanel) -> Figure:
     """Draw the history, the actual values and each method's forecast on the panel's clock."""
-    figure, axis = make_axis(width=6.4, height=2.9)
+    figure, axis = make_axis(width=5.2, height=2.8)
     zone = panel_zone(panel)
     step = timedelta(minutes=panel.step_minutes)
     origin = panel.origin_utc.astimezone(zone)
@@ -94,7 +94,8 @@ def _set_clock(axis: Axes, zone: timezone) -> None:
     # matplotlib.dates is not annotated.
     locator = AutoDateLocator(tz=zone, minticks=4, maxticks=7)  # type: ignore[no-untyped-call]
     axis.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, tz=zone)  # type: ignore[no-untyped-call]
+    # The caption names the year.
+    formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
     axis.xaxis.set_major_formatter(formatter)
 
 

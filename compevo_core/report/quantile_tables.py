@@ -96,7 +96,8 @@ def reliability_picture(rows: pl.DataFrame, dataset: str, subset: str) -> Pictur
         alt=f"Share of actual values below each quantile against its level for {name}; a line "
         "on the diagonal is right, one that is flatter has too narrow bands.",
     )
-    return make_picture([plot], caption=f"{name}: are the quantiles what they say?")
+    caption = f"{name}: are the quantiles what they say? On the dotted line they are."
+    return make_picture([plot], caption=caption)
 
 
 def _select_lines(rows: pl.DataFrame, dataset: str, subset: str) -> list[Row]:

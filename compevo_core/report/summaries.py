@@ -187,7 +187,7 @@ def _compare(population: Row, rival: Row, test: Row | None, *, is_prior: bool) -
     if abs(difference) < TIE:
         outcome, sentence = "equal", f"Equals {name}: {errors}."
     elif chance:
-        outcome, sentence = "unclear", f"Not told from {name}: {errors}; {chance}."
+        outcome, sentence = "unclear", f"Cannot be told apart from {name}: {errors}; {chance}."
     elif test is None:
         outcome, side = ("lower", "below") if difference < 0 else ("higher", "above")
         sentence = f"Its error is {100 * abs(difference):.1f} % {side} that of {name}: {errors}."

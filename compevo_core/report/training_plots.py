@@ -40,7 +40,7 @@ SELECTION = (
 )
 HEALTH = (
     ("error_correlation", "Correlation of the agents' errors"),
-    ("gain_over_best", "Gain of the mean over the best agent (%)"),
+    ("gain_over_best", "Gain over the best agent (%)"),
     ("effective_agents", "Effective number of agents"),
 )
 POLICY = (

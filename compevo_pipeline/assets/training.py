@@ -156,9 +156,9 @@ def _plot_losses(rounds: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
     numbers = [record.round + 1 for record in rounds]
 
     def draw(axes: "Axes") -> None:
-        axes.plot(numbers, [record.loss for record in rounds], label="loss", linewidth=1)
-        axes.plot(numbers, [record.loss_pred for record in rounds], label="loss_pred", linewidth=1)
-        axes.plot(numbers, [record.loss_pg for record in rounds], label="loss_pg", linewidth=1)
+        axes.plot(numbers, [record.loss for record in rounds], label="total", linewidth=1)
+        axes.plot(numbers, [record.loss_pred for record in rounds], label="forecast", linewidth=1)
+        axes.plot(numbers, [record.loss_pg for record in rounds], label="policy", linewidth=1)
         _label_axes(axes)
 
     return metadata.render_plot(draw, "Losses by round")
