@@ -77,7 +77,8 @@ def read_file(path: Path, publisher: str, clock: Clock) -> RawFile:
         content = path.read_bytes()
     except OSError as error:
         raise SourceAbsent(
-            f"{path} cannot be read ({error.strerror}); correct the file's name in the declaration"
+            f"{path} cannot be read ({error.strerror}); correct the file's name, here or in "
+            "the declaration"
         ) from error
     return RawFile(
         source=publisher,
