@@ -52,9 +52,10 @@ def explain(
     settings = Settings.from_environment()
     found = find_record(settings.layout(settings.mode).issued(dataset), day.date(), known_to)
     if found is None:
+        known = f" --known-to {known_to.value}" if known_to is not None else ""
         raise DataError(
             f"no such forecast of {dataset} for {day:%Y-%m-%d} was issued; issue it: "
-            f"compevo forecast --dataset {dataset} --day {day:%Y-%m-%d}"
+            f"compevo forecast --dataset {dataset} --day {day:%Y-%m-%d}{known}"
         )
 
     issued, folder = found
