@@ -6,6 +6,7 @@ What belongs here: drawing what the tables of ``report.paper.variants`` hold. Wh
 from collections.abc import Mapping
 
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from compevo_core.experiments.sweeps import ABLATION, SWEEPS, name_rows
@@ -16,6 +17,9 @@ from compevo_core.report.paper.scores import Score, collect_scores
 from compevo_core.report.paper.variants import PRINTED, list_subsets
 from compevo_core.report.theme import ACCENT, OTHER_BARS
 from compevo_core.report.wording import scope_name
+
+LEAST_SPAN = 0.02
+"""Height of the axis as a share of the error: a thousandth of it shall look like nothing."""
 
 
 def show_curves(inputs: ReportInputs) -> list[Picture]:
@@ -52,7 +56,9 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
         marker="o",
         markersize=4,
         capsize=3,
-        label="here, with deviation over seeds",
+        label="here, with deviation over seeds"
+        if any(score.seeds > 1 for score in scores.values())
+        else "here, one seed",
     )
 
     printed = {
@@ -69,5 +75,14 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
     axis.set_ylabel(f"RMSE {units.pop()}" if len(units) == 1 else "RMSE")
     axis.set_xticks(places, [change.partition("=")[2] for change in scores])
     axis.set_xlabel(next(iter(scores)).partition("=")[0])
+    _widen(axis)
     add_legend(axis)
     return figure
+
+
+def _widen(axis: Axes) -> None:
+    """Give the axis a span by which a difference that means nothing looks like nothing."""
+    low, high = axis.get_ylim()
+    middle = (low + high) / 2
+    half = max(high - low, LEAST_SPAN * middle) / 2
+    axis.set_ylim(middle - half, middle + half)

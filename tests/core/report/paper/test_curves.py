@@ -1,5 +1,7 @@
 """Curves of the experiments in the report."""
 
+import pytest
+
 from compevo_core.report.page import render_page
 from compevo_core.report.paper.curves import plot_sweep, show_curves
 from compevo_core.report.paper.scores import collect_scores
@@ -35,6 +37,17 @@ def test_a_curve_holds_own_errors_with_their_spread_and_the_papers():
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0.1", "0.5", "1"]
     paper = axis.get_lines()[-1]
     assert list(paper.get_ydata()) == [378.5, 354.18, 372.0]
+
+
+def test_a_thousandth_of_the_error_looks_like_nothing():
+    rows = make_frame(make_row("beta=0", 200.0), make_row("beta=0.9", 200.001))
+    scores = collect_scores(rows, "electricity", "n2f-test-100")
+    figure = plot_sweep("beta", "electricity", scores)
+    low, high = figure.axes[0].get_ylim()
+    rmse = scores["beta=0"].mean["rmse"]
+    assert (high - low) / rmse == pytest.approx(0.02, rel=1e-3)
+    assert low < rmse < high
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["here, one seed"]
 
 
 def test_an_experiment_with_one_change_has_no_curve_and_others_stand_on_the_page():
