@@ -94,9 +94,20 @@ def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
     """
     # Only part of a subset's windows is scored in ablations and quick runs.
     base, is_thinned, every = subset.partition("-every-")
-    name = SUBSET_NAMES.get(base, base) + (f", one window in {every}" if is_thinned else "")
+    name = SUBSET_NAMES.get(base) or _name_month(base) or base
+    name += f", one window in {every}" if is_thinned else ""
     marker = " (synthetic stand-in)" if synthetic else ""
     return (f"{dataset.capitalize()}, {name}" if subset else dataset.capitalize()) + marker
+
+
+def _name_month(subset: str) -> str:
+    """Return the display name of ``inference-YYYY-MM``; empty for another subset."""
+    split, _, month = subset.partition("-")
+    try:
+        first = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError:
+        return ""
+    return f"{SUBSET_NAMES[split]}, {first:%B %Y}" if split in SUBSET_NAMES else ""
 
 
 def format_number(value: float | int | None) -> str:

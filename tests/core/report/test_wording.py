@@ -21,6 +21,19 @@ def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
     assert wording.format_column(metric, values) == shown
 
 
+def test_a_month_of_inference_is_named_by_its_month():
+    names = [
+        wording.scope_name("electricity", subset)
+        for subset in ("inference-2026-02", "inference-2026-100", "operational-2026-200")
+    ]
+    assert names == [
+        "Electricity, inference split, February 2026",
+        "Electricity, leakage check, Feb-Mar 2026",
+        "Electricity, operational demand, Feb-Mar 2026, known to midnight",
+    ]
+    assert wording.scope_name("own", "summer-2026-13") == "Own, summer-2026-13"
+
+
 def test_a_thinned_set_of_windows_says_so():
     name = wording.scope_name("electricity", "n2f-test-100-every-5")
     assert name.endswith("test set, 2021, one window in 5")
