@@ -15,7 +15,6 @@ from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS, has_chart
 from compevo_pipeline.sources.bitinfocharts.source import FOLDER, SOURCE
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.saved import read_new_saved_files
 
@@ -51,7 +50,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
 def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
     entry = live.ledger.get(SOURCE, name)
-    came_at = entry.fetched_at if entry and entry.state is EntryState.STORED else None
+    came_at = entry.stored_at if entry else None
     # A page is a megabyte and its newest whole day changes once a day.
     if came_at and _day_of(came_at) == _day_of(live.now):
         return None

@@ -87,6 +87,11 @@ class Entry:
     due_at: datetime | None = None
     note: str = ""
 
+    @property
+    def stored_at(self) -> datetime | None:
+        """When the bytes came whose rows are stored; None where rows are not."""
+        return self.fetched_at if self.state is EntryState.STORED else None
+
 
 @dataclass(frozen=True)
 class Ledger:

@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.exchange import ecb, rba
 from compevo_pipeline.sources.exchange.rates import CURRENCIES
@@ -79,10 +78,10 @@ def find_newest_publication(now: datetime) -> datetime:
 def _find_last_fetch(live: LiveContext) -> datetime | None:
     """Return up to when rates are stored without a gap, or None where the history is not."""
     bulk = live.ledger.get(ecb.BULK_SOURCE, _BULK_FILE)
-    if bulk is None or bulk.state is not EntryState.STORED or bulk.fetched_at is None:
+    if bulk is None or bulk.stored_at is None:
         return None
 
-    last = bulk.fetched_at
+    last = bulk.stored_at
     # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
     for first, end in sorted(_list_spans(live)):
         if first.date() <= last.date():
@@ -93,12 +92,12 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
 def _list_spans(live: LiveContext) -> Iterator[tuple[datetime, datetime]]:
     """Yield the start and the end of each span of days whose rates are stored."""
     for entry in live.ledger.list_entries(ecb.SDMX_SOURCE):
-        if entry.state is EntryState.STORED and entry.fetched_at is not None:
+        if entry.stored_at is not None:
             first, last = (
                 datetime.fromisoformat(day).replace(tzinfo=UTC)
                 for day in _DAY_TEXT.findall(entry.name)
             )
-            yield first, min(last + _DAY, entry.fetched_at)
+            yield first, min(last + _DAY, entry.stored_at)
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
