@@ -163,11 +163,11 @@ def check_inputs(
 
     # All of its windows would count to a quarter, as those of other series do.
     named = {name for member in config.population.members for name in member.entities}
-    known = {view.entity for view in train_windows.views()}
-    if unknown := sorted(named - known):
+    known = train_windows.entities
+    if unknown := sorted(named - set(known)):
         raise ConfigError(
             f"population.members names {', '.join(unknown)}, and the train windows are of "
-            f"{', '.join(sorted(known)[:_LISTED_SERIES])}; correct 'entities'"
+            f"{', '.join(known[:_LISTED_SERIES])}; correct 'entities'"
         )
 
 
