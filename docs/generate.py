@@ -5,11 +5,10 @@ contracts and the index of decisions, each read from the code or from the pages.
 sentence that a person should write. ``--check`` writes nothing and fails if a page is out of date.
 """
 
-import csv
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
@@ -20,7 +19,7 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from compevo_core import errors  # noqa: E402
-from compevo_core.config import RENAMED_SETTINGS, RunConfig, iterate_settings  # noqa: E402
+from compevo_core.config.run import RunConfig, iterate_settings  # noqa: E402
 
 DOCS = REPO / "docs"
 NOTE = "<!-- made by `make docs`; change the code, not this page -->"
@@ -41,8 +40,8 @@ def settings_page() -> str:
         "# Settings",
         NOTE,
         "All settings of a training run, by section. A preset is a TOML file with these sections; "
-        "`--set section.setting=value` changes one. The defaults are the paper's. The shipped "
-        "presets are `paper`, `default`, `demo` and `tiny` (`compevo_core/presets`).",
+        "`--set section.setting=value` changes one. The defaults come from the paper. The shipped "
+        "presets are `paper`, `default`, `demo` and `tiny` (`compevo_core/config/presets`).",
     ]
     for section, info in RunConfig.model_fields.items():
         kind: Any = info.annotation
@@ -60,12 +59,6 @@ def settings_page() -> str:
                     settings_table(entry.model_fields),
                 ]
 
-    renamed = [[f"`{old}`", f"`{new}`"] for old, new in RENAMED_SETTINGS.items()]
-    parts += [
-        "## Renamed settings",
-        "The old names still load from presets, run folders and `--set`.",
-        table(("old name", "name"), renamed),
-    ]
     return page(parts)
 
 
@@ -144,14 +137,14 @@ def option_row(option: Any) -> list[str]:
 
 def environment_page() -> str:
     """Every environment variable, from the one module that reads them."""
-    from compevo_pipeline.settings import VARIABLES
+    from compevo_pipeline.config.settings import VARIABLES
 
     rows = [[f"`{name}`", default, meaning] for name, (default, meaning) in VARIABLES.items()]
     return page(
         [
             "# Environment",
             NOTE,
-            "One module reads the environment: `compevo_pipeline/settings.py`. Nothing else does.",
+            "Only `compevo_pipeline/config/settings.py` reads the environment.",
             table(("variable", "default", "meaning"), rows),
         ]
     )
@@ -159,7 +152,7 @@ def environment_page() -> str:
 
 def live_sources_page() -> str:
     """What live mode asks whom, what an answer means, and what a failure does."""
-    from compevo_pipeline.sources.common import answers, hosts
+    from compevo_pipeline.sources.common import hosts, http
 
     known = [
         [
@@ -170,26 +163,31 @@ def live_sources_page() -> str:
         ]
         for name, host in hosts.HOSTS.items()
     ]
-    meanings = [(meaning.words, meaning.error) for meaning in answers.MEANINGS]
+    meanings = [(meaning.words, meaning.error) for meaning in http.MEANINGS]
     return page(
         [
             "# Live sources",
             NOTE,
-            "What `COMPEVO_MODE=live` asks of whom, what an answer means, and what a failure does. "
-            "How to run it: [Fetch from the publishers](../how-to/live-mode.md).",
+            "Hosts of `COMPEVO_MODE=live`, the meaning of their answers, and the effect of "
+            "failures. How to run it: [Fetch from the publishers](../how-to/live-mode.md).",
             "## Hosts",
-            "No other host is ever asked, over https alone; a redirect to another host is refused. "
-            "The pauses are kept by all processes of a home together. The last column is the pause "
-            "after an answer that asks for fewer requests and does not say for how long; where "
-            "there is none, the step tries again as after any other transient failure.",
+            "No other host is asked, only over https, and redirects to other hosts are rejected. "
+            "All processes of a home keep the pauses together. The last column is the pause after "
+            "an answer that asks for fewer requests without stating a time; where it is empty, the "
+            "step retries as after other transient failures.",
             table(
                 ("host", "publisher", "seconds between requests", "seconds after a throttle"), known
             ),
             "## Answers",
-            "The first row that fits is used (`compevo_pipeline/sources/common/answers.py`).",
-            failure_table("answer", meanings),
+            "The first matching row is used (`compevo_pipeline/sources/common/http.py`).",
+            table(("answer", "error"), [[words, error_name(error)] for words, error in meanings]),
             "## Failures without an answer",
-            failure_table("what happened", FAILURES_WITHOUT_ANSWER),
+            table(
+                ("what happened", "error"),
+                [[words, error_name(error)] for words, error in FAILURES_WITHOUT_ANSWER],
+            ),
+            "## What an error does",
+            errors_table(error for _, error in [*meanings, *FAILURES_WITHOUT_ANSWER]),
         ]
     )
 
@@ -202,31 +200,32 @@ FAILURES_WITHOUT_ANSWER = (
     ("a zip without its end, an archive that does not unpack", errors.SourceTransient),
     ("a certificate that does not match", errors.SourceBlocked),
     ("a redirect to an unknown host, or one too many; a body over its cap", errors.SourceRejected),
-    ("bytes that are not the format of the file's name; a parser's refusal", errors.SchemaDrift),
+    ("bytes that are not the format of the file's name; rejected by a parser", errors.SchemaDrift),
 )
 
 
-def failure_table(what: str, rows: Sequence[tuple[str, type[errors.SourceError] | None]]) -> str:
-    """Format what happened, its error, and what the error does to retries."""
-    from compevo_pipeline import failures
+def error_name(error: type[errors.SourceError] | None) -> str:
+    """Name an error; an answer without one is kept, parsed and stored."""
+    return f"`{error.__name__}`" if error else "none: kept, parsed, stored"
 
-    cells = []
-    for words, error in rows:
-        if error is None:
-            cells.append([words, "none", "kept, parsed, stored"])
-            continue
 
+def errors_table(kinds: Iterable[type[errors.SourceError] | None]) -> str:
+    """Format what each error does to retries, and its remedy."""
+    from compevo_pipeline import errors as failures
+
+    rows = []
+    for error in dict.fromkeys(kind for kind in kinds if kind):
         policy = failures.get_policy(error(""))
-        follows = "not tried again"
+        retries = "none"
         if issubclass(error, errors.SourceAbsent):
-            follows = "noted; a file that never changes is asked for again after growing pauses"
+            retries = "a file that never changes is requested again after growing pauses"
         if policy.retries:
-            follows = (
-                f"tried again {failures.SHORT_RETRIES} times in the step, then {policy.retries} "
-                f"times by Dagster, from {policy.first_wait_s:.0f} s on"
+            retries = (
+                f"{failures.SHORT_RETRIES} times in the step, then {policy.retries} times by "
+                f"Dagster, from {policy.first_wait_s:.0f} s on"
             )
-        cells.append([words, f"`{error.__name__}`", f"{follows}. Then: {policy.remedy}"])
-    return table((what, "error", "what follows"), cells)
+        rows.append([f"`{error.__name__}`", retries, policy.remedy])
+    return table(("error", "retries", "remedy"), rows)
 
 
 def run_folder_page() -> str:
@@ -235,7 +234,7 @@ def run_folder_page() -> str:
 
     folder = RunFolder("run")
     rows = [
-        [f"`{getattr(folder, name).relative_to('run').as_posix()}`", first_sentence(value.fget)]
+        [f"`{getattr(folder, name).relative_to('run').as_posix()}`", first_sentence(value)]
         for name, value in vars(RunFolder).items()
         if isinstance(value, property) and isinstance(getattr(folder, name), Path)
     ]
@@ -352,21 +351,21 @@ RESULT_COLUMNS = {
 
 def result_rows_page() -> str:
     """Every column of a result row."""
-    from compevo_core.evaluation.quantile_scores import BELOW_COLUMNS, PINBALL_COLUMNS
+    from compevo_core.evaluation.metrics import BELOW_COLUMNS, PINBALL_COLUMNS
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 
-    meanings = (
-        RESULT_COLUMNS
-        | {
-            column: f"mean pinball loss of the quantile at {level:g}"
-            for level, column in PINBALL_COLUMNS.items()
-        }
-        | {
-            column: f"share of truths at or below the quantile at {level:g}"
-            for level, column in BELOW_COLUMNS.items()
-        }
-    )
-    rows = [[f"`{name}`", str(kind), meanings[name]] for name, kind in RESULT_SCHEMA.items()]
+    meanings = {name: ([name], meaning) for name, meaning in RESULT_COLUMNS.items()}
+    for columns, meaning in (
+        (PINBALL_COLUMNS, "mean pinball loss of the quantile at"),
+        (BELOW_COLUMNS, "share of truths at or below the quantile at"),
+    ):
+        levels = ", ".join(f"{level:g}" for level in columns)
+        meanings[next(iter(columns.values()))] = (list(columns.values()), f"{meaning} {levels}")
+
+    rows = [
+        [", ".join(f"`{name}`" for name in names), str(RESULT_SCHEMA[first]), meaning]
+        for first, (names, meaning) in meanings.items()
+    ]
     return page(
         [
             "# Result rows",
@@ -418,62 +417,24 @@ def decisions_page() -> str:
     """The index of decisions, from the pages."""
     rows = []
     for path in sorted((DOCS / "decisions").glob("[0-9]*.md")):
-        heading, status = re.findall(r"^# (.+)$|^Status: (.+)$", path.read_text("utf-8"), re.M)[:2]
-        number, _, title = heading[0].partition(". ")
-        state, _, day = status[1].partition(" · ")
-        rows.append([number, f"[{title}]({path.name})", state, day])
+        text = path.read_text("utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        sections = "; ".join(re.findall(r"^## (.+)$", text, re.M))
+        rows.append([f"[{path.stem}]({path.name})", f"**{title}**. {sections}"])
     return page(
         [
             "# Decisions",
             NOTE,
             "What the paper leaves open and what is done here, and how the project is built. Code "
-            'and pages cite a decision by its number: "decision 12".',
-            table(("no.", "decision", "status", "date"), rows),
+            'cites a page by its name: "decision 10-fitness".',
+            table(("page", "subjects"), rows),
         ]
     )
-
-
-def changelog_page() -> str:
-    """The changelog at the root of the repository."""
-    return "\n".join([NOTE, "", (REPO / "CHANGELOG.md").read_text(encoding="utf-8")])
-
-
-def contribute_page() -> str:
-    """CONTRIBUTING.md at the root of the repository."""
-    return "\n".join([NOTE, "", (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")])
 
 
 def page(parts: Sequence[str]) -> str:
     """Join the parts of a page."""
     return "\n\n".join(parts) + "\n"
-
-
-def faults_page() -> str:
-    """The campaign of faults: one row a fault and work, and the errors that were seen."""
-    with (REPO / "tests" / "faults" / "results.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    counts = [name for name in rows[0] if name != "message"]
-    total = {name: str(sum(int(row[name]) for row in rows)) for name in counts[2:]}
-    total |= {"fault": "all", "work": ""}
-    errors = sorted({row["message"] for row in rows if row["message"]})
-    return "\n\n".join(
-        [
-            "# Faults that were tried",
-            NOTE,
-            "`python -m tests.faults.campaign` disturbs work, does it again, and compares its end "
-            "with that of work left alone. `disturbed`: how often the fault fell while it worked. "
-            "A trial ends `identical`, or in one `clear_error` that says what to do. "
-            "`lost` and `doubled` count rows over all trials; `crashed` are raw exceptions. "
-            "Runs at once by Dagster are shells with `dagster asset materialize` in one home; a "
-            "run that fails counts as a trial, and so does what each asset holds afterwards.",
-            table(
-                [name.replace("_", " ") for name in counts],
-                [[row[name] for name in counts] for row in [*rows, total]],
-            ),
-            "## Errors that were seen",
-            "\n".join(f"- `{text}`" for text in errors) + "\n",
-        ]
-    )
 
 
 PAGES = {
@@ -485,10 +446,7 @@ PAGES = {
     "reference/round-record.md": round_record_page,
     "reference/result-rows.md": result_rows_page,
     "reference/data-contracts.md": data_contracts_page,
-    "reference/faults.md": faults_page,
     "decisions/index.md": decisions_page,
-    "changelog.md": changelog_page,
-    "how-to/contribute.md": contribute_page,
 }
 
 

@@ -54,7 +54,7 @@ def source_page(path: Path) -> str:
 
 
 def locate(name: str) -> Path:
-    """Return the file that the paper map names, by the rule that stands at its top."""
+    """Return the file that the paper map names, by the rule at its top."""
     home = "tests/core" if Path(name).name.startswith("test_") else "compevo_core"
     inside = REPO / home / name
     return inside if inside.is_file() else REPO / name
