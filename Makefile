@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 UV     := uv==0.13.8
 
 SBOM   ?= build/sbom.json
+# Test processes; a file's tests stay in one of them.
+WORKERS ?= auto
 
 KEY    := $(shell cat pyproject.toml constraints.txt requirements.lock | cksum | cut -d' ' -f1)
 STAMP  := $(VENV)/.installed-$(KEY)
@@ -44,7 +46,7 @@ demo: $(STAMP)  ## Everything end to end on the sample data, about five minutes 
 	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.demo
 
 test: $(STAMP)  ## The quick test suite.
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
 
 mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
 	$(BIN)/python .ci/mutations/run.py --jobs 2
@@ -52,10 +54,10 @@ mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
 ui: $(STAMP)  ## Open the Dagster UI (http://localhost:3000).
 	$(BIN)/dagster dev --host 127.0.0.1 -w workspace.yaml
 
-lint: $(STAMP)  ## ruff: lint and format; the measures of readable code.
+lint: $(STAMP)  ## ruff: lint and format; lines, files and words against their budgets.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python .ci/measure_code.py
+	$(BIN)/python .ci/budgets.py
 
 typecheck: $(STAMP)  ## mypy, strict.
 	$(BIN)/mypy

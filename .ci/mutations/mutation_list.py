@@ -11,10 +11,11 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
 
-_KEYS = {"id", "file", "old", "new", "reason", "tests", "survives"}
+_KEYS = {"id", "room", "old", "new", "reason", "tests", "survives"}
 
 
 class ListError(Exception):
@@ -25,69 +26,91 @@ class ListError(Exception):
 class Mutation:
     """One wrong change.
 
+    A line is found by its text and a test by its name, so that files can move and merge.
+
     Attributes:
         id: unique name.
-        file: the file to change, from the root of the repository.
-        old: text that the file holds exactly once.
+        room: the folder (or file) of the line, from the root of the repository.
+        old: text that the files of the room hold exactly once.
         new: what replaces it.
         reason: what would be wrong.
-        tests: closest test files or node ids.
+        tests: names of the closest tests, or test files.
         survives: why it may survive; "" if it may not.
     """
 
     id: str
-    file: str
+    room: str
     old: str
     new: str
     reason: str
     tests: tuple[str, ...]
     survives: str = ""
 
-    def mutate(self, text: str) -> str:
-        """Return the changed text of the file.
+    def locate(self, root: Path) -> Path:
+        """Return the file below ``root`` that holds the line.
 
         Raises:
-            ListError: the old text is not there exactly once, or nothing changes.
+            ListError: no file or more than one place holds it, or nothing would change.
         """
-        count = text.count(self.old)
-        if count != 1:
-            raise ListError(
-                f"{self.id}: the old text occurs {count} times in {self.file}; "
-                "follow the code, or add a line before or after it"
-            )
         if self.old == self.new:
             raise ListError(f"{self.id}: old and new are equal")
-        return text.replace(self.old, self.new)
+
+        room = root / self.room
+        files = sorted(room.rglob("*.py")) if room.is_dir() else [room] if room.is_file() else []
+        counts = {path: n for path in files if (n := _read(path).count(self.old))}
+        if sum(counts.values()) != 1:
+            raise ListError(
+                f"{self.id}: the old text occurs {sum(counts.values())} times in {self.room}; "
+                "follow the code, or add a line before or after it"
+            )
+        return next(iter(counts))
+
+    def find_tests(self, root: Path) -> tuple[str, ...]:
+        """Return the node ids of the tests.
+
+        Raises:
+            ListError: a name belongs to no test, or to several.
+        """
+        return tuple(self._find_test(root, test) for test in self.tests)
+
+    def _find_test(self, root: Path, test: str) -> str:
+        if (root / test.partition("::")[0]).is_file() and "::" not in test:
+            return test
+
+        places = index_tests(root).get(test, [])
+        if len(places) != 1:
+            raise ListError(
+                f"{self.id}: {len(places)} tests are named {test}; follow its name"
+                + (f", or make it unique ({', '.join(places)})" if places else "")
+            )
+        return places[0]
 
     def check(self, root: Path) -> str:
         """Return what is wrong with this entry for the tree below ``root``, "" if nothing is."""
-        path = root / self.file
-        if not path.is_file():
-            return f"{self.id}: no file {self.file}; follow the code"
-
         try:
-            compile(self.mutate(path.read_text(encoding="utf-8")), self.file, "exec")
+            path = self.locate(root)
+            compile(_read(path).replace(self.old, self.new), str(path), "exec")
+            self.find_tests(root)
         except ListError as error:
             return str(error)
         except SyntaxError as error:
-            return f"{self.id}: the changed {self.file} is not Python: {error}"
-
-        missing = [test for test in self.tests if not _is_there(root, test)]
-        return f"{self.id}: no test {', '.join(missing)}; follow its name" if missing else ""
+            return f"{self.id}: the changed {path.relative_to(root)} is not Python: {error}"
+        return ""
 
 
-def _is_there(root: Path, test: str) -> bool:
-    """Whether the file of a node id exists, and defines the classes and functions it names."""
-    file, *names = test.partition("[")[0].split("::")
-    path = root / file
-    if not names:
-        return path.exists()
-    if not path.is_file():
-        return False
-
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return set(names) <= {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+@cache
+def index_tests(root: Path) -> dict[str, list[str]]:
+    """Return the node ids of all tests below ``root``, by the name of the function."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        file = path.relative_to(root).as_posix()
+        for node in ast.parse(_read(path)).body:
+            inside = node.body if isinstance(node, ast.ClassDef) else [node]
+            owner = f"{file}::{node.name}" if isinstance(node, ast.ClassDef) else file
+            for item in inside:
+                if isinstance(item, ast.FunctionDef) and item.name.startswith("test"):
+                    places.setdefault(item.name, []).append(f"{owner}::{item.name}")
+    return places
 
 
 def read_mutations(folder: Path) -> list[Mutation]:
@@ -99,7 +122,7 @@ def read_mutations(folder: Path) -> list[Mutation]:
     mutations: dict[str, Mutation] = {}
 
     for path in sorted(folder.glob("*.toml")):
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
+        for entry in tomllib.loads(_read(path))["mutation"]:
             unknown, missing = entry.keys() - _KEYS, _KEYS - {"survives"} - entry.keys()
             if unknown or missing:
                 raise ListError(
@@ -111,6 +134,11 @@ def read_mutations(folder: Path) -> list[Mutation]:
             mutations[entry["id"]] = Mutation(**(entry | {"tests": tuple(entry["tests"])}))
 
     return list(mutations.values())
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def sample_mutations(mutations: Sequence[Mutation], count: int, seed: str) -> list[Mutation]:
@@ -128,11 +156,11 @@ def sample_mutations(mutations: Sequence[Mutation], count: int, seed: str) -> li
 
 @contextmanager
 def apply(mutation: Mutation, root: Path) -> Iterator[None]:
-    """Change the file below ``root`` within the block."""
-    path = root / mutation.file
-    text = path.read_text(encoding="utf-8")
+    """Change the line below ``root`` within the block."""
+    path = mutation.locate(root)
+    text = _read(path)
 
-    _replace(path, mutation.mutate(text))
+    _replace(path, text.replace(mutation.old, mutation.new))
     try:
         yield
     finally:

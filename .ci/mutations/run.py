@@ -2,7 +2,7 @@
 
     .venv/bin/python .ci/mutations/run.py                  # all of them
     .venv/bin/python .ci/mutations/run.py --id NAME        # one, several times for more
-    .venv/bin/python .ci/mutations/run.py --file PATH      # those of one file or folder
+    .venv/bin/python .ci/mutations/run.py --room FOLDER    # those of one folder
     .venv/bin/python .ci/mutations/run.py --sample 40      # as many, another choice at each commit
     .venv/bin/python .ci/mutations/run.py --list           # say what there is, and whether it fits
 
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forked_pytest import Child, Outcome, copy_tree, preload, set_environment
@@ -241,8 +241,8 @@ def choose(mutations: Sequence[Mutation], options: argparse.Namespace) -> list[M
         if unknown:
             raise ListError(f"no mutation {', '.join(unknown)}; --list names them")
         chosen = [mutation for mutation in chosen if mutation.id in options.id]
-    if options.file:
-        chosen = [mutation for mutation in chosen if mutation.file.startswith(options.file)]
+    if options.room:
+        chosen = [mutation for mutation in chosen if mutation.room.startswith(options.room)]
     if options.sample:
         chosen = sample_mutations(chosen, options.sample, options.seed or _find_commit())
     if not chosen:
@@ -260,7 +260,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--id", action="append", default=[], help="this mutation (repeatable)")
-    parser.add_argument("--file", default="", help="mutations of this file or folder")
+    parser.add_argument("--room", default="", help="mutations of this folder")
     parser.add_argument("--sample", type=int, default=0, help="this many, chosen by the commit")
     parser.add_argument("--seed", default="", help="choose the sample by this text instead")
     parser.add_argument("--jobs", type=int, default=1, help="copies that work at a time")
@@ -286,6 +286,8 @@ def run(mutations: Sequence[Mutation], jobs: int, limit_s: float) -> list[Result
             preload(REPO)
             say(f"third-party modules imported after {time.monotonic() - started:.0f} s")
 
+        # Names become node ids once, so that outcomes can be looked up by them.
+        fitting = [replace(mutation, tests=mutation.find_tests(REPO)) for mutation in fitting]
         tests = sorted({test for mutation in fitting for test in mutation.tests})
         unchanged = workplace.run_unchanged(tests)
         _report_broken(unchanged)
@@ -298,7 +300,7 @@ def run(mutations: Sequence[Mutation], jobs: int, limit_s: float) -> list[Result
             for test in mutation.tests
             if (outcome := unchanged[test]).failed
         }
-        sound = [mutation for mutation in mutations if mutation.id not in unsound]
+        sound = [mutation for mutation in fitting if mutation.id not in unsound]
         results = workplace.run_mutations(sound, unchanged)
 
     by_id = {result.mutation.id: result for result in results}
@@ -322,7 +324,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.list:
         problems = [problem for mutation in chosen if (problem := mutation.check(REPO))]
         for mutation in chosen:
-            say(f"{mutation.id}: {mutation.file}: {mutation.reason}")
+            say(f"{mutation.id}: {mutation.room}: {mutation.reason}")
         say("\n".join([f"{len(chosen)} mutations, {len(problems)} do not fit", *problems]))
         return 1 if problems else 0
 
