@@ -34,13 +34,13 @@ from benchmarks.peft_round import PeftRound, stack_truths
 from benchmarks.preset_cases import measure_pass, measure_preset_inference, measure_rounds
 from benchmarks.sampling_cases import measure_sampling
 from benchmarks.world import Replay, World, build_compared_config
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.grpo import group_advantages
 from compevo_core.agents.logic_writer import seed_agent_generators
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.process_memory import peak_memory_gigabytes
-from compevo_core.training.policy_step import PolicyStep
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
+from compevo_core.training.update import PolicyStep
 
 RESULT_MARK = "RESULT "
 

@@ -1,6 +1,6 @@
 """Sampling under a grammar the ordinary way: a forward pass and all logits for every token.
 
-What belongs here: the loop that the engine's own (``lm.grammar_sampling``) is compared with, for
+What belongs here: the loop that the engine's own (``lm.sampling``) is compared with, for
 its speed and for the tokens that it writes. What does not: timing (``sampling_cases``).
 
 Shapes: A agents, M rows of an agent, T tokens, V vocabulary.
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from compevo_core.lm.attention import PrefillCache
 from compevo_core.lm.decode import DecodeAttention
 from compevo_core.lm.grammar import TokenGrammar
 from compevo_core.lm.population import Population
-from compevo_core.lm.prefill import PrefillCache
 from compevo_core.lm.sampling import SamplingSettings
 
 

@@ -57,7 +57,7 @@ from benchmarks.engine_rows import (
     read_rows,
     write_rows,
 )
-from compevo_pipeline.settings import child_environment
+from compevo_pipeline.config.settings import child_environment
 
 #: How many agents each case is measured for.
 PLAN: dict[str, tuple[int, ...]] = {

@@ -9,12 +9,12 @@ import csv
 import math
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from compevo_core.data.files import write_atomically
+from compevo_core.runtime.files import write_atomically
 
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "engine.csv"
@@ -63,12 +63,12 @@ def read_rows(path: Path) -> list[Row]:
         return list(table)
 
 
-def write_rows(rows: list[Row], path: Path) -> None:
-    """Write the table, numbers with four significant digits."""
+def write_rows(rows: list[Row], path: Path, columns: Sequence[str] = COLUMNS) -> None:
+    """Write a table, numbers with four significant digits."""
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", newline="") as stream:
-            table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+            table = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
             table.writeheader()
             table.writerows(
                 {
@@ -144,18 +144,9 @@ def _divide_peaks(rows: list[Row]) -> float:
 
 def _derived_row(name: str, ratio: float, last: Row, surroundings: Row) -> Row:
     """Build a derived row; ``last`` is the measured row with the most agents."""
-    empty: Row = dict.fromkeys(COLUMNS, None)
-    taken = {column: last[column] for column in ("agents", "backbone", "dtype", "repeats")}
-    return (
-        empty
-        | surroundings
-        | taken
-        | {
-            "case": name,
-            "ratio": ratio,
-            "threads": last["threads"],
-        }
-    )
+    shared = ("agents", "backbone", "dtype", "repeats", "threads")
+    row: Row = dict.fromkeys(COLUMNS, None) | surroundings
+    return row | {column: last[column] for column in shared} | {"case": name, "ratio": ratio}
 
 
 def _processor_name() -> str:

@@ -1,7 +1,7 @@
 """Parsing GDELT's 15-minute GKG files at their real size, beside other ways of reading them.
 
 What belongs here: made-up files, one function a way, one process a way, the table. What does not:
-the parser (``compevo_pipeline.sources.gdelt.bulk``).
+the parser (``compevo_pipeline.sources.gdelt.parse``).
 
     python -m benchmarks.gkg run --files 96 --folder DIR --gdelt-python VENV/bin/python
 
@@ -16,7 +16,6 @@ Every way reads one file after the other and keeps what it made of each, as one 
 """
 
 import csv
-import io
 import json
 import os
 import random
@@ -102,7 +101,7 @@ def read_by_compevo(paths: list[Path]) -> tuple[int, str]:
     import polars as pl
 
     from compevo_pipeline.sources.common.base import Mode, RawFile
-    from compevo_pipeline.sources.gdelt.bulk import parse_gkg
+    from compevo_pipeline.sources.gdelt.parse import parse_gkg
 
     def read(path: Path) -> RawFile:
         return RawFile(
@@ -188,8 +187,7 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
 
 def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
     """Make the files, read them in each way, write the table."""
-    from benchmarks.engine_rows import REPO, describe_machine
-    from compevo_core.data.files import write_atomically
+    from benchmarks.engine_rows import REPO, describe_machine, write_rows
 
     interpreters = {"compevo": sys.executable, "pandas": sys.executable}
     if gdelt_python:
@@ -216,13 +214,8 @@ def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
             row["rows_per_cpu_second"] = row["rows"] / row["cpu_seconds"]
             rows.append(row)
 
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
-    write_atomically(out, lambda part: part.write_text(text.getvalue(), encoding="utf-8"))
-    sys.stdout.write(text.getvalue())
+    write_rows(rows, out, COLUMNS)
+    sys.stdout.write(out.read_text(encoding="utf-8"))
 
 
 def _measure_unpacked(paths: list[Path]) -> Iterator[int]:

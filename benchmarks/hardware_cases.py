@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from benchmarks.measuring import Result, build_result, time_call
 from benchmarks.world import World, build_config
 from compevo_core.lm.frozen_linear import linear_without_grad
-from compevo_core.process_memory import peak_memory_gigabytes
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _MATRIX_SIDE = 2048

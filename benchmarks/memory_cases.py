@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.measuring import Result, build_result, time_call
 from benchmarks.world import World, build_config
-from compevo_core.process_memory import peak_memory_gigabytes
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
 from compevo_core.training.round import RoundTrainer
 
 #: The largest difference between the two gradients by type, see :func:`_compare_gradients`. Mixed

@@ -22,9 +22,9 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from compevo_core.config import RunConfig
-from compevo_core.config_sections import PopulationConfig
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import PopulationConfig
+from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.packing import PromptGroup

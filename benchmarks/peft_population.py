@@ -20,15 +20,14 @@ from trl.trainer.utils import selective_log_softmax
 
 from benchmarks.peft_forecasts import PeftForecasts, build_peft_model, name_adapter
 from benchmarks.world import Replay, World
-from compevo_core.agents.decoders import Reading
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample, ForecastRequest
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.observation import fit_logic_prompt
+from compevo_core.agents.logic_writer import fit_logic_prompt
+from compevo_core.agents.prompts import tokenize_prompt
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.agents.tokens import tokenize_prompt
-from compevo_core.lm.adapter_routing import FORECAST, LOGIC
+from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.backbone import load_backbone
 
 
@@ -96,7 +95,7 @@ class PeftPopulation:
         news = self.executor.retrieve_news(logics, views, [agent] * len(logics))
         resolve = self.world.news_retriever.resolve
         readings = [
-            Reading(example, logics, [resolve(ids) for ids in by_logic])
+            ForecastRequest(example, logics, [resolve(ids) for ids in by_logic])
             for example, *by_logic in zip(examples, *news, strict=True)
         ]
 
@@ -194,8 +193,9 @@ class PeftPopulation:
             module.lora_B[adapter].weight.copy_(layer.lora_b[kind][agent])
 
     def _tokenize_logic_prompt(self, agent: int, replay: Replay) -> list[int]:
-        prompt = fit_logic_prompt(replay.observation, agent, self.config, self.backbone.tokenizer)
-        return prompt.ids
+        tokenizer = self.backbone.tokenizer
+        ids, _ = fit_logic_prompt(replay.observation, agent, self.config, tokenizer)
+        return ids
 
     def _embed_logic_prompt(
         self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.peft_population import PeftPopulation
 from benchmarks.world import Replay, World
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.grpo import group_advantages, policy_loss
 from compevo_core.agents.objective import (
     diversity_loss,

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.measuring import Result, TokenCounter, build_result, time_call
 from benchmarks.world import World, build_config
-from compevo_core.process_memory import peak_memory_gigabytes
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
 
 _PASS_WINDOWS = 1975  # train windows of the archive
 _INFERENCE_WINDOWS = 100

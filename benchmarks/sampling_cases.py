@@ -14,16 +14,14 @@ from torch import Tensor
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.measuring import Result, TokenCounter, build_result, time_call
 from benchmarks.world import World, build_config
-from compevo_core.agents.logic_grammar import build_slots
-from compevo_core.agents.logic_writer import seed_agent_generators
-from compevo_core.agents.observation import fit_logic_prompt
-from compevo_core.agents.tokens import list_stop_tokens
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.agents.logic_writer import fit_logic_prompt, seed_agent_generators
+from compevo_core.agents.logics import build_slots
+from compevo_core.agents.prompts import list_stop_tokens
+from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.grammar_sampling import sample_under_grammar
 from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.sampling import SamplingSettings
-from compevo_core.process_memory import peak_memory_gigabytes
+from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
 
 ORDINARY_WAY = "a pass and all logits for every token"
 
@@ -47,7 +45,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Result]:
     stop_tokens = list_stop_tokens(tokenizer)
     grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, stop_tokens)
     prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer).ids
+        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
         for agent in range(agents)
     ]
 

@@ -9,7 +9,6 @@ is in memory after the passes, ``baseline_gb`` the same before anything was load
 the process that has most.
 """
 
-import csv
 import json
 import os
 import tempfile
@@ -22,17 +21,18 @@ import typer
 from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.engine_rows import REPO, describe_surroundings
+from benchmarks.engine_rows import REPO, describe_surroundings, write_rows
 from benchmarks.gloo_processes import run_processes
-from compevo_core.config_sections import BackboneConfig, PopulationConfig
-from compevo_core.data.files import write_atomically, write_text
-from compevo_core.distributed import process_group
-from compevo_core.lm.adapter_routing import FORECAST
+from benchmarks.table import read_table
+from compevo_core.config.sections import BackboneConfig, PopulationConfig
+from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.report.markdown import replace_between
 from compevo_core.report.tables import markdown_table
+from compevo_core.runtime.distributed import process_group
+from compevo_core.runtime.files import write_text
 
 RESULTS = Path(__file__).parent / "results" / "sharded_backbone.csv"
 DOCUMENT = REPO / "docs" / "how-to" / "cluster.md"
@@ -140,12 +140,6 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def read_rows(path: Path = RESULTS) -> list[dict[str, str]]:
-    """Return the measured rows as text."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 def format_table(rows: list[dict[str, str]]) -> str:
     """Return the table of the documentation and, under it, what it was measured on."""
     cells = [
@@ -171,7 +165,7 @@ def format_table(rows: list[dict[str, str]]) -> str:
 def write_table(document: Path = DOCUMENT) -> None:
     """Write the table of the documentation again from the committed rows."""
     text = document.read_text(encoding="utf-8")
-    table = format_table(read_rows())
+    table = format_table(read_table(RESULTS))
     write_text(document, replace_between(text, table, *MARKERS, document=str(document)))
 
 
@@ -179,19 +173,6 @@ def _resident_gigabytes() -> float:
     """Return what of this process is in memory, the weights that it maps from a file included."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024 / _GB
-
-
-def _write_rows(rows: list[dict[str, Any]], out: Path) -> None:
-    def write(part: Path) -> None:
-        with part.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(
-                {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
-                for row in rows
-            )
-
-    write_atomically(out, write)
 
 
 app = typer.Typer(add_completion=False)
@@ -221,9 +202,8 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         build_folder(Path(folder), layers, width)
         rows = compare([measure_processes(folder, count) for count in PROCESSES])
-    _write_rows(
-        [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows], out
-    )
+    rows = [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows]
+    write_rows(rows, out, list(rows[0]))
 
 
 if __name__ == "__main__":

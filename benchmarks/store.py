@@ -19,7 +19,6 @@ grow. Peak memory is that of the step's process with all libraries loaded,
 which the step ``none`` has too.
 """
 
-import csv
 import json
 import math
 import resource
@@ -29,13 +28,12 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from benchmarks.engine_rows import REPO, describe_machine
-from compevo_core.data.files import write_atomically
-from compevo_pipeline.settings import child_environment
+from benchmarks.engine_rows import REPO, Row, describe_machine, write_rows
+from compevo_pipeline.config.settings import child_environment
 
 RESULTS = REPO / "benchmarks" / "results" / "store.csv"
 STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
@@ -46,8 +44,6 @@ COLUMNS = (
     *("step", "articles", "seconds", "cpu_seconds", "exponent", "peak_memory_mb", "disk_mb"),
     *("threads", "machine", *LIBRARIES, "commit"),
 )
-
-Row = dict[str, Any]
 
 app = typer.Typer(add_completion=False)
 
@@ -83,7 +79,7 @@ def main(
                 rows.append(measured | surroundings)
         finally:
             shutil.rmtree(archive)
-        write_rows(add_exponents(rows), out)
+        write_rows(add_exponents(rows), out, COLUMNS)
 
 
 @app.command()
@@ -117,24 +113,6 @@ def add_exponents(rows: list[Row]) -> list[Row]:
         row | {"exponent": _find_exponent(seconds, str(row["step"]), int(row["articles"]))}
         for row in rows
     ]
-
-
-def write_rows(rows: list[Row], path: Path) -> None:
-    """Write the table, seconds and exponents with three significant digits."""
-
-    def write(part: Path) -> None:
-        with part.open("w", encoding="utf-8", newline="") as stream:
-            table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-            table.writeheader()
-            for row in rows:
-                table.writerow(
-                    {
-                        name: f"{value:.3g}" if isinstance(value, float) else value
-                        for name, value in row.items()
-                    }
-                )
-
-    write_atomically(path, write)
 
 
 def _find_exponent(seconds: dict[tuple[str, int], float], step: str, articles: int) -> float | str:

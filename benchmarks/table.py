@@ -1,29 +1,20 @@
 """The tables of speed and memory in the documentation: ``python -m benchmarks.table``.
 
-What belongs here: rows of ``benchmarks/results/engine.csv`` to Markdown, and writing every table of
-the document between its markers. What does not: measuring (``engine``, ``cases``), the tables of
-other files (``store_table``).
+What belongs here: rows of ``benchmarks/results`` to Markdown, and writing every table of the
+document between its markers. What does not: measuring (``engine``, ``store``, ``gkg``).
 """
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.engine_rows import REPO, RESULTS, Row, read_rows
-from benchmarks.store_table import (
-    FRAMES_MARKERS,
-    GKG_MARKERS,
-    STORE_MARKERS,
-    format_frames,
-    format_gkg,
-    format_store,
-    read_table,
-)
-from compevo_core.data.files import write_text
 from compevo_core.report.markdown import replace_between
 from compevo_core.report.tables import markdown_table
+from compevo_core.runtime.files import write_text
 
 DOCUMENT = REPO / "docs" / "explanation" / "benchmarks.md"
 MARKERS = (
@@ -31,18 +22,31 @@ MARKERS = (
     "<!-- end of speed -->",
 )
 
-HEADER = (
+STORE_MARKERS = (
+    "<!-- store: made by `make readme` from benchmarks/results/store.csv -->",
+    "<!-- end of store -->",
+)
+GKG_MARKERS = (
+    "<!-- gkg: made by `make readme` from benchmarks/results/gkg.csv -->",
+    "<!-- end of gkg -->",
+)
+
+STORE_HEADER = ("step", "articles", "seconds", "processor's", "exponent", "peak MB", "disk MB")
+GKG_HEADER = ("way", "files", "MB", "articles", "MB/s", "articles/s", "peak MB")
+
+#: Columns of the cases with a reference, float32 beside mixed types.
+COMPARED_HEADER = (
     "operation (reference)",
     "agents",
-    "type",
-    "ours",
+    "float32",
     "reference",
     "ratio",
-    "tokens/s",
-    "peak GB",
-    "state GB",
+    "mixed",
+    "reference",
+    "ratio",
 )
-ALIGN = "lrlrrrrrr"
+#: Columns of the other cases.
+HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
 
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
@@ -75,26 +79,56 @@ TEXTS = {
 
 
 def format_speed_table(rows: Sequence[Row]) -> str:
-    """Return the table and, under it, what it was measured on."""
+    """Return the table of cases with a reference, the table of the others, and the machine."""
     order = list(TEXTS)
     shown = [row for row in rows if row["case"] in TEXTS]
     shown.sort(key=lambda row: (order.index(row["case"]), int(row["agents"]), row["dtype"]))
 
-    table = markdown_table(HEADER, [_format_cells(row) for row in shown], align=ALIGN)
-    return f"{table}\n\n{_describe_measurement(rows)}"
+    pairs: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in shown:
+        if row["reference"]:
+            key = (row["case"], row["reference"], row["agents"])
+            pairs.setdefault(key, {})[row["dtype"]] = row
+    compared = [_format_pair(by_type) for by_type in pairs.values()]
+    others = [_format_cells(row) for row in shown if not row["reference"]]
+
+    tables = (
+        markdown_table(COMPARED_HEADER, compared, align="lrrrrrrr"),
+        markdown_table(HEADER, others, align="lrlrrrrr"),
+        _describe_measurement(rows),
+    )
+    return "\n\n".join(tables)
+
+
+def _format_pair(by_type: Mapping[str, Row]) -> tuple[str, ...]:
+    first = next(iter(by_type.values()))
+    cells = [f"{TEXTS[first['case']]} ({first['reference']})", first["agents"]]
+    for dtype in ("float32", "mixed"):
+        row = by_type.get(dtype)
+        if row is None:
+            cells += ["", "", ""]
+            continue
+        cells += [
+            _format_seconds(row["ours_seconds"]),
+            _format_seconds(row["reference_seconds"]),
+            _format_ratio(row["case"], row["ratio"]),
+        ]
+    return tuple(cells)
 
 
 def _format_cells(row: Row) -> tuple[str, ...]:
     case = row["case"]
-    reference = row["reference"]
+    seconds = _format_seconds(row["ours_seconds"])
+    if row["reference_seconds"]:
+        seconds += f" (at best {_format_seconds(row['reference_seconds'])})"
+
     # In other cases the process did more than the operation.
     measures_memory = case.startswith("memory")
     return (
-        f"{TEXTS[case]} ({reference})" if reference else TEXTS[case],
+        TEXTS[case],
         row["agents"],
         row["dtype"],
-        _format_seconds(row["ours_seconds"]),
-        _format_seconds(row["reference_seconds"]),
+        seconds,
         _format_ratio(case, row["ratio"]),
         f"{int(row['tokens']) / float(row['ours_seconds']):.0f}" if row["tokens"] else "",
         _format_number(row["peak_memory_gb"], 1) if measures_memory else "",
@@ -126,6 +160,60 @@ def _format_number(text: str, digits: int) -> str:
     return f"{float(text):.{digits}f}" if text else ""
 
 
+def read_table(path: Path) -> list[Row]:
+    """Return the rows of a table."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def format_store(rows: Sequence[Row]) -> str:
+    """Return the steps of the store, each by size, and what they were measured on."""
+    order = list(dict.fromkeys(row["step"] for row in rows))
+    shown = sorted(rows, key=lambda row: (order.index(row["step"]), int(row["articles"])))
+    cells = [
+        (
+            row["step"],
+            f"{int(row['articles']):,}",
+            _format_short_seconds(row["seconds"]),
+            _format_short_seconds(row["cpu_seconds"]),
+            f"{float(row['exponent']):.2f}" if row["exponent"] else "",
+            row["peak_memory_mb"],
+            row["disk_mb"],
+        )
+        for row in shown
+        if row["step"] != "none"
+    ]
+    table = markdown_table(STORE_HEADER, cells, align="lrrrrrr")
+    first = rows[0]
+    return (
+        f"{table}\n\nOn {first['machine']}, {first['threads']} thread; duckdb {first['duckdb']}, "
+        f"polars {first['polars']}, numpy {first['numpy']}."
+    )
+
+
+def format_gkg(rows: Sequence[Row]) -> str:
+    """Return the ways of reading GKG files."""
+    cells = [
+        (
+            f"{row['way']} {row['version']}",
+            row["files"],
+            f"{float(row['unpacked_mb']):.0f}",
+            f"{int(row['rows']):,}",
+            f"{float(row['mb_per_cpu_second']):.0f}",
+            f"{float(row['rows_per_cpu_second']):,.0f}",
+            row["peak_memory_mb"],
+        )
+        for row in rows
+    ]
+    table = markdown_table(GKG_HEADER, cells, align="lrrrrrr")
+    return f"{table}\n\nOn {rows[0]['machine']}; MB unpacked, seconds of the processor."
+
+
+def _format_short_seconds(text: str) -> str:
+    seconds = float(text)
+    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.3g} s"
+
+
 app = typer.Typer(add_completion=False)
 
 
@@ -139,7 +227,6 @@ def main(
     for table, markers in (
         (format_speed_table(read_rows(RESULTS)), MARKERS),
         (format_store(read_table(folder / "store.csv")), STORE_MARKERS),
-        (format_frames(read_table(folder / "frames.csv")), FRAMES_MARKERS),
         (format_gkg(read_table(folder / "gkg.csv")), GKG_MARKERS),
     ):
         text = replace_between(text, table, *markers, document=str(document))

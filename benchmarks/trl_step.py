@@ -21,12 +21,11 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.peft_round import PeftRound, stack_truths
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_text import clean_logic
-from compevo_core.agents.observation import Observation
-from compevo_core.agents.prompts import PeerReport, render_logic_prompt
-from compevo_core.agents.tokens import Tokenizer
-from compevo_core.config import RunConfig
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_writer import Observation
+from compevo_core.agents.logics import clean_logic
+from compevo_core.agents.prompts import PeerReport, Tokenizer, render_logic_prompt
+from compevo_core.config.run import RunConfig
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone
 

@@ -19,26 +19,28 @@ import torch
 from torch import Tensor
 
 from benchmarks.synthetic_data import LEVELS_MW, TITLES, build_news_pool, build_windows
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_writer import (
+    MOST_READ,
+    LogicWriter,
+    Observation,
+    Proposal,
+    seed_agent_generators,
+)
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.observation import MOST_READ, Observation
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
-from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
-from compevo_core.config import RunConfig
+from compevo_core.agents.strategy import GroupForecasts, NewsRetriever, StrategyExecutor
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
-from compevo_core.diagnostics.regret import RegretTracker
-from compevo_core.lm.adapter_routing import KINDS
+from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.training.generators import RunGenerators
+from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples, mix_priors
-from compevo_core.training.round import RoundTrainer
-from compevo_core.training.round_state import RoundState
-from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.schedule import RunGenerators, RunSchedule
 
 # Standard deviations of adapters and read-out. At their start both ways would forecast the base.
 _ADAPTER_SPREAD = 0.02

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from compevo_core.baselines import BASELINES, fit_baseline
     from compevo_core.baselines.base import Forecaster
-    from compevo_core.config import RunConfig
+    from compevo_core.config.run import RunConfig
     from compevo_core.data.build import build_views, build_windows
     from compevo_core.data.datasets import DATASETS, DatasetSpec
     from compevo_core.data.news_pool import NewsPool
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compevo_core.data.window import WindowSet
     from compevo_core.errors import CompEvoError
     from compevo_core.evaluation.result_rows import Identity, evaluate
-    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.round_record import RoundRecord
     from compevo_core.training.run_folder import RunFolder
     from compevo_core.training.trainer import train
@@ -57,13 +57,13 @@ _MODULES = {
     "BASELINES": "baselines",
     "DATASETS": "data.datasets",
     "CompEvoError": "errors",
-    "CompEvoForecaster": "forecaster",
+    "CompEvoForecaster": "forecast.forecaster",
     "DatasetSpec": "data.datasets",
     "Forecaster": "baselines.base",
     "Identity": "evaluation.result_rows",
     "NewsPool": "data.news_pool",
     "RoundRecord": "training.round_record",
-    "RunConfig": "config",
+    "RunConfig": "config.run",
     "RunFolder": "training.run_folder",
     "Window": "data.view",
     "WindowSet": "data.window",

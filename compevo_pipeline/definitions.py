@@ -9,39 +9,49 @@ from collections.abc import Collection
 
 import dagster as dg
 
-from compevo_pipeline.assets.ablation import build_ablation_asset
-from compevo_pipeline.assets.backfill import build_backfill_job
-from compevo_pipeline.assets.benchmark import build_benchmark_asset
-from compevo_pipeline.assets.cleaned import cleaned
-from compevo_pipeline.assets.coverage import check_coverage, coverage, coverage_job, hourly_coverage
-from compevo_pipeline.assets.evaluation import build_baselines_asset, build_population_test_asset
-from compevo_pipeline.assets.leakage import inference_2026
-from compevo_pipeline.assets.lud import build_lud_asset
-from compevo_pipeline.assets.news import NEWS, build_articles_asset, build_embeddings_asset
-from compevo_pipeline.assets.next_day import build_next_day_assets
-from compevo_pipeline.assets.own import (
-    build_broken_assets,
-    find_scores,
-    find_series_with_news,
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.asset_checks import build_asset_checks
+from compevo_pipeline.defs.asset_keys import next_day_key, score_keys, scored_key, series_key
+from compevo_pipeline.defs.assets.coverage import (
+    check_coverage,
+    coverage,
+    coverage_job,
+    hourly_coverage,
 )
-from compevo_pipeline.assets.report import build_site_asset
-from compevo_pipeline.assets.scored import build_scored_assets
-from compevo_pipeline.assets.series import build_series_assets
-from compevo_pipeline.assets.training import build_model_asset
-from compevo_pipeline.assets.windows import build_windows_assets
-from compevo_pipeline.checks.asset_checks import build_asset_checks
-from compevo_pipeline.checks.forecast_alarms import build_forecast_checks
-from compevo_pipeline.feeds import FeedTable, default_feeds
-from compevo_pipeline.jobs import build_jobs
-from compevo_pipeline.launchers.executor import watch_dead_runs
-from compevo_pipeline.launchers.kubernetes import KubernetesPipes, PodClient, PodSpec
-from compevo_pipeline.loggers import progress_logger
-from compevo_pipeline.registry import load_registry
-from compevo_pipeline.resources import Clock, JudgeEndpoint, Launchers, Workspace
-from compevo_pipeline.schedules import build_schedules
-from compevo_pipeline.sensors import dead_runs
-from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
+from compevo_pipeline.defs.assets.evaluation import (
+    build_baselines_asset,
+    build_population_test_asset,
+)
+from compevo_pipeline.defs.assets.forecast import build_next_day_asset, build_scored_asset
+from compevo_pipeline.defs.assets.leakage import inference_2026
+from compevo_pipeline.defs.assets.report import build_site_asset, cleaned
+from compevo_pipeline.defs.assets.research import (
+    build_ablation_asset,
+    build_benchmark_asset,
+    build_lud_asset,
+)
+from compevo_pipeline.defs.assets.sources import (
+    build_articles_asset,
+    build_backfill_job,
+    build_broken_asset,
+    build_embeddings_asset,
+    build_series_asset,
+)
+from compevo_pipeline.defs.assets.training import build_model_asset
+from compevo_pipeline.defs.assets.windows import build_windows_asset
+from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
+from compevo_pipeline.defs.forecast_alarms import build_forecast_checks
+from compevo_pipeline.defs.jobs import build_jobs
+from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
+from compevo_pipeline.defs.loggers import progress_logger
+from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
+from compevo_pipeline.defs.schedules import build_schedules
+from compevo_pipeline.launchers.pod import PodSpec
+from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
+from compevo_pipeline.sources.feeds import FeedTable, default_feeds
+from compevo_pipeline.sources.registry import Registry, load_registry
+from compevo_pipeline.work.deployment import utc_now
+from compevo_pipeline.work.source_coverage import NEWS
 
 
 def build_defs(
@@ -78,6 +88,7 @@ def build_defs(
     jobs = build_jobs(registry)
     layout = settings.layout(settings.mode)
     own = frozenset(dataset.name for dataset in registry.own)
+    daily = [name for name in registry if registry[name].spec.starts_with_days]
     by_dataset = (
         build_model_asset,
         build_baselines_asset,
@@ -88,18 +99,24 @@ def build_defs(
     )
 
     assets = [
-        *build_series_assets(registry, table),
+        *(build_series_asset(registry[name], table[name]) for name in registry),
         build_articles_asset(table[NEWS]),
-        build_embeddings_asset(find_series_with_news(registry)),
-        *build_windows_assets(registry),
+        build_embeddings_asset(_find_series_with_news(registry)),
+        *(build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
         inference_2026,
-        *build_next_day_assets(registry),
-        *build_scored_assets(registry),
+        *(build_next_day_asset(registry[name].spec) for name in daily),
+        *(build_scored_asset(name) for name in daily),
         coverage,
-        build_site_asset(find_scores(registry)),
+        # The report shows the scores of own data sets and the forecasts of all.
+        build_site_asset(
+            [
+                *(key for dataset in registry.own for key in score_keys(dataset.name)),
+                *(key for name in daily for key in (next_day_key(name), scored_key(name))),
+            ]
+        ),
         cleaned,
-        *build_broken_assets(registry),
+        *(build_broken_asset(name, message) for name, message in registry.broken.items()),
     ]
     return dg.Definitions(
         assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
@@ -119,10 +136,19 @@ def build_defs(
             "feeds": table,
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),
-            "judge_endpoint": JudgeEndpoint.from_settings(settings.judge),
-            "clock": clock or Clock(),
+            "judge_endpoint": JudgeEndpoint.from_settings(settings),
+            "clock": clock or utc_now,
         },
     )
+
+
+def _find_series_with_news(registry: Registry) -> list[dg.AssetKey]:
+    """Return the series of own data sets that bring articles, which are then embedded."""
+    return [
+        series_key(dataset.name)
+        for dataset in registry.own
+        if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
+    ]
 
 
 def _fit_to_deployment(

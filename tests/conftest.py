@@ -22,6 +22,16 @@ def archive_dir() -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of one finished tiny run; a test that changes it copies it first."""
+    from tests.support.tiny_run import train_tiny  # torch, for the tests that ask for it
+
+    out = tmp_path_factory.mktemp("tiny")
+    train_tiny(out / "run")
+    return out / "run"
+
+
 @pytest.fixture
 def replay(tmp_path, monkeypatch):
     """Publishers' hosts as the test says, over real TLS; everything else is 404."""

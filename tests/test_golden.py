@@ -24,9 +24,10 @@ from tests.golden.compare import (
     unused,
 )
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="the golden numbers are a processor's"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the golden numbers are a processor's"),
+]
 PARTS = sorted(path.stem for path in compute.FILES.glob("*.json") if path.stem != "machine")
 
 
@@ -65,11 +66,6 @@ def test_every_part_is_kept_and_every_change_is_one(golden, found):
 
 def test_a_resumed_run_equals_the_straight_one(found):
     assert found["resumed"] == {"differs_in": []}
-
-
-def test_an_old_run_loads_and_forecasts_as_it_did():
-    was = renamed(compute.read(compute.OLD_RUN / "forecasts.json"), RENAMED_KEYS)
-    assert differences(was, compute.plain(compute.old_run()), {}, same_machine=True) == []
 
 
 TREE = {

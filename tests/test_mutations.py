@@ -51,7 +51,7 @@ def repository(tmp_path):
 
 def run(root: Path, *mutations: dict[str, str], limit: float = 60.0) -> tuple[int, dict[str, str]]:
     """Return the exit code, and the status of every mutation in the table."""
-    common = {"file": "compevo_core/sums.py", "reason": "made up", "tests": "tests/test_sums.py"}
+    common = {"room": "compevo_core", "reason": "made up", "tests": "tests/test_sums.py"}
     entries = []
     for mutation in mutations:
         values = common | mutation
@@ -82,10 +82,12 @@ def test_a_survivor_a_misfit_and_a_needless_allowance_are_not(repository):
     assert statuses == {"triple": "survived", "gone": "error", "minus-allowed": "error"}
 
 
+@pytest.mark.slow
 def test_a_mutation_without_end_is_ended_named_and_an_error(repository):
     assert run(repository, ENDLESS, limit=LIMIT) == (1, {"endless": "timeout"})
 
 
+@pytest.mark.slow
 def test_tests_that_hang_once_are_run_again(repository, tmp_path):
     # The first time it leaves a mark and sleeps, as a child that inherited a closed lock would.
     mark = f"__import__('pathlib').Path({str(tmp_path / 'mark')!r})"
@@ -95,7 +97,7 @@ def test_tests_that_hang_once_are_run_again(repository, tmp_path):
 
 
 def test_a_test_of_another_name_is_a_misfit(repository):
-    renamed = {**KILLED, "id": "renamed", "tests": "tests/test_sums.py::test_sum"}
+    renamed = {**KILLED, "id": "renamed", "tests": "test_sum"}
     assert run(repository, KILLED, renamed) == (1, {"minus": "killed", "renamed": "error"})
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from compevo_pipeline.resources import JudgeEndpoint
-from compevo_pipeline.settings import JUDGE_KEY_VARIABLE, Settings
+from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Settings
+from compevo_pipeline.defs.resources import JudgeEndpoint
 
 REPO = Path(__file__).resolve().parents[1]
 SOURCES = [
@@ -120,7 +120,7 @@ def test_the_judges_key_shows_nowhere_in_a_run_that_fails(monkeypatch, tmp_path,
         result = dg.materialize(
             [_asks_the_judge],
             instance=instance,
-            resources={"judge_endpoint": JudgeEndpoint.from_settings(settings.judge)},
+            resources={"judge_endpoint": JudgeEndpoint.from_settings(settings)},
             raise_on_error=False,
         )
     assert not result.success

@@ -1,4 +1,6 @@
-"""What is added to the agents' forecasts after training: blend, known errors, guard (decision 42).
+"""What is added to the agents' forecasts after training: blend, known errors, guard.
+
+See decision 08-calibration.
 
 What belongs here: the sealed state, applying it, moving it on with errors that became known. What
 does not: fitting it on validation (``training.calibration``), the arithmetic of known errors
@@ -32,11 +34,6 @@ _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: app
 
 class ErrorCalibration(nn.Module):
     """The calibration of a population; changes no forecast until it is fitted.
-
-    Args:
-        agents: agents of the population.
-        entities: the series that errors are kept for.
-        local_agents: agents of this process; all unless given.
 
     Attributes:
         blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
@@ -92,11 +89,6 @@ class ErrorCalibration(nn.Module):
 
     def forward(self, values_ABH: Tensor, base_ABH: Tensor, entities: Sequence[str]) -> Tensor:
         """Return calibrated forecasts (A, B, H), scaled.
-
-        Args:
-            values_ABH: forecasts of the agents.
-            base_ABH: the bases that they correct.
-            entities: series of each window.
 
         Raises:
             DataError: a series is none of the train split's.

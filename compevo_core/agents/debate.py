@@ -1,28 +1,41 @@
-"""What agents tell each other in a debate, and what the debate is worth: MAD-RL (paper D.4).
+"""A debate among agents: MAD-RL (paper D.4).
 
 Source: MAPoRL (Park et al., 2025), where language models answer, read each other's answers, answer
-again, and are trained together by PPO on a verifier's scores. What differs here, as the paper
-adapts it: an answer is a forecast of 48 steps, its rationale are the articles that the agent read;
-the reward is the error of the forecast, known in training; the verifier's scores of the last turn
-weigh the agents. A forecast is drawn from a normal distribution around the numeric head's, and each
-agent's value is read by an adapter of its own.
+again, and are trained together by PPO on a verifier's scores. As the paper adapts it, an answer is
+a forecast of 48 steps and its rationale the articles that the agent read; the reward is the error
+of the forecast, known in training; the verifier's scores of the last turn weigh the agents. A
+forecast is sampled from a normal distribution around the numeric head's.
 
-What belongs here: messages, value and verifier heads, returns, advantages, weights. What does not:
-the order of a debate (``agents.debate_executor``), training it (``training.debate``).
+What belongs here: messages, value and verifier heads, returns, advantages, weights, and the order
+of a debate at inference. What does not: training it (``training.debate``). All agents are in one
+process, as each reads all others.
 
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import RetrievedArticle
-from compevo_core.agents.decoding import format_numbers
+from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
+from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
+from compevo_core.agents.strategy import (
+    ALL_AGENTS,
+    BatchForecasts,
+    NewsByAgent,
+    NewsRetriever,
+    NotesByAgent,
+    StrategyExecutor,
+)
+from compevo_core.agents.text_decoder import format_numbers
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
+from compevo_core.lm.adapters import VERIFIER
+from compevo_core.lm.population import Population
 
 _SUMMARY_PARTS = 4
 """Parts of the horizon whose mean an agent tells the others: 48 numbers of each would be most of
@@ -133,3 +146,91 @@ def find_better(error_AB: Tensor) -> Tensor:
 def verifier_loss(logit_AB: Tensor, is_better_AB: Tensor) -> Tensor:
     """Return the cross-entropy of telling better forecasts apart, mean over all."""
     return nn.functional.binary_cross_entropy_with_logits(logit_AB, is_better_AB)
+
+
+class DebateExecutor(StrategyExecutor):
+    """Let a population debate; what :meth:`forecast` gives is one turn of an agent alone."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        decoder: HeadDecoder,
+        news_retriever: NewsRetriever,
+        mix_AP: FloatArray,
+        heads: DebateHeads,
+    ) -> None:
+        super().__init__(config, population, decoder, news_retriever, mix_AP)
+        self.heads = heads
+        self._reader = decoder
+
+    @torch.no_grad()
+    def debate(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return the revised forecasts, and the weights that the verifiers give them."""
+        news = self.retrieve_news(logics, [example.view for example in examples])
+        forecasts = self.forecast(logics, examples, news=news)
+        notes: NotesByAgent | None = None
+        for _ in range(self.config.debate.revisions):
+            notes = self.exchange(examples, forecasts.values_ABH, news)
+            forecasts = self.forecast(logics, examples, news=news, notes=notes)
+
+        logit_AB = self.verify(logics, examples, forecasts.values_ABH, news=news, notes=notes)
+        return BatchForecasts(
+            forecasts.values_ABH,
+            forecasts.token_loss_A,
+            forecasts.n_unparsed,
+            forecasts.n_cut,
+            weights_BA=weigh_by_score(logit_AB),
+        )
+
+    def exchange(
+        self, examples: Sequence[ForecastExample], values_ABH: Tensor, news: NewsByAgent
+    ) -> NotesByAgent:
+        """Return what each agent reads of the others' forecasts and of their reasons."""
+        scaled_ABH = values_ABH.detach().cpu().numpy().astype(np.float64)
+        views = [example.view for example in examples]
+        scaler = self._reader.inputs.scaler
+        in_unit_ABH = np.stack(
+            [scaler.unscale(scaled_ABH[:, b], view.entity) for b, view in enumerate(views)], axis=1
+        )
+        read = [[self.news_retriever.resolve(ids) for ids in row] for row in news]
+        return write_notes(views, in_unit_ABH, read)
+
+    def verify(
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        values_ABH: Tensor,
+        *,
+        news: NewsByAgent,
+        notes: NotesByAgent | None,
+        agents: slice = ALL_AGENTS,
+    ) -> Tensor:
+        """Return the verifiers' logits (A, B) of forecasts, with gradient where one is recorded.
+
+        Each agent's verifier reads what the agent read, and its forecast in the place of its base.
+        """
+        states_ABD = self.read_states(
+            VERIFIER, logics, examples, news=news, notes=notes, base_ABH=values_ABH, agents=agents
+        )
+        return self.heads.verify(states_ABD, agents)
+
+    def read_states(
+        self,
+        kind: str,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        *,
+        news: NewsByAgent,
+        notes: NotesByAgent | None,
+        base_ABH: Tensor | None = None,
+        agents: slice = ALL_AGENTS,
+    ) -> Tensor:
+        """Return the state after each window (A, B, D), read by one kind of adapters.
+
+        Agents read the others' notes once there are any, and ``base_ABH`` in place of their base.
+        """
+        readings = self.build_readings(logics, examples, news, notes)
+        base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
+        with self.population.use_adapters(kind, agents=agents):
+            return self._reader.read_last_states(readings, agents, base)

@@ -1,14 +1,10 @@
-"""The contract of the two decoders, which turn readings into scaled forecasts (decision 1).
+"""One window prepared for the population, and the contract of the decoders that forecast it.
 
 What belongs here: what a decoder is given and what it returns. What does not: the numeric head
 (``agents.head_decoder``), answers as text (``agents.text_decoder``), which news a logic retrieves
-(``agents.strategy``).
+(``agents.strategy``), fitting priors and scaling (``training.prior``). See decision 01-decoder.
 
-The head is the default: its loss is differentiable end to end, and a forecast costs one forward
-pass. Text is what the paper's parameter counts imply; it is trained by the likelihood of the true
-answer, because greedy decoding has no gradient.
-
-Shapes: A agents, R forecasts of an agent, H horizon.
+Shapes: A agents, B windows, P priors of the run, R forecasts of an agent, H horizon.
 """
 
 import dataclasses
@@ -19,7 +15,37 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import WindowView
+
+
+@dataclasses.dataclass(frozen=True)
+class ForecastExample:
+    """A window with the forecasts of the run's priors and, in training, the truth.
+
+    All arrays are in the scaled units of the train split, so that series of any size compare.
+
+    Attributes:
+        priors_PH: the forecast of every prior; each agent corrects its own mixture of them, its
+            base (decision 02-priors). P is 0 where no agent has a prior: the base is zero then.
+        truth_H: the observed values, NaN where missing; None at inference.
+    """
+
+    view: WindowView
+    priors_PH: FloatArray
+    truth_H: FloatArray | None = None
+
+    @property
+    def has_whole_truth(self) -> bool:
+        """Whether every observed value is known."""
+        return self.truth_H is not None and bool(np.isfinite(self.truth_H).all())
+
+
+def mix_bases(mix_AP: FloatArray, examples: Sequence[ForecastExample]) -> FloatArray:
+    """Return the forecast that each agent corrects, scaled, (A, B, H)."""
+    priors_BPH = np.stack([example.priors_PH for example in examples])
+    base_ABH: FloatArray = np.einsum("ap,bph->abh", mix_AP, priors_BPH)
+    return base_ABH
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,9 +53,7 @@ class RetrievedArticle:
     """An article as an agent reads it.
 
     Attributes:
-        article_id: its id in the news pool.
         date: when it became available, as a prompt shows it.
-        title: its headline.
         embedding: of length one.
     """
 
@@ -45,13 +69,12 @@ def format_headlines(articles: Sequence[RetrievedArticle]) -> list[tuple[str, st
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ForecastRequest:
     """A window that an agent reads under one or more logics.
 
     What the logics of a window share is read once.
 
     Attributes:
-        example: the window.
         logics: at least one; each gives one forecast.
         news: for each logic the articles that it retrieved, best match first.
         note: what the agent reads of others after its news, in lines; empty without any.
@@ -63,7 +86,7 @@ class Reading:
     note: str = ""
 
 
-AgentReadings = Sequence[Sequence[Reading]]
+AgentReadings = Sequence[Sequence[ForecastRequest]]
 """Readings by agent; all agents have the same number of forecasts R."""
 
 

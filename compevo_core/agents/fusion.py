@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 #: How far from the neutral embedding soft prompts start, as a share of that embedding's norm: far
-#: enough to differ from it in bfloat16, near enough to read like it (decision 21).
+#: enough to differ from it in bfloat16, near enough to read like it (decision 04-policy).
 _START_DEPARTURE = 0.1
 
 
@@ -19,13 +19,12 @@ class StrategyFusion(nn.Module):
     """Interaction weights alpha, gates g2 and g3, and the projection to one soft-prompt embedding.
 
     Parameters: two D x 2D gates with bias, one D x D projection with bias, A x A interaction
-    scores. All are shared by the agents, as the paper's parameter counts imply (decision 3).
+    scores. All are shared by the agents, as the paper's parameter counts imply (decision
+    03-rounds).
 
     Args:
-        agents: number of agents A.
         neutral_D: embedding that every soft prompt starts near, and that stands for the soft prompt
-            in the frozen reference policy (decision 21).
-        generator: draws the initial weights.
+            in the frozen reference policy (decision 04-policy).
     """
 
     neutral_D: Tensor
@@ -34,9 +33,9 @@ class StrategyFusion(nn.Module):
         super().__init__()
         hidden = neutral_D.numel()
         self.scores_AA = nn.Parameter(torch.zeros(agents, agents))  # equal weights to all peers
-        self.gate2 = _draw_linear(2 * hidden, hidden, generator)
-        self.gate3 = _draw_linear(2 * hidden, hidden, generator)
-        self.projection = _draw_linear(hidden, hidden, generator)
+        self.gate2 = _build_linear(2 * hidden, hidden, generator)
+        self.gate3 = _build_linear(2 * hidden, hidden, generator)
+        self.projection = _build_linear(hidden, hidden, generator)
 
         # Near the neutral embedding the first logics read like the backbone's own, yet the weights
         # are not zero, so that candidates and gates get a gradient from the first round on.
@@ -65,15 +64,11 @@ class StrategyFusion(nn.Module):
     def forward(self, candidate_AD: Tensor, previous_AD: Tensor) -> Tensor:
         """Fuse this round's candidates with those of the round before (Eq. 9 to 13).
 
-        Args:
-            candidate_AD: states of this round's candidates, h-bar(e).
-            previous_AD: states of the previous round's candidates, h-bar(e-1).
-
         Returns:
             the final states h(e), (A, D).
         """
         # The graph behind last round's states is gone, and the adapters that made them have moved:
-        # they are observations of the opponents, not something to train (decision 6).
+        # they are observations of the opponents, not something to train (decision 03-rounds).
         previous_AD = previous_AD.detach()
         context_AD = self.interaction_weights() @ previous_AD
 
@@ -95,7 +90,7 @@ class StrategyFusion(nn.Module):
         return prompt_AD
 
 
-def _draw_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+def _build_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     """Return a layer drawn from the generator; a zero bias leaves the gates half open."""
     layer = nn.Linear(inputs, outputs)
     bound = inputs**-0.5

@@ -6,7 +6,7 @@ that holds no logic earns nothing and is no part of its group.
 
 What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities. What
 does not: sampling and scoring (``agents.logic_writer``, ``agents.strategy``), the backward pass and
-the optimiser (``training.policy_step``).
+the optimiser (``training.update``).
 
 Shapes: A agents, G samples of an agent, T tokens.
 """
@@ -30,8 +30,6 @@ class PolicyLoss:
 
     Attributes:
         loss: scalar; with gradient as returned by :func:`policy_loss`.
-        kl: mean KL estimate per token.
-        clip_fraction: share of tokens whose ratio was clipped.
     """
 
     loss: Tensor
@@ -49,7 +47,8 @@ def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tu
     Args:
         reward_AG: rewards of the sampled logics.
         is_empty_AG: samples without a logic. The agent's present logic is scored in their place,
-            so that their reward says nothing about the tokens that were sampled (decision 23).
+            so that their reward says nothing about the tokens that were sampled (decision
+            05-logics).
 
     Returns:
         advantages (A, G), zero where empty, and the number of groups without any difference in
@@ -90,8 +89,8 @@ def policy_loss(
     """Return L_pg (Eq. 14) as a loss: minus the clipped surrogate, plus KL to the reference.
 
     The paper prints the plain ratio and lists the clipping range of PPO; the ratio is clipped
-    (decision 20). The mean is taken over tokens, then samples, then agents, so that a long logic
-    counts no more than a short one.
+    (decision 04-policy). The mean is taken over tokens, then samples, then agents, so that a long
+    logic counts no more than a short one.
 
     Args:
         logp_AGT: log-probabilities under the current policy.

@@ -1,10 +1,10 @@
 """The head decoder: numbers as soft tokens, the forecast read out at the target day's tokens.
 
 What belongs here: the layout of the prompt, and reading it. What does not: which numbers
-(``agents.numeric_inputs``), the trained maps (``agents.numeric_tokens``), wording
+(``agents.numeric_inputs``), the trained maps (``agents.numeric_inputs``), wording
 (``agents.prompts``), packed forward passes (``lm.population``).
 
-A prompt is, in this order (decision 46):
+A prompt is, in this order (decision 01-decoder):
 
     task in words · context token · history tokens | logic and news · target-day tokens
 
@@ -24,22 +24,22 @@ from torch import Tensor, nn
 from compevo_core.agents.decoders import (
     AgentReadings,
     DecodedForecasts,
-    Reading,
+    ForecastExample,
+    ForecastRequest,
     RetrievedArticle,
     format_headlines,
+    mix_bases,
 )
-from compevo_core.agents.forecast_example import ForecastExample, mix_bases
-from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.numeric_tokens import (
+from compevo_core.agents.numeric_inputs import (
     CONTEXT_TOKENS,
     PATCH_STEPS,
     PATCHES,
+    NumericInputs,
     NumericTokens,
     PatchReadout,
 )
-from compevo_core.agents.prompts import render_logic_and_news, render_task
-from compevo_core.agents.tokens import tokenize_prompt
-from compevo_core.config import RunConfig
+from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import LOOKBACK
 from compevo_core.errors import ConfigError
@@ -60,14 +60,7 @@ class HeadModule(nn.Module):
 
 
 class HeadDecoder:
-    """Read numbers as soft tokens and forecast the correction to each agent's base.
-
-    Args:
-        population: the agents.
-        config: the run's settings.
-        inputs: numbers of a window, fixed on the train split.
-        mix_AP: share of each local agent in the priors.
-    """
+    """Read numbers as soft tokens and forecast the correction to each agent's base."""
 
     def __init__(
         self,
@@ -119,10 +112,7 @@ class HeadDecoder:
     ) -> Tensor:
         """Return the state at the last token of each reading (A, R, D).
 
-        Args:
-            readings: by agent.
-            agents: which of the local agents.
-            base_ABH: forecasts to read in place of each agent's base; None reads the base.
+        Forecasts in ``base_ABH`` are read in place of each agent's base.
         """
         states_ARTD, _ = self._read_states(readings, agents, base_ABH)
         return states_ARTD[:, :, -1]
@@ -229,7 +219,7 @@ class _PromptLayout:
         self._article_row = {article: first + i for i, article in enumerate(articles)}
         self._no_news_row = first + len(articles)
 
-    def build_group(self, window: int, reading: Reading) -> PromptGroup:
+    def build_group(self, window: int, reading: ForecastRequest) -> PromptGroup:
         """Return the prompts of one window under each logic of a reading."""
         first = window * _WINDOW_TOKENS
         numbers = self._soft_ids(range(first, first + CONTEXT_TOKENS + HISTORY_TOKENS))
@@ -265,17 +255,17 @@ class _PromptLayout:
 
     def _write_evidence(self, logic: str, news: Sequence[RetrievedArticle]) -> list[int]:
         decoder = self._decoder
-        shown = logic if decoder.config.forecast.logic_in_prompt else None
+        logic_or_none = logic if decoder.config.forecast.logic_in_prompt else None
         limit = decoder.config.news.title_characters
 
         if decoder._reads_tokens:
-            text = render_logic_and_news(shown, None, title_characters=limit)
+            text = render_logic_and_news(logic_or_none, None, title_characters=limit)
             rows = [self._article_row[article.article_id] for article in news]
             rows = rows or [self._no_news_row]
             return [*self._encode(text), *self._soft_ids(rows)]
 
         headlines = format_headlines(news)
-        return self._encode(render_logic_and_news(shown, headlines, title_characters=limit))
+        return self._encode(render_logic_and_news(logic_or_none, headlines, title_characters=limit))
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]

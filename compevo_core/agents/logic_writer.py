@@ -1,10 +1,13 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
 
-What belongs here: everything between what an agent observes and the G logic texts it samples, and
-the log-probabilities of those texts. What does not: scoring them (``agents.strategy``), the policy
-loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), what
-agents observe and its prompt (``agents.observation``), what counts as a logic
-(``agents.logic_text``).
+What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
+samples and their log-probabilities. What does not: scoring them (``agents.strategy``), the policy
+loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), what counts as a logic
+(``agents.logics``).
+
+A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
+news that an agent read least, recent history, peers. The agent's own logic and reward, the
+instruction and the cue always stay.
 
 Each process writes for its local agents. Only the candidates' states are gathered, because the
 opponent context of an agent needs those of all others.
@@ -14,23 +17,119 @@ L packed length, D hidden, N sampled tokens of all agents.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.logic_grammar import build_slots
-from compevo_core.agents.logic_text import clean_logic
-from compevo_core.agents.observation import Observation, fit_logic_prompt
-from compevo_core.agents.tokens import count_first_line, list_stop_tokens, tokenize_prompt
-from compevo_core.config import RunConfig
-from compevo_core.distributed import AgentShards
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.agents.logics import build_slots, clean_logic
+from compevo_core.agents.prompts import (
+    PeerReport,
+    Tokenizer,
+    count_first_line,
+    list_stop_tokens,
+    render_logic_prompt,
+    tokenize_prompt,
+)
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
+from compevo_core.runtime.distributed import AgentShards
+
+MOST_READ = 3
+"""titles that an agent sees when it rewrites its logic"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """What the agents know when they write their next logics, o_i of Eq. 2.
+
+    Attributes:
+        logics: the logic each of A agents used in this round.
+        rewards: the reward of each agent in this round (Eq. 3).
+        peers: for each agent, the agents whose logic and reward it sees (decision 03-rounds).
+        headlines: for each agent, the titles that it read most in the round, see
+            :func:`list_most_read`; empty if it shall not see them. A process needs those of its
+            local agents alone.
+        recent: the history of the round's windows in words, see ``prompts.describe_recent``.
+    """
+
+    logics: list[str]
+    rewards: list[float]
+    peers: list[list[int]]
+    headlines: Sequence[Sequence[str]] = ()
+    recent: str = ""
+
+
+def fit_logic_prompt(
+    observation: Observation, agent: int, config: RunConfig, tokenizer: Tokenizer
+) -> tuple[list[int], bool]:
+    """Return the tokens of an agent's prompt with as much of what it observed as fits.
+
+    Returns:
+        the tokens, and whether news, history or peers were left out.
+
+    Raises:
+        ConfigError: own logic, own reward and instruction alone are too long.
+    """
+    # The soft prompt is read before the instruction.
+    has_soft_prompt = config.evolution.update == "three-stage"
+    limit = config.backbone.context_length - has_soft_prompt
+
+    for number, (titles, recent, peers) in enumerate(_drop_evidence(observation, agent)):
+        text = render_logic_prompt(
+            agent,
+            observation.logics[agent],
+            observation.rewards[agent],
+            [PeerReport(i, observation.rewards[i], observation.logics[i]) for i in peers],
+            recent=recent,
+            headlines=titles,
+            paraphrased=config.evolution.instruction == "paraphrased",
+            tokenizer=tokenizer,
+        )
+        ids = tokenize_prompt(tokenizer, text)
+        if len(ids) <= limit:
+            return ids, number > 0
+
+    raise ConfigError(
+        f"backbone.context_length = {config.backbone.context_length} is too short: the "
+        f"logic-update prompt of agent {agent} needs {len(ids) + has_soft_prompt} tokens without "
+        "news, history and peers; raise it"
+    )
+
+
+def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST_READ) -> list[str]:
+    """Return the titles that an agent read in most windows; of two, the better match first."""
+    windows = Counter(article.title for articles in news for article in articles)
+    best_rank: dict[str, int] = {}
+    for articles in news:
+        for rank, article in enumerate(articles):
+            best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
+
+    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
+
+
+def _drop_evidence(
+    observation: Observation, agent: int
+) -> Iterator[tuple[list[str], str, list[int]]]:
+    """Yield what an agent saw, titles, history and peers: first all of it, then ever less."""
+    titles = list(observation.headlines[agent]) if observation.headlines else []
+    recent = observation.recent
+    peers = observation.peers[agent]
+
+    for count in range(len(titles), 0, -1):
+        yield titles[:count], recent, peers
+    if recent:
+        yield [], recent, peers
+    for count in range(len(peers), -1, -1):
+        yield [], "", peers[:count]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +137,14 @@ class Proposal:
     """One round's candidates and sampled logics, with the gradient paths that the losses need.
 
     Attributes:
-        candidates: the candidate logic of each local agent, before any exchange with the others.
         candidate_AD: their representations for all agents (Eq. 8); local rows carry gradient.
         group_logics: the G sampled logics of each local agent, cleaned.
-        ids_AGT: sampled token ids of the local agents.
         mask_AGT: 1 where a token was sampled that is part of the logic, the token that ends it
             included. Tokens after the first line and all tokens of an empty sample are 0: no text
             was made of them, so no reward is theirs.
         is_empty_AG: whether a sample of the local agents held no logic and was replaced by the
             agent's present one. Group statistics leave such samples out, and their advantage is 0
-            (decision 23).
+            (decision 05-logics).
         prompt_ids: the logic-update prompt of each local agent, in tokens.
         soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
         n_empty: drafts and samples that held no logic and were replaced.
@@ -75,9 +172,6 @@ class LogicWriter:
     Args:
         config: the run's settings. Where ``evolution.form`` is "slots", a grammar restricts what is
             sampled, and log-probabilities are those under it.
-        population: the agents.
-        fusion: makes the soft prompts; None where agents do not exchange states.
-        shards: which agents this process holds.
         entities: those of the data set, for the regions of logics with slots.
         adapters: kind of the adapters that write; None is the frozen backbone.
     """
@@ -114,18 +208,12 @@ class LogicWriter:
         previous_AD: Tensor,
         generators: Sequence[torch.Generator],
     ) -> Proposal:
-        """Run the three-stage update and sample G logics an agent.
-
-        Args:
-            observation: what all agents know.
-            previous_AD: candidate states of all agents in the previous round.
-            generators: one for each local agent.
-        """
+        """Run the three-stage update and sample G logics an agent."""
         prompts = [
             fit_logic_prompt(observation, agent, self.config, self.population.backbone.tokenizer)
             for agent in self.shards.local_agents
         ]
-        prompt_ids = [prompt.ids for prompt in prompts]
+        prompt_ids = [ids for ids, _ in prompts]
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
@@ -157,7 +245,7 @@ class LogicWriter:
             prompt_ids=prompt_ids,
             soft_prompt_AD=soft_prompt_AD,
             n_empty=int(is_empty_draft_AG.sum() + is_empty_AG.sum()),
-            n_cut=sum(prompt.was_cut for prompt in prompts),
+            n_cut=sum(was_cut for _, was_cut in prompts),
         )
 
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
@@ -185,7 +273,9 @@ class LogicWriter:
 
     @torch.no_grad()
     def reference_logp(self, proposal: Proposal) -> Tensor:
-        """Return log-probabilities under the frozen reference policy of the KL term (decision 21).
+        """Return log-probabilities under the frozen reference policy of the KL term.
+
+        See decision 04-policy.
 
         The reference is the backbone without adapters, after the neutral soft prompt: the point
         that every agent's policy starts near.
@@ -335,7 +425,7 @@ class LogicWriter:
             agent * length + position
             for agent, samples in enumerate(sampled)
             for number, ids in enumerate(samples)
-            for position in _take_last(packed.token_indices(agent, number), len(ids))
+            for position in _select_last(packed.token_indices(agent, number), len(ids))
         ]
         states_ND = states_ALD.flatten(0, 1).index_select(
             0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
@@ -364,7 +454,7 @@ class LogicWriter:
         ]
 
 
-def _take_last(indices: list[int], count: int) -> list[int]:
+def _select_last(indices: list[int], count: int) -> list[int]:
     return indices[len(indices) - count :]
 
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.selection import forecast_error
-from compevo_core.config_sections import MemberConfig, ObjectiveConfig
+from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import hash_text
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import NonFiniteLoss
+from compevo_core.runtime.files import hash_text
 
 _OUTSIDE_WEIGHT = 0.25
 """Weight of series and steps that are not an agent's own: it stays a forecaster of everything, as
@@ -73,12 +73,6 @@ def own_error_weights(
 ) -> FloatArray:
     """Return how much every window and step counts in an agent's own error.
 
-    Args:
-        member: what sets the agent apart.
-        views: B windows.
-        seed: of the run.
-        agent: number of the agent.
-
     Returns:
         (B, H): 1 in its own series and steps, a quarter outside, 0 in a window that is not of its
         share.
@@ -86,28 +80,33 @@ def own_error_weights(
     step_H = np.full(HORIZON, _OUTSIDE_WEIGHT)
     step_H[member.first_step : member.last_step + 1] = 1.0
 
-    weight_B = np.array([_weigh_window(member, view, seed, agent) for view in views])
+    weight_B = np.array([own_error_weight(member, view, seed=seed, agent=agent) for view in views])
     # Outside in both ways is still a quarter: the smaller of the two, not their product.
     return np.asarray(np.minimum(weight_B[:, None], step_H))
 
 
-def _weigh_window(member: MemberConfig, view: WindowView, seed: int, agent: int) -> float:
-    # Drawn by the window's name: a property of agent and window, whatever round asks for it.
+def own_error_weight(member: MemberConfig, view: WindowView, *, seed: int, agent: int) -> float:
+    """Return how much a window counts in an agent's own error.
+
+    The weight is 0 if the window was not sampled for the agent, 1 for the agent's own series and a
+    quarter for others.
+    """
+    # Sampled by the window's name: a property of agent and window, the same in every round.
     if member.window_share < 1.0:
         name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
         if np.random.default_rng([seed, member.seed, agent, name]).random() >= member.window_share:
             return 0.0
 
-    is_own = not member.entities or view.entity in member.entities
-    return 1.0 if is_own else _OUTSIDE_WEIGHT
+    is_own_series = not member.entities or view.entity in member.entities
+    return 1.0 if is_own_series else _OUTSIDE_WEIGHT
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
     """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16).
 
     The paper prints it on the final states, and in appendix C.2 on the candidates before mixing.
-    The candidates are used (decision 12): agents shall have distinct ideas before they exchange
-    them, and a penalty after the fusion would work against the exchange itself.
+    The candidates are used (decision 03-rounds): agents shall have distinct ideas before they
+    exchange them, and a penalty after the fusion would work against the exchange itself.
     """
     unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)
     return (unit_AD @ unit_AD.T).triu(diagonal=1).sum()
@@ -123,21 +122,13 @@ def pruning_loss(gates_A: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class LossTerms:
-    """The terms of one round, unweighted.
+    """The terms of one round, unweighted."""
 
-    Attributes:
-        pred: L_pred (Eq. 7).
-        own: sum of the agents' own errors.
-        pg: L_pg (Eq. 14).
-        div: L_div (Eq. 16).
-        prune: L_prune (Eq. 17).
-    """
-
-    pred: float
-    own: float
-    pg: float
-    div: float
-    prune: float
+    pred: float  # Eq. 7
+    own: float  # sum of the agents' own errors
+    pg: float  # Eq. 14
+    div: float  # Eq. 16
+    prune: float  # Eq. 17
 
     def total(self, config: ObjectiveConfig) -> float:
         """Return the weighted sum that the round minimised (Eq. 15)."""

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compevo_core.agents.logic_text import clean_logic
-from compevo_core.agents.logic_writer import LogicWriter, Proposal
-from compevo_core.agents.observation import Observation
+from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
+from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.prompts import PeerReport, build_logic_messages
-from compevo_core.chat_endpoint import ENDPOINT, Transport, read_content
-from compevo_core.config import RunConfig
-from compevo_core.distributed import AgentShards
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.lm.chat_endpoint import ENDPOINT, Transport, read_content
 from compevo_core.lm.population import Population
+from compevo_core.runtime.distributed import AgentShards
 
 
 class EndpointWriter(LogicWriter):
@@ -36,12 +35,6 @@ class EndpointWriter(LogicWriter):
 
     An endpoint draws with a seed of its own: a run that is repeated may get other logics. Those of
     a run that resumes are in its checkpoint.
-
-    Args:
-        config: ``evolution.selector`` names the model.
-        population: the agents; their frozen backbone encodes the logics.
-        shards: which agents this process holds.
-        transport: sends requests; retries and keys are its business.
     """
 
     def __init__(

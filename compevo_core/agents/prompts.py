@@ -1,8 +1,9 @@
 """The texts a backbone reads: the forecast template and the logic-update template (paper D.3, G).
 
-What belongs here: wording, layout, and the cleaning of untrusted text. What does not: token ids
-(``agents.tokens``), what is cut from a prompt that is too long (``agents.text_prompts``,
-``agents.logic_writer``), number syntax (``agents.decoding``), the judge's template (``lud.judge``).
+What belongs here: wording, layout, the cleaning of untrusted text, token ids of prompts and the ids
+at which generation stops. What does not: what is cut from a prompt that is too long
+(``agents.text_decoder``, ``agents.logic_writer``), number syntax (``agents.text_decoder``), the
+judge's template (``paper.lud_judges``).
 
 News is data, never an instruction: control characters and the special tokens of tokenizers are
 removed before it enters a prompt. The same holds for logics, which a model wrote.
@@ -11,14 +12,93 @@ A forecast prompt begins with what all logics of a window share (history, calend
 ends with what differs (logic, news), so that the shared part is read once for a group of logics.
 """
 
+import bisect
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from jinja2 import TemplateError
 
-from compevo_core.agents.tokens import Tokenizer
 from compevo_core.data.view import HORIZON, WindowView
+
+
+class Tokenizer(Protocol):
+    """What the agents use of a transformers tokenizer."""
+
+    @property
+    def eos_token_id(self) -> int:
+        """The id that ends a sequence."""
+        ...
+
+    @property
+    def bos_token(self) -> str | None:
+        """The text of the token that begins a sequence; None if there is none."""
+        ...
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> Mapping[str, list[int]]:
+        """Return the token ids of a text under ``input_ids``."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Return the text of token ids."""
+        ...
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Mapping[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+    ) -> str:
+        """Return turns in the layout that the model was trained on; only if it has a template."""
+        ...
+
+
+def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text that generation shall continue.
+
+    They begin with one begin-of-sequence token if the tokenizer has one, and end in no
+    end-of-sequence token.
+    """
+    # A chat template may write the begin-of-sequence token itself; the model has never seen two.
+    bos = tokenizer.bos_token
+    adds_bos = not (bos and text.startswith(bos))
+    ids = list(tokenizer(text, add_special_tokens=adds_bos)["input_ids"])
+
+    # Some tokenizers close every text; a model that has read the end has nothing more to say.
+    # A row needs one token at least, so an end alone stays.
+    if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        return ids[:-1]
+    return ids
+
+
+def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids that end a logic or an answer: end of sequence, plain line break.
+
+    They save computation alone: a token that holds more than a line break is no stop, so what
+    follows the first line is left out by :func:`count_first_line` as well.
+    """
+    line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
+
+    # A tokenizer of the SentencePiece kind puts a token that marks a space before the line break.
+    plain = [id_ for id_ in line_break if tokenizer.decode([id_]) == "\n"]
+    return [tokenizer.eos_token_id, *plain]
+
+
+def count_first_line(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+    """Return how many tokens make the first line of a text, with the one that ends it.
+
+    Line breaks before the first word do not count, as they begin no line.
+    """
+
+    def ends_line(count: int) -> bool:
+        text = tokenizer.decode(ids[:count], skip_special_tokens=True)
+        return "\n" in text.lstrip()
+
+    # A line that has ended stays ended, so the first such prefix is found by bisection.
+    return min(bisect.bisect_left(range(len(ids) + 1), True, key=ends_line), len(ids))
+
 
 # Chat marks and special tokens of the Llama, Qwen, Mistral and Gemma families.
 _SPECIAL = re.compile(
@@ -96,12 +176,7 @@ class PeerReport:
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Return untrusted text as one line without control characters or special tokens.
-
-    Args:
-        text: anything.
-        limit: longest result in characters.
-    """
+    """Return untrusted text as one line without control characters or special tokens."""
     text = "".join(c if c.isprintable() and c != _CUT else " " for c in text)
 
     # Removing one token can join the pieces of another, as in "<|im<|im_end|>_end|>": repeat.
@@ -240,7 +315,7 @@ def build_logic_messages(
         agent: its number.
         logic: its present logic.
         reward: its reward under that logic.
-        peers: what it sees of others (decision 5).
+        peers: what it sees of others (decision 03-rounds).
         recent: recent history in words, from :func:`describe_recent`.
         headlines: titles that the agent read most.
         paraphrased: whether the task stands in other words (E.9).

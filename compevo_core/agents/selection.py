@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from compevo_core.config_sections import SelectionConfig
+from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 SPREAD_FLOOR = 1e-3
@@ -25,7 +25,8 @@ def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
     """Return L_metric of each window (Eq. 3 and 7): (..., B, H) and (B, H) to (..., B).
 
     Args:
-        forecast: in scaled units, so that agents, regions and data sets compare (decision 7).
+        forecast: in scaled units, so that agents, regions and data sets compare (decision
+            03-rounds).
         truth_BH: in scaled units; NaN targets are masked, do not count and carry no gradient.
         metric: ``mse`` or ``mae``.
 
@@ -51,8 +52,6 @@ class FitnessSelection(nn.Module):
     """Learnable gates g_i and the running fitness M_i of every agent.
 
     Args:
-        agents: number of agents.
-        config: unit and scope of the fitness, temperature, average.
         entities: the series that fitness is kept for, one row each, where ``config.scope`` says so.
 
     Attributes:
@@ -77,9 +76,6 @@ class FitnessSelection(nn.Module):
 
         A weight never falls as its agent's fitness rises while the gates are not negative
         (Proposition B.5.1).
-
-        Args:
-            entities: series of each of B windows.
 
         Returns:
             (B, A) weights; every row sums to 1.
@@ -153,13 +149,13 @@ def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) 
     """
     # In scaled errors, an agent without any error gets little more weight than the others
     # while all errors are small against tau: the spread makes the unit the agents' own
-    # (decision 43).
+    # (decision 10-fitness).
     if config.units == "spread":
         fitness_EA = _in_units_of_spread(fitness_EA)
 
     # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
     # shrinks raises its agent's weight. "min" makes fitness >= 0, so that it lowers the weight,
-    # as the text of the paper says (decisions 8 and 24).
+    # as the text of the paper says (decision 10-fitness).
     if config.fitness_shift == "min":
         fitness_EA = fitness_EA - fitness_EA.amin(1, keepdim=True)
 

@@ -1,9 +1,10 @@
 """Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
-What belongs here: forecasts of the whole population with and without gradient, for one logic an
-agent or a group of logics. What does not: ranking articles (``agents.retrieval``), prompts and
-numbers (the decoders), rewards and weights (``agents.selection``), logic updates
-(``agents.logic_writer``).
+What belongs here: ranking the candidate articles of a window by a logic (decision 06-news), what an
+agent gets to read of them, forecasts of the whole population with and without gradient, for one
+logic an agent or a group of logics. What does not: which articles are candidates
+(``data.context``), embeddings (``lm.encoder``), prompts and numbers (the decoders), rewards and
+weights (``agents.selection``), logic updates (``agents.logic_writer``).
 
 Forecasts here are the agents' own, before calibration (``agents.calibration``).
 
@@ -12,19 +13,96 @@ Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
 
 import dataclasses
 from collections.abc import Sequence
+from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastDecoder, Reading
-from compevo_core.agents.forecast_example import ForecastExample, mix_bases
+from compevo_core.agents.decoders import (
+    ForecastDecoder,
+    ForecastExample,
+    ForecastRequest,
+    RetrievedArticle,
+    mix_bases,
+)
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.datasets import find_place
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.lm.adapters import FORECAST
+from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.population import Population
+
+_KEPT_EMBEDDINGS = 4096
+"""Logics whose embedding is kept: those of a few rounds. A run of the paper samples 175,000."""
+
+
+class NewsRetriever:
+    """Rank a window's articles by their embedding's similarity to the logic's."""
+
+    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
+        self.pool = pool
+        self.encoder = encoder
+        self.top_k = top_k
+
+        # One logic ranks the articles of every window of a round: embed it once.
+        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(self._encode)
+
+    def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
+        """Return the ids of the top k articles, most similar first.
+
+        Only the window's candidates are ranked: articles that were available before its origin.
+
+        Args:
+            logic: what to look for.
+            view: the window.
+            scope: ``population.members.news_scope``: all candidates, those that name the series'
+                own region ("place"), or none.
+        """
+        return self.rank(logic, view, scope)[: self.top_k] if self.top_k else ()
+
+    def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
+        """Return the ids of all the window's candidates, most similar to the logic first."""
+        candidates = self._list_candidates(view, scope)
+        if not candidates:
+            return ()
+
+        rows = self.pool.find_rows(candidates)
+        similarity = self.pool.embeddings[rows] @ self._embed(logic)
+
+        # Candidates come newest first, so a stable sort gives ties to the newer article.
+        order = np.argsort(-similarity, kind="stable")
+        return tuple(candidates[i] for i in order)
+
+    def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
+        """Return what an agent reads of articles."""
+        return tuple(
+            RetrievedArticle(
+                article_id=name,
+                date=f"{self.pool.get_date(name):%d %b}",
+                title=self.pool.get_title(name),
+                embedding=self.pool.embeddings[row],
+            )
+            for name, row in zip(ids, self.pool.find_rows(ids), strict=True)
+        )
+
+    def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
+        if scope == "none":
+            return ()
+        # The candidates of a user's own data set are chosen by the entity's own words already.
+        if scope == "place" and not view.task:
+            place = find_place(view.dataset, view.entity)
+            return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
+        return view.candidate_ids
+
+    def _encode(self, logic: str) -> npt.NDArray[np.float32]:
+        embedding: npt.NDArray[np.float32] = self.encoder.encode([logic])[0]
+        return embedding
+
 
 ALL_AGENTS = slice(None)
 
@@ -60,8 +138,6 @@ class GroupForecasts:
 
     Attributes:
         values_AGBH: scaled forecasts.
-        n_unparsed: answers that could not be read.
-        n_cut: prompts that were too long and lost news or history.
     """
 
     values_AGBH: Tensor
@@ -70,15 +146,7 @@ class GroupForecasts:
 
 
 class StrategyExecutor:
-    """Execute the strategies of the local agents on a batch of windows.
-
-    Args:
-        config: the run's settings.
-        population: the agents.
-        decoder: turns readings into forecasts.
-        news_retriever: ranks the articles of a window.
-        mix_AP: share of each local agent in the priors.
-    """
+    """Execute the strategies of the local agents on a batch of windows."""
 
     def __init__(
         self,
@@ -122,10 +190,6 @@ class StrategyExecutor:
         base_ABH = mix_bases(self.mix_AP[agents], examples)
         return torch.tensor(base_ABH, dtype=torch.float32, device=self.population.backbone.device)
 
-    def execute(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return what the local agents finally forecast, without gradient: here, at once."""
-        return self.forecast(logics, examples)
-
     def forecast(
         self,
         logics: Sequence[str],
@@ -139,14 +203,9 @@ class StrategyExecutor:
     ) -> BatchForecasts:
         """Forecast every example by every agent under its one logic, on the forecast adapters.
 
-        Args:
-            logics: one logic for each of the chosen agents.
-            examples: B windows.
-            news: what each agent reads; what its logic retrieves unless given.
-            notes: what it reads of the others; nothing unless given.
-            train: whether the result shall carry gradient.
-            drops_units: whether adapter dropout is on where it carries gradient.
-            agents: which of the local agents forecast.
+        Agents read what their logics retrieve unless ``news`` is given, and ``notes`` of the others
+        if there are any. With ``train`` the result carries gradient, and adapter dropout is on
+        unless ``drops_units`` is false. ``logics``, ``news`` and ``notes`` are those of ``agents``.
         """
         numbers = self.population.local_agents[agents]
         if news is None:
@@ -171,12 +230,12 @@ class StrategyExecutor:
         examples: Sequence[ForecastExample],
         news: NewsByAgent,
         notes: NotesByAgent | None,
-    ) -> list[list[Reading]]:
+    ) -> list[list[ForecastRequest]]:
         """Return what agents read under one logic each, by agent, then by window."""
         by_agent = notes or [[""] * len(examples)] * len(logics)
         return [
             [
-                Reading(example, [logic], [self.news_retriever.resolve(ids)], note)
+                ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
                 for example, ids, note in zip(examples, agent_news, agent_notes, strict=True)
             ]
             for logic, agent_news, agent_notes in zip(logics, news, by_agent, strict=True)
@@ -215,12 +274,7 @@ class StrategyExecutor:
 
     @torch.no_grad()
     def centre_readout(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> None:
-        """Fix the statistics of the head's read-out; call once, before the first round.
-
-        Args:
-            logics: what each local agent plays at first.
-            examples: some train windows.
-        """
+        """Fix the statistics of the head's read-out; call once, before the first round."""
         if not isinstance(self.decoder, HeadDecoder):
             return  # answers as text are read out by the language model's own layer
 
@@ -230,7 +284,7 @@ class StrategyExecutor:
 
     def _build_group_readings(
         self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
-    ) -> list[list[Reading]]:
+    ) -> list[list[ForecastRequest]]:
         """Return one reading a window with all logics of an agent's group."""
         views = [example.view for example in examples]
         readings = []
@@ -238,7 +292,9 @@ class StrategyExecutor:
             news = self.retrieve_news(group, views, [agent] * len(group))
             readings.append(
                 [
-                    Reading(example, group, [self.news_retriever.resolve(ids) for ids in by_logic])
+                    ForecastRequest(
+                        example, group, [self.news_retriever.resolve(ids) for ids in by_logic]
+                    )
                     for example, *by_logic in zip(examples, *news, strict=True)
                 ]
             )

@@ -1,34 +1,229 @@
-"""Answers as text: the paper's decoder (decision 1).
+"""Forecasts as text: the paper's decoder (decision 01-decoder; number syntax of paper D.3).
 
-What belongs here: generating and reading answers, their training loss. What does not: the contract
-(``agents.decoders``), prompts (``agents.text_prompts``), number syntax (``agents.decoding``),
-adapters and sampling (``lm.population``).
+What belongs here: one parser and one formatter of 48 numbers, prompts within the context length,
+generating and reading answers, their training loss. What does not: the contract
+(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lm.population``).
 
-Greedy decoding has no gradient, so the agents are trained by the likelihood of the true answer.
+A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
+news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
+decoding has no gradient, so the agents are trained by the likelihood of the true answer.
 
-Shapes: A agents, P priors, R forecasts of an agent, H horizon, T tokens, L packed length, D hidden.
+Shapes: A agents, P priors, R forecasts of an agent, S input steps, H horizon, T tokens, L packed
+length, D hidden.
 """
 
+import bisect
 import dataclasses
+import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import AgentReadings, DecodedForecasts, Reading, format_headlines
-from compevo_core.agents.decoding import format_answer, has_all_numbers, parse_answer
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.text_prompts import ReadingPrompts, TextPromptBuilder
-from compevo_core.agents.tokens import list_stop_tokens
-from compevo_core.config import RunConfig
+from compevo_core.agents.decoders import (
+    AgentReadings,
+    DecodedForecasts,
+    ForecastExample,
+    ForecastRequest,
+    format_headlines,
+)
+from compevo_core.agents.prompts import (
+    Tokenizer,
+    list_stop_tokens,
+    render_forecast_prompt,
+    render_logic_and_news,
+    tokenize_prompt,
+)
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON
-from compevo_core.errors import ForecastParseError
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.errors import ConfigError, ForecastParseError
+from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
+_SEPARATOR = re.compile(r"[\s,;]+")
+_DECIMALS = {"MW": 1, "USD": 1, "USD/AUD": 5, "fraction": 4}
+_DEFAULT_DECIMALS = 4
+_LARGEST = 1e15  # in the unit of the series; far above any of them, far below float32's limit
+
+
+def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]:
+    """Write numbers with the decimals of their unit.
+
+    Rounding stays well below the error of a naive forecast.
+    """
+    decimals = _DECIMALS.get(unit, _DEFAULT_DECIMALS)
+    return [f"{float(value):.{decimals}f}" for value in values]
+
+
+def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
+    """Write an answer as the paper's template does, separated by comma and space."""
+    return ", ".join(format_numbers(values, unit))
+
+
+def has_all_numbers(text: str, horizon: int = HORIZON) -> bool:
+    """Whether a text that is being written holds its last number, and a separator after it.
+
+    Before the separator the last number may go on.
+    """
+    parts = [part for part in _SEPARATOR.split(text) if part]
+    return len(parts) >= horizon and _SEPARATOR.fullmatch(text[-1:]) is not None
+
+
+def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
+    """Read exactly ``horizon`` finite numbers from the first line of an answer.
+
+    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or
+    shortened forecast would score a guess of ours as the model's.
+
+    Returns:
+        (H,), in the unit of the answer.
+
+    Raises:
+        ForecastParseError: too few or too many numbers, a word between them, or a value out of
+            range.
+    """
+    first_line = text.strip().split("\n")[0].rstrip(". ")
+    parts = [part for part in _SEPARATOR.split(first_line) if part]
+    if len(parts) != horizon:
+        raise ForecastParseError(
+            f"the answer has {len(parts)} values, expected {horizon}: {text[:60]!r}"
+        )
+
+    values = np.empty(horizon)
+    for position, part in enumerate(parts):
+        # float() alone would also accept "nan", "infinity" and "1_000".
+        if not _NUMBER.fullmatch(part):
+            raise ForecastParseError(
+                f"value {position + 1} of the answer is not a number: {part[:40]!r}"
+            )
+
+        value = float(part)
+        if not math.isfinite(value) or abs(value) > _LARGEST:
+            raise ForecastParseError(
+                f"value {position + 1} of the answer is out of range: {part[:40]!r}"
+            )
+        values[position] = value
+    return values
+
+
+Headlines = Sequence[tuple[str, str]]
+"""(date, title) of articles, best match first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingPrompts:
+    """The prompts of one window: one for each logic, what they share once."""
+
+    group: PromptGroup
+    n_cut: int  # prompts from which news or history were left out
+
+
+class TextPromptBuilder:
+    """Lay out windows and logics as prompts that fit."""
+
+    def __init__(self, config: RunConfig, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+
+    def build(
+        self,
+        view: WindowView,
+        logics: Sequence[str],
+        headlines: Sequence[Headlines],
+        base_H: FloatArray | None,
+        lookback: int,
+    ) -> ReadingPrompts:
+        """Return the prompts of a window under each of its logics.
+
+        Args:
+            view: the window.
+            logics: at least one.
+            headlines: of the articles that each logic retrieved.
+            base_H: the agent's base in the unit of the series; None without one.
+            lookback: last input steps that the agent sees.
+
+        Raises:
+            ConfigError: a prompt without news and with one history value is still too long.
+        """
+        points = self.config.forecast.history_points
+        history = _average(view.x[-lookback:], max(points * lookback // LOOKBACK, 1), view.unit)
+        base = [] if base_H is None else _average(base_H, points, view.unit)
+
+        prefix, n_history = self._fit_history(view, history, base, logics)
+        allowed = self.config.backbone.context_length - len(prefix)
+
+        suffixes = []
+        n_cut = 0
+        for logic, news in zip(logics, headlines, strict=True):
+            suffix, has_all_news = self._fit_news(view, logic, news, allowed)
+            suffixes.append(suffix)
+            n_cut += n_history < len(history) or not has_all_news
+        return ReadingPrompts(PromptGroup(prefix, suffixes), n_cut)
+
+    def _fit_history(
+        self, view: WindowView, history: list[str], base: list[str], logics: Sequence[str]
+    ) -> tuple[list[int], int]:
+        """Return the shared part with as much of the history as fits, and how many values that is.
+
+        The room is that beside the longest logic without its news: news go before history.
+        """
+        longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
+        limit = self.config.backbone.context_length
+
+        def encode(count: int) -> list[int]:
+            shared, _ = render_forecast_prompt(
+                view, history[len(history) - count :], base, "", tokenizer=self.tokenizer
+            )
+            return tokenize_prompt(self.tokenizer, shared)
+
+        def is_too_long(count: int) -> bool:
+            return len(encode(count)) + longest > limit
+
+        # Nearly every prompt fits whole; only the others are searched for the largest part.
+        count = len(history)
+        if is_too_long(count):
+            count = bisect.bisect_left(range(1, count), True, key=is_too_long)
+
+        if not count:
+            raise ConfigError(
+                f"backbone.context_length = {limit} is too short: the forecast prompt of window "
+                f"{view.window_id} has {len(encode(1)) + longest} tokens without news and with one "
+                "history value; raise it"
+            )
+        return encode(count), count
+
+    def _fit_news(
+        self, view: WindowView, logic: str, headlines: Headlines, allowed: int
+    ) -> tuple[list[int], bool]:
+        """Return a logic's own part with as many headlines as fit, and whether that is all."""
+        for count in range(len(headlines), -1, -1):
+            # Headlines come best match first, so the least similar go first.
+            suffix = self._encode_suffix(view, logic, headlines[:count])
+            if len(suffix) <= allowed:
+                break
+        return suffix, count == len(headlines)
+
+    def _encode_suffix(self, view: WindowView, logic: str, headlines: Headlines) -> list[int]:
+        text = render_logic_and_news(
+            logic if self.config.forecast.logic_in_prompt else None,
+            headlines,
+            title_characters=self.config.news.title_characters,
+        )
+        _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self.tokenizer)
+        return list(self.tokenizer(rest, add_special_tokens=False)["input_ids"])
+
+
+def _average(values_S: FloatArray, points: int, unit: str) -> list[str]:
+    """Return values averaged down to some points, as text in their unit."""
+    means = [float(part.mean()) for part in np.array_split(values_S, points)]
+    return format_numbers(means, unit)
+
 
 _TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer answer is cut
 
@@ -54,9 +249,6 @@ class TextDecoder:
     scored as the base alone: nothing is padded or repaired.
 
     Args:
-        population: the agents.
-        config: the run's settings.
-        scaler: fitted on the train split.
         mix_AP: share of each local agent in the priors; a row of zeros has none.
     """
 
@@ -119,7 +311,7 @@ class TextDecoder:
         ]
         return built, questions
 
-    def _build_prompts(self, number: int, reading: Reading) -> ReadingPrompts:
+    def _build_prompts(self, number: int, reading: ForecastRequest) -> ReadingPrompts:
         """Return the prompts of one window for the local agent of this number."""
         view = reading.example.view
         base_H = self._ask(number, reading.example).base_H

@@ -9,14 +9,15 @@ from typing import Any
 
 from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
-from compevo_core.baselines.gbm import BoostedTrees
-from compevo_core.baselines.persistence import Persistence
-from compevo_core.baselines.published import PublishedForecast
-from compevo_core.baselines.published_error_gbm import PublishedErrorTrees
-from compevo_core.baselines.published_error_ridge import PublishedErrorRidge
+from compevo_core.baselines.gbm import BoostedTrees, PublishedErrorTrees
+from compevo_core.baselines.naive import (
+    Persistence,
+    PublishedForecast,
+    WeeklyPersistence,
+    has_full_week,
+)
 from compevo_core.baselines.published_features import knows_published_errors
-from compevo_core.baselines.ridge import CalendarRidge
-from compevo_core.baselines.weekly import WeeklyPersistence, has_full_week
+from compevo_core.baselines.ridge import CalendarRidge, PublishedErrorRidge
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -41,12 +42,7 @@ BASELINES: dict[str, type[Any]] = {
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
-    """Fit a baseline on train windows.
-
-    Args:
-        name: one of :data:`BASELINES`, or ``zero-shot:`` and a pretrained model.
-        train: windows of the train split.
-        seed: of what is drawn.
+    """Fit one of :data:`BASELINES`, or ``zero-shot:`` and a pretrained model, on train windows.
 
     Raises:
         ConfigError: the name is unknown.
@@ -73,16 +69,10 @@ def load_baseline(folder: Path) -> Baseline:
 
 
 def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None) -> bool:
-    """Return whether a baseline can forecast every window.
+    """Return whether a baseline can forecast every window, fitted on ``train`` if that is given.
 
     Weekly persistence needs a week of input, the published forecast a publication, models of its
-    errors those errors. A table leaves them out rather than scoring them on other windows than the
-    rest.
-
-    Args:
-        name: of the baseline.
-        windows: what it would forecast.
-        train: what it would be fitted on; None: windows that hold all it needs.
+    errors those errors. A table leaves them out rather than scoring them on other windows.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())

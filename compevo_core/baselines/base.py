@@ -1,24 +1,27 @@
-"""The contract of every forecaster, and what all baselines share.
+"""The contract of every forecaster, and what the baselines share.
 
-What belongs here: the protocols, the split guard, the seasonal-naive base and the file that says
-which baseline a folder holds. What does not: any model.
-
-Baselines are saved without pickle, in files that other tools can read.
+What belongs here: the protocols, the check of the split, the frame of a fitted baseline, what a
+method says about itself in its rows, the file that names the baseline of a folder. What does not:
+any model. Baselines are saved without pickle, in files that other tools can read.
 """
 
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_json
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import FITTABLE_SPLITS
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
+from compevo_core.runtime.files import write_json
 
 BASELINE_FILE = "baseline.json"
 
@@ -52,16 +55,61 @@ class Baseline(Forecaster, Protocol):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
         ...
 
 
-def refuse_held_out_splits(windows: WindowSet, method: str) -> None:
-    """Refuse windows that a fit must not see.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodFacts:
+    """Facts about a fitted method for its result rows; a default means that there is no such fact.
 
-    Args:
-        windows: what the fit was given.
-        method: the name of the method, for the message.
+    Attributes:
+        trainable_parameters: weights that the fit changed; None where they were not counted.
+        learning_rate: what the fit used; None without one.
+        backbone: name or path of the pretrained model.
+        knowledge_cutoff: end of its training data, as ``result_rows.Identity`` has it.
+        device: where it forecasts.
+        config_hash: hash of the configuration.
+        seedless_hash: hash of the configuration without its seed.
+        artifact_hash: hash of the sealed model.
+        news_top_k: articles that it reads of a window's candidates; None where it reads none.
+        train_seconds: duration of a training that can be resumed: its updates, without the priors
+            that several trainings share; None: the fit is timed from outside.
+        peak_memory_gb: peak memory of that training; None: the process is measured from outside.
+    """
+
+    trainable_parameters: int | None = None
+    learning_rate: float | None = None
+    backbone: str = ""
+    knowledge_cutoff: str = ""
+    device: str = "cpu"
+    config_hash: str = ""
+    seedless_hash: str = ""
+    artifact_hash: str = ""
+    news_top_k: int | None = None
+    train_seconds: float | None = None
+    peak_memory_gb: float | None = None
+
+
+def read_facts(forecaster: Forecaster) -> MethodFacts:
+    """Return the ``facts`` of a fitted method, or empty facts where it has none."""
+    facts: MethodFacts = getattr(forecaster, "facts", MethodFacts())
+    return facts
+
+
+def count_answers(forecaster: Forecaster) -> tuple[int, int]:
+    """Return how many answers were unreadable so far and how many there were.
+
+    Both are 0 for a method whose model does not answer in text.
+    """
+    if not hasattr(forecaster, "count_answers"):
+        return 0, 0
+    counts: tuple[int, int] = forecaster.count_answers()
+    return counts
+
+
+def raise_if_held_out(windows: WindowSet, method: str) -> None:
+    """Check that a method is fitted on windows, and on none that it must not see.
 
     Raises:
         LeakageError: a window is of the test or inference split.
@@ -76,6 +124,118 @@ def refuse_held_out_splits(windows: WindowSet, method: str) -> None:
             f"{method} was given {len(held_out)} window(s) of split {held_out[0].split!r}, first "
             f"{held_out[0].window_id}; fit on WindowSet.split('train')"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSpace(ABC):
+    """Scales and names fixed on the train split: what a model is fitted to, and on which windows.
+
+    A route is a group of views that know the same kinds of values; it has a model of its own.
+    """
+
+    scaler: Scaler
+    entities: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def routes(self) -> tuple[int, ...]:
+        """The routes that have a model."""
+
+    @abstractmethod
+    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
+        """Return the positions of the views by route; DataError for a view of no route."""
+
+    @abstractmethod
+    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
+        """Return the train windows that the model of a route is fitted on."""
+
+    @abstractmethod
+    def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
+        """Return what a model is fitted to (N, H) in scaled units, NaN where masked."""
+
+    @abstractmethod
+    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit from the outputs of models."""
+
+    def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
+        """Return the position of each view's entity; scaling raises for an unknown one before."""
+        return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values that :meth:`from_dict` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
+        lists = {name: tuple(value) for name, value in raw.items() if name != "scaler"}
+        return cls(scaler=Scaler.from_json(json.dumps(raw["scaler"])), **lists)
+
+
+SpaceT = TypeVar("SpaceT", bound=TrainSpace)
+ModelT = TypeVar("ModelT")
+
+
+class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
+    """A baseline with a model for every route of its space."""
+
+    name: ClassVar[str]
+    _space_class: ClassVar[type[Any]]
+
+    def __init__(self, space: SpaceT, models: Mapping[int, ModelT]) -> None:
+        """Take fitted models by route; use :meth:`fit` or :meth:`load`."""
+        self._space = space
+        self._models = dict(models)
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Fit the model of every route on the unmasked targets of train windows.
+
+        Raises:
+            LeakageError: a window is of the test or inference split.
+            DataError: too few windows have what the model needs.
+        """
+        raise_if_held_out(train, cls.name)
+        space = cls._space_class.fit(train)
+        return cls(
+            space,
+            {
+                route: cls._fit_model(space, space.select_train(train, route), route, seed)
+                for route in space.routes
+            },
+        )
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit.
+
+        Raises:
+            DataError: a view lacks what every view of the train split has.
+        """
+        output_NH = np.zeros((len(views), HORIZON))
+        for route, positions in self._space.route(views).items():
+            if positions:
+                output_NH[positions] = self._apply([views[i] for i in positions], route)
+        return self._space.unscale(views, output_NH)
+
+    @classmethod
+    @abstractmethod
+    def _fit_model(
+        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
+    ) -> ModelT: ...
+
+    @abstractmethod
+    def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the outputs (N, H) of the model of a route."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the models and, last, ``baseline.json``."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:
@@ -94,16 +254,12 @@ def repeat_last_values(x: FloatArray, steps: int) -> FloatArray:
 
 def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
     """Return rows of 48 as (N, 48), also for N = 0."""
-    # np.stack refuses an empty list, and a split may have no window.
+    # np.stack rejects an empty list, and a split may have no window.
     return np.stack(rows) if rows else np.empty((0, HORIZON))
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:
-    """Return the published medians (N, H).
-
-    Raises:
-        DataError: a view has none.
-    """
+    """Return the published medians (N, H); DataError if a view has none."""
     without = [view for view in views if view.published is None]
     if without:
         raise DataError(
@@ -119,11 +275,7 @@ def write_baseline_file(folder: Path, name: str, **facts: object) -> None:
 
 
 def read_baseline_file(folder: Path, name: str | None = None) -> dict[str, Any]:
-    """Return the facts of a saved baseline.
-
-    Args:
-        folder: a folder that :func:`write_baseline_file` completed.
-        name: the baseline it must hold; None accepts any.
+    """Return the facts of a saved baseline, of any name unless one is given.
 
     Raises:
         CheckpointMismatch: the folder is incomplete or holds another baseline.

@@ -3,7 +3,7 @@
 What belongs here: the mix and its weights. What does not: either of its parts.
 
 A linear map and trees err on different days, so that their mean is better than either. The weights
-are the argmin of validation MAE over tenths (decision 26); the optimum is flat.
+are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is flat.
 
 Shapes: N windows, H horizon.
 """
@@ -16,8 +16,8 @@ import numpy as np
 
 from compevo_core.baselines.base import (
     Baseline,
+    raise_if_held_out,
     read_baseline_file,
-    refuse_held_out_splits,
     write_baseline_file,
 )
 from compevo_core.baselines.gbm import BoostedTrees
@@ -44,13 +44,8 @@ class Blend:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit both parts on the same windows; ``seed`` is that of the trees.
-
-        Raises:
-            LeakageError: a window is of the test or inference split.
-            DataError: a step of the horizon is known in too few windows.
-        """
-        refuse_held_out_splits(train, cls.name)
+        """Fit both parts on the same windows, the trees with ``seed``; errors as for the parts."""
+        raise_if_held_out(train, cls.name)
         return cls(CalendarRidge.fit(train, seed=seed), BoostedTrees.fit(train, seed=seed))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -77,12 +72,7 @@ class Blend:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            CheckpointMismatch: the folder is incomplete, holds another baseline, or was written
-                with other weights.
-        """
+        """Read what :meth:`save` wrote; CheckpointMismatch also if it has other weights."""
         facts = read_baseline_file(folder, cls.name)
         if facts["weights"] != dict(BLEND_WEIGHTS):
             raise CheckpointMismatch(

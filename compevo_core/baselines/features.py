@@ -10,19 +10,18 @@ here; each model says what it does with it.
 Shapes: N windows, H horizon, C covariates.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from compevo_core.baselines.base import repeat_last_season, stack_rows
+from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_rows
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
 
 DAYS_OF_YEAR = 365.25  # the mean length, so that the yearly wave stays in phase over leap years
 MIN_COVERAGE = 0.5  # share of train windows that must have a covariate for it to be used
@@ -48,14 +47,16 @@ CALENDAR_NAMES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureSpace:
-    """Scales and names fixed on the train split.
+class FeatureSpace(TrainSpace):
+    """Scales and names fixed on the train split, for changes from the last season.
 
-    ``covariates`` are the keys that at least half of the train windows have.
+    Views with weather (True) and views without any (False) have models of their own, which are
+    fitted on the same windows.
+
+    Attributes:
+        covariates: the keys that at least half of the train windows have.
     """
 
-    scaler: Scaler
-    entities: tuple[str, ...]
     covariates: tuple[str, ...]
 
     @classmethod
@@ -83,12 +84,28 @@ class FeatureSpace:
         """Return whether a view has any covariate of the train split."""
         return any(name in view.covariates for name in self.covariates)
 
-    def route_by_weather(self, views: Sequence[WindowView]) -> dict[bool, list[int]]:
+    @property
+    def routes(self) -> tuple[int, ...]:
+        """With weather and without; without alone where no covariate is usual."""
+        return (True, False) if self.covariates else (False,)
+
+    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
         """Return the positions of the views with weather (True) and without any (False)."""
         has_weather = [self.has_weather(view) for view in views]
         return {
             kind: [i for i, has in enumerate(has_weather) if has is kind] for kind in (True, False)
         }
+
+    def count_missing(self, views: Sequence[WindowView]) -> tuple[int, int]:
+        """Return the number of views without any weather, and of single values others lack."""
+        routes = self.route(views)
+        weather = self.extract_weather([views[i] for i in routes[True]])
+        without = len(routes[False]) if self.covariates else 0
+        return without, int(np.isnan(weather).sum())
+
+    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
+        """Return all train windows."""
+        return train
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
@@ -127,62 +144,19 @@ class FeatureSpace:
             ]
         )
 
-    def unscale_changes(self, views: Sequence[WindowView], change_NH: FloatArray) -> FloatArray:
+    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
         """Return forecasts (N, 48) in each view's unit from scaled changes."""
         return stack_rows(
             [
                 repeat_last_season(view) + self.scaler.std[view.entity] * row
-                for view, row in zip(views, change_NH, strict=True)
+                for view, row in zip(views, output_NH, strict=True)
             ]
         )
-
-    def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
-        """Return the position of each view's entity.
-
-        The scaler refuses an unknown entity, with a message, before this is called.
-        """
-        return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values that :meth:`from_dict` reads back."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
-        # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
-        return cls(
-            scaler=Scaler.from_json(json.dumps(raw["scaler"])),
-            entities=tuple(raw["entities"]),
-            covariates=tuple(raw["covariates"]),
-        )
-
-
-def encode_calendar(calendar: Calendar) -> list[float]:
-    """Return the numbers of ``CALENDAR_NAMES``."""
-    weekdays = [float(calendar.target_weekday == i) for i in range(7)]
-
-    # The change into and out of days off matters by itself: the input is a day of the other kind.
-    is_off = calendar.target_is_day_off
-    was_off = calendar.previous_is_day_off
-    flags = [
-        bool(calendar.target_holiday),
-        bool(calendar.previous_holiday),
-        is_off,
-        was_off,
-        is_off > was_off,
-        was_off > is_off,
-    ]
-
-    angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
-    waves = [float(wave(k * angle)) for k in (1, 2) for wave in (np.sin, np.cos)]
-
-    return [*weekdays, *map(float, flags), *waves]
 
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
     """Return calendar features (N, len(CALENDAR_NAMES))."""
-    rows = [encode_calendar(view.calendar) for view in views]
+    rows = [_encode_calendar(view.calendar) for view in views]
     return np.array(rows).reshape(len(views), len(CALENDAR_NAMES))
 
 
@@ -203,3 +177,25 @@ def summarize_inputs(z_NH: FloatArray) -> FloatArray:
         z_NH[:, -1] - z_NH[:, 0],
     ]
     return np.stack([*summary, *parts], axis=1)
+
+
+def _encode_calendar(calendar: Calendar) -> list[float]:
+    """Return the numbers of ``CALENDAR_NAMES``."""
+    weekdays = [float(calendar.target_weekday == i) for i in range(7)]
+
+    # The change into and out of days off matters by itself: the input is a day of the other kind.
+    is_off = calendar.target_is_day_off
+    was_off = calendar.previous_is_day_off
+    flags = [
+        bool(calendar.target_holiday),
+        bool(calendar.previous_holiday),
+        is_off,
+        was_off,
+        is_off > was_off,
+        was_off > is_off,
+    ]
+
+    angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
+    waves = [float(wave(k * angle)) for k in (1, 2) for wave in (np.sin, np.cos)]
+
+    return [*weekdays, *map(float, flags), *waves]

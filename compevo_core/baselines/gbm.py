@@ -1,18 +1,15 @@
-"""Gradient-boosted trees (LightGBM), with the same evidence as the calendar ridge.
+"""Gradient-boosted trees (LightGBM): on the day to come, and on a published forecast's error.
 
-What belongs here: this model. What does not: features shared with the ridge
-(``baselines.features``).
+What belongs here: the two models and their columns. What does not: features that the ridges share
+(``baselines.features``, ``baselines.published_features``).
 
-All regions and steps are one regression problem with a row per step; the step, the input at that
-step and its neighbours, the calendar and yesterday's weather are columns. Settings were chosen by
-2020 validation errors, though not blind: test errors of an earlier version had been seen when
-boosting rounds and weather changes were added.
-
-A second model without weather is fitted on the same windows and forecasts views that have none:
-trees that always saw weather do not know what to do without it. A single missing covariate is
-LightGBM's NaN.
+All regions and steps are one regression problem with a row per step. Settings were chosen by
+validation errors: of 2020 for :class:`BoostedTrees`, though not blind, since test errors of an
+earlier version had been seen when boosting rounds and weather changes were added; of 2025 for
+:class:`PublishedErrorTrees`. Shapes: N windows, H horizon.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,8 +18,9 @@ import lightgbm as lgb
 import numpy as np
 
 from compevo_core.baselines.base import (
+    RoutedBaseline,
+    SpaceT,
     read_baseline_file,
-    refuse_held_out_splits,
     write_baseline_file,
 )
 from compevo_core.baselines.features import (
@@ -31,10 +29,10 @@ from compevo_core.baselines.features import (
     encode_calendars,
     summarize_inputs,
 )
+from compevo_core.baselines.published_features import PublishedErrorSpace
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_text
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
-from compevo_core.data.window import WindowSet
+from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.runtime.files import write_text
 
 BOOSTING_ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
@@ -52,6 +50,14 @@ SETTINGS: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
+ERROR_ROUNDS = 100
+ERROR_SETTINGS: dict[str, Any] = {
+    "objective": "regression_l1",  # MAE is the first measure of every table
+    "learning_rate": 0.03,
+    "num_leaves": 31,
+}
+"""What the trees of a published forecast's error change of :data:`SETTINGS`."""
+
 NEIGHBOURS = (-4, -2, 0, 2, 4)
 """Steps around the target step whose inputs are columns."""
 # LightGBM's text format: readable, and loading it runs no code.
@@ -69,118 +75,159 @@ _INPUT_NAMES = (
 )
 
 
-class BoostedTrees:
-    """LightGBM on scaled changes from the last season."""
-
-    name: ClassVar[str] = "gbm"
-
-    def __init__(self, space: FeatureSpace, boosters: dict[bool, lgb.Booster]) -> None:
-        """Take a fitted model; use :meth:`fit` or :meth:`load`."""
-        self._space = space
-        self._boosters = boosters
+class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
+    """Trees for every route; the seed samples rows and columns."""
 
     @classmethod
-    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit on all unmasked targets of the windows; ``seed`` draws rows and columns.
+    @abstractmethod
+    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
+        """Return LightGBM's settings and the number of boosting rounds."""
 
-        Raises:
-            LeakageError: a window is of the test or inference split.
-        """
-        refuse_held_out_splits(train, cls.name)
-        space = FeatureSpace.fit(train)
+    @staticmethod
+    @abstractmethod
+    def _name_file(route: int) -> str: ...
+
+    @staticmethod
+    @abstractmethod
+    def _name_columns(space: SpaceT, route: int) -> list[str]: ...
+
+    @staticmethod
+    @abstractmethod
+    def _build_rows(space: SpaceT, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return one row per window and step, (N x 48, features)."""
+
+    @classmethod
+    def _fit_model(
+        cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
+    ) -> lgb.Booster:
         # One row per step, so a masked target costs that row and not its window.
-        target = space.scale_targets(train).reshape(-1)
+        target = space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
 
-        boosters = {}
-        for with_weather in (True, False) if space.covariates else (False,):
-            rows = _build_rows(space, train.views(), with_weather)
-            names = _name_columns(space, with_weather)
-            data = lgb.Dataset(rows[is_known], target[is_known], feature_name=names)
-            boosters[with_weather] = lgb.train(SETTINGS | {"seed": seed}, data, BOOSTING_ROUNDS)
-        return cls(space, boosters)
+        rows = cls._build_rows(space, [window.view for window in windows], route)
+        names = cls._name_columns(space, route)
+        data = lgb.Dataset(rows[is_known], target[is_known], feature_name=names)
+        settings, rounds = cls._choose_settings()
+        return lgb.train(settings | {"seed": seed}, data, rounds)
 
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
-        change_NH = np.zeros((len(views), HORIZON))
-
-        for with_weather, positions in self._space.route_by_weather(views).items():
-            if positions:
-                routed = [views[i] for i in positions]
-                rows = _build_rows(self._space, routed, with_weather)
-                output = np.asarray(self._boosters[with_weather].predict(rows), dtype=np.float64)
-                change_NH[positions] = output.reshape(len(positions), HORIZON)
-
-        return self._space.unscale_changes(views, change_NH)
-
-    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
-        """Count windows without any weather, and single covariates that are missing elsewhere."""
-        routes = self._space.route_by_weather(views)
-        weather = self._space.extract_weather([views[i] for i in routes[True]])
-        without = len(routes[False]) if self._space.covariates else 0
-        return {
-            "windows_without_covariates": without,
-            "covariates_missing": int(np.isnan(weather).sum()),
-        }
+    def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        rows = self._build_rows(self._space, views, route)
+        output = np.asarray(self._models[route].predict(rows), dtype=np.float64)
+        return output.reshape(len(views), HORIZON)
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's own text models and, last, ``baseline.json``."""
-        for with_weather, booster in self._boosters.items():
+        for route, booster in self._models.items():
             # -1 writes all trees: the default would stop at a "best" iteration, and none is chosen.
             text = booster.model_to_string(num_iteration=-1)
-            write_text(folder / MODEL_FILES[with_weather], text)
+            write_text(folder / self._name_file(route), text)
+        write_baseline_file(folder, self.name, space=self._space.to_dict(), **self._list_files())
 
-        write_baseline_file(
-            folder,
-            self.name,
-            space=self._space.to_dict(),
-            models=[MODEL_FILES[with_weather] for with_weather in self._boosters],
-        )
+    def _list_files(self) -> dict[str, list[str]]:
+        return {}
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            CheckpointMismatch: the folder is incomplete or holds another baseline.
-        """
+        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
         facts = read_baseline_file(folder, cls.name)
-        kinds = {file: with_weather for with_weather, file in MODEL_FILES.items()}
+        space = cls._space_class.from_dict(facts["space"])
+        files = {route: folder / cls._name_file(route) for route in space.routes}
         boosters = {
-            kinds[file]: lgb.Booster(model_str=(folder / file).read_text(encoding="utf-8"))
-            for file in facts["models"]
+            route: lgb.Booster(model_str=file.read_text(encoding="utf-8"))
+            for route, file in files.items()
         }
-        return cls(FeatureSpace.from_dict(facts["space"]), boosters)
+        return cls(space, boosters)
 
 
-def _name_columns(space: FeatureSpace, with_weather: bool) -> list[str]:
-    neighbours = [f"input_{offset:+d}" for offset in NEIGHBOURS]
-    weather: list[str] = []
-    if with_weather:
-        weather = [*space.covariates, *(f"{stem}_change" for stem in space.change_names)]
+class BoostedTrees(_Trees[FeatureSpace]):
+    """Changes from the last season, with the same evidence as the calendar ridge.
 
-    return ["step", *neighbours, "entity", *_INPUT_NAMES, *CALENDAR_NAMES, *weather]
+    A second model without weather is fitted on the same windows and forecasts views that have none:
+    trees that always saw weather do not know what to do without it. A single missing covariate is
+    LightGBM's NaN.
+    """
+
+    name: ClassVar[str] = "gbm"
+    _space_class = FeatureSpace
+
+    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
+        """Count windows without any weather, and single covariates that are missing elsewhere."""
+        without, missing = self._space.count_missing(views)
+        return {"windows_without_covariates": without, "covariates_missing": missing}
+
+    @classmethod
+    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
+        return SETTINGS, BOOSTING_ROUNDS
+
+    @staticmethod
+    def _name_file(route: int) -> str:
+        return MODEL_FILES[bool(route)]
+
+    def _list_files(self) -> dict[str, list[str]]:
+        return {"models": [self._name_file(route) for route in self._models]}
+
+    @staticmethod
+    def _name_columns(space: FeatureSpace, route: int) -> list[str]:
+        neighbours = [f"input_{offset:+d}" for offset in NEIGHBOURS]
+        changes = [f"{stem}_change" for stem in space.change_names]
+        weather = [*space.covariates, *changes] if route else []
+        return ["step", *neighbours, "entity", *_INPUT_NAMES, *CALENDAR_NAMES, *weather]
+
+    @staticmethod
+    def _build_rows(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+        z_NH = space.scale_inputs(views)
+
+        # Columns that differ between the steps of a window. At either end of the day the outermost
+        # input stands in for neighbours that do not exist.
+        columns = np.clip(np.arange(HORIZON)[:, None] + np.array(NEIGHBOURS), 0, LOOKBACK - 1)
+        neighbours = z_NH[:, columns].reshape(-1, len(NEIGHBOURS))
+
+        # Columns that all steps of a window share.
+        shared = [
+            space.encode_entities(views)[:, None].astype(np.float64),
+            summarize_inputs(z_NH),
+            encode_calendars(views),
+        ]
+        if route:
+            weather_NC = space.extract_weather(views)
+            shared += [weather_NC, space.compute_changes(weather_NC)]
+        return _append_shared(neighbours, np.concatenate(shared, axis=1))
 
 
-def _build_rows(space: FeatureSpace, views: Sequence[WindowView], with_weather: bool) -> FloatArray:
-    """Return one row per window and step, (N x 48, features)."""
-    z_NH = space.scale_inputs(views)
+class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
+    """The error of the published forecast, with trees for each number of unknown steps.
 
-    # Columns that differ between the steps of a window. At either end of the day the outermost
-    # input stands in for neighbours that do not exist.
-    columns = np.clip(np.arange(HORIZON)[:, None] + np.array(NEIGHBOURS), 0, LOOKBACK - 1)
-    neighbours = z_NH[:, columns].reshape(-1, len(NEIGHBOURS))
-    step = np.tile(np.arange(HORIZON, dtype=np.float64), len(views))[:, None]
+    Views that know less of yesterday have trees of their own: what is always missing cannot be
+    learnt from what never is.
+    """
 
-    # Columns that all steps of a window share.
-    shared = [
-        space.encode_entities(views)[:, None].astype(np.float64),
-        summarize_inputs(z_NH),
-        encode_calendars(views),
-    ]
-    if with_weather:
-        weather_NC = space.extract_weather(views)
-        shared += [weather_NC, space.compute_changes(weather_NC)]
+    name: ClassVar[str] = "published-error-gbm"
+    _space_class = PublishedErrorSpace
 
-    repeated = np.repeat(np.concatenate(shared, axis=1), HORIZON, axis=0)
-    return np.concatenate([step, neighbours, repeated], axis=1)
+    @classmethod
+    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
+        return SETTINGS | ERROR_SETTINGS, ERROR_ROUNDS
+
+    @staticmethod
+    def _name_file(route: int) -> str:
+        return f"trees_{route}_unknown.txt"
+
+    @staticmethod
+    def _name_columns(space: PublishedErrorSpace, route: int) -> list[str]:
+        return ["step", *space.step_names, "entity", *space.day_names]
+
+    @staticmethod
+    def _build_rows(
+        space: PublishedErrorSpace, views: Sequence[WindowView], route: int
+    ) -> FloatArray:
+        steps_NHF = space.encode_steps(views)
+        entity_N1 = space.encode_entities(views)[:, None].astype(np.float64)
+        shared_NF = np.concatenate([entity_N1, space.encode_days(views)], axis=1)
+        return _append_shared(steps_NHF.reshape(-1, steps_NHF.shape[2]), shared_NF)
+
+
+def _append_shared(by_step: FloatArray, shared_NF: FloatArray) -> FloatArray:
+    """Return the step, its own columns (N x 48, F) and those its window shares, a row a step."""
+    step = np.tile(np.arange(HORIZON, dtype=np.float64), len(shared_NF))[:, None]
+    repeated = np.repeat(shared_NF, HORIZON, axis=0)
+    return np.concatenate([step, by_step, repeated], axis=1)

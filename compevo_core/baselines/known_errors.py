@@ -1,27 +1,30 @@
-"""Known errors as evidence: the level of a forecaster's errors by series and step (decision 42).
+"""Known errors as evidence: the level of a forecaster's errors by series and step.
 
-What belongs here: the running evidence, what is forgotten between two days, the level that follows
-from it, the choice among ways of forgetting. What does not: the errors of agents
-(``agents.calibration``, ``training.calibration``) and of baselines (``evaluation.recalibration``).
+See decisions 02-priors and 08-calibration. What belongs here: the running evidence, what is
+forgotten between two days, the level that follows from it, and levels in the unit of a data set's
+series. What does not: the errors of agents (``agents.calibration``, ``training.calibration``).
 
 A forecaster that was fitted in the past errs in one direction where the world has drifted: rooftop
 solar lowers midday demand year after year. Its mean error on windows whose truth is known says by
 how much. Errors are truth minus forecast, in the scaled units of the train split, so that the
 series can lend each other what they know.
 
-Shapes: A forecasters, E series, B windows, H horizon.
+Shapes: A or P forecasters, E series, B or N windows, H horizon.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import WindowView
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
 from compevo_core.errors import DataError
 
 POOLED_WINDOWS = 30.0
@@ -98,13 +101,9 @@ class ErrorEvidence:
         rows: Sequence[int],
         error_ABH: FloatArray,
     ) -> None:
-        """Add the errors of windows, day by day in the order of time.
+        """Add the errors (truth minus forecast, NaN where unknown) of B windows by time.
 
-        Args:
-            rule: what is forgotten between two origins.
-            minutes: origin of each of B windows; none may lie before the last one added.
-            rows: row of each window's series.
-            error_ABH: truth minus forecast, NaN where the truth is not known.
+        ``minutes`` are the origins and ``rows`` the series of the windows.
 
         Raises:
             DataError: a window is older than the evidence.
@@ -128,32 +127,28 @@ class ErrorEvidence:
     def _forget(self, rule: LevelRule, days: float) -> None:
         """Let the weight of all evidence shrink; the mean that it stands for stays."""
         if rule.form == "kalman":
-            # The weight is the inverse variance of the level in units of an error's variance; the
-            # gain of a filter in its steady state is 1 - 2^(-1 / half-life), as that of the mean.
+            # The weight is the inverse variance of the level in units of an error's variance; in a
+            # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
             gain = 1.0 - 0.5 ** (1.0 / rule.half_life_days)
-            kept_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
+            decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
         else:
-            kept_EH = np.full_like(self.weight_EH, 0.5 ** (days / rule.half_life_days))
+            decay_EH = np.full_like(self.weight_EH, 0.5 ** (days / rule.half_life_days))
 
-        self.sum_AEH *= kept_EH
-        self.weight_EH *= kept_EH
+        self.sum_AEH *= decay_EH
+        self.weight_EH *= decay_EH
 
 
 def find_rows(known: Sequence[str], entities: Sequence[str]) -> list[int]:
-    """Return the row of the evidence that each of some series has.
-
-    Args:
-        known: series of the train split, in the order of their rows.
-        entities: series to look up.
+    """Return the row of the evidence of each series, given the ``known`` series of train.
 
     Raises:
-        DataError: a series is none of the train split's.
+        DataError: a series is not in the train split.
     """
     row_of = {entity: row for row, entity in enumerate(known)}
     if unknown := sorted(set(entities) - row_of.keys()):
         raise DataError(
-            f"no errors are kept for {unknown}, only for the series of the train split, "
-            f"{list(known)}; forecast those"
+            f"{unknown} have no errors, only the series of the train split have, {list(known)}; "
+            "forecast those"
         )
     return [row_of[entity] for entity in entities]
 
@@ -188,3 +183,89 @@ def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], np
     before = [i for i, view in enumerate(views) if view.end_utc <= middle_utc]
     after = [i for i, view in enumerate(views) if view.origin_utc >= middle_utc]
     return np.array(before, dtype=np.intp), np.array(after, dtype=np.intp)
+
+
+class ErrorLevels:
+    """What is added to the forecasts of P fitted forecasters, by series and step.
+
+    Errors are kept in units of the scaler, so that series can lend each other what they know.
+    """
+
+    def __init__(self, rule: LevelRule, scaler: Scaler, forecasters: int) -> None:
+        self.rule = rule
+        self.scaler = scaler
+        self.evidence = ErrorEvidence.start(forecasters, len(scaler.mean), HORIZON)
+        self._entities = sorted(scaler.mean)
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window whose errors are known, in minutes since 1970."""
+        return self.evidence.minute
+
+    def observe(self, windows: Sequence[Window], forecast_NPH: FloatArray) -> None:
+        """Add the errors of forecasts without level, in the windows' units, to the evidence.
+
+        Raises:
+            DataError: a window lies before the last one whose errors are known, is of a series
+                that train did not have, or there is not one forecast for each window.
+        """
+        if forecast_NPH.shape != (len(windows), len(self.evidence.sum_AEH), HORIZON):
+            raise DataError(
+                f"forecasts of shape {forecast_NPH.shape} for {len(windows)} windows and "
+                f"{len(self.evidence.sum_AEH)} forecasters; forecast every window once"
+            )
+        if self.rule.form == "none" or not len(windows):
+            return
+
+        views = [window.view for window in windows]
+        rows = self._rows(views)  # first, as it raises for a series that train did not have
+        truth_N1H = np.stack([window.y for window in windows])[:, None]
+        error_NPH = (truth_N1H - forecast_NPH) / self._spread(views)
+        self.evidence.add(self.rule, count_minutes(views), rows, error_NPH.swapaxes(0, 1))
+
+    def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
+        """Return forecasts with the level of their series; DataError if train did not have it."""
+        if self.rule.form == "none" or not views:
+            return forecast_NPH
+        level_NPH = self.evidence.level()[:, self._rows(views)].swapaxes(0, 1)
+        return np.asarray(forecast_NPH + level_NPH * self._spread(views))
+
+    def save(self, file: Path) -> None:
+        """Write the evidence; rule and scaler are the run's."""
+        tensors = {
+            "sum": self.evidence.sum_AEH,
+            "weight": self.evidence.weight_EH,
+            "minute": np.array(self.evidence.minute),
+        }
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, file)
+
+    def load(self, file: Path) -> None:
+        """Read what :meth:`save` wrote."""
+        tensors = load_file(file)
+        self.evidence = ErrorEvidence(tensors["sum"], tensors["weight"], tensors["minute"].item())
+
+    def _rows(self, views: Sequence[WindowView]) -> list[int]:
+        return find_rows(self._entities, [view.entity for view in views])
+
+    def _spread(self, views: Sequence[WindowView]) -> FloatArray:
+        return np.array([self.scaler.std[view.entity] for view in views])[:, None, None]
+
+
+def follow_levels(
+    rule: LevelRule, scaler: Scaler, windows: Sequence[Window], forecast_NPH: FloatArray
+) -> FloatArray:
+    """Return forecasts with the level that was known at the origin of each window.
+
+    ``forecast_NPH`` are forecasts without level, in the windows' units. A window's own target and
+    later ones never reach its forecast.
+    """
+    levels = ErrorLevels(rule, scaler, forecast_NPH.shape[1])
+    followed_NPH = np.empty_like(forecast_NPH)
+
+    for ended, today in replay_days([window.view for window in windows]):
+        if ended:
+            levels.observe([windows[i] for i in ended], forecast_NPH[ended])
+        if today:
+            views = [windows[i].view for i in today]
+            followed_NPH[today] = levels.apply(views, forecast_NPH[today])
+    return followed_NPH

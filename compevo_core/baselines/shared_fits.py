@@ -31,10 +31,8 @@ class FitBaseline(Protocol):
 class SharedFits:
     """Fits each baseline once for equal windows and seed; call it as ``fit_baseline``.
 
-    Args:
-        folder: where fits are kept for other processes; None: in this one's memory alone. The
-            folder must be one of this version of the code: a fit is known by its windows, not by
-            what fitted it.
+    Fits are kept in memory, and in ``folder`` for other processes. The folder must be one of this
+    version of the code: a fit is known by its windows, not by what fitted it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -61,12 +59,12 @@ class SharedFits:
             if isinstance(ridge, CalendarRidge) and isinstance(trees, BoostedTrees):
                 return Blend(ridge, trees)
 
-        kept = self._folder / key if self._folder else None
+        stored = self._folder / key if self._folder else None
         # A baseline's own file is the last one written: a folder that has it is complete.
-        if kept is not None and (kept / BASELINE_FILE).is_file():
-            return load_baseline(kept)
+        if stored is not None and (stored / BASELINE_FILE).is_file():
+            return load_baseline(stored)
 
         fitted = fit_baseline(name, train, seed=seed)
-        if kept is not None:
-            fitted.save(kept)
+        if stored is not None:
+            fitted.save(stored)
         return fitted

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from compevo_core.baselines.base import refuse_held_out_splits, stack_rows
+from compevo_core.baselines.base import raise_if_held_out, stack_rows
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
 from compevo_core.data.window import WindowSet
@@ -50,7 +50,7 @@ class Theta:
             LeakageError: a window is of the test or inference split.
             DataError: there is no window.
         """
-        refuse_held_out_splits(train, cls.name)
+        raise_if_held_out(train, cls.name)
         values: dict[DayStep, list[float]] = defaultdict(list)
         for window in train:
             # Values may stand in for other days' where a season is one step: there is no shape.

@@ -1,17 +1,23 @@
 """Building views and windows of a data set out of series, covariates, articles and publications.
 
-What belongs here: ``build_views``, which joins the numbers (``data.cutting``) and what was known at
-one origin (``data.context``); ``build_windows``, which adds the split plan (``data.splits``), the
-truth and a manifest of what was left out. What does not: any of these steps, the window objects
-(``data.view``).
+What belongs here: which series a data set is made of; ``build_views``, which joins the numbers
+(``data.cutting``) and what was known at one origin (``data.context``); ``build_windows``, which
+adds the split plan (``data.splits``), the truth and a manifest of what was left out; the published
+100-window electricity test set. What does not: any of these steps, the window objects
+(``data.view``), the benchmark's prompts, which hold the predicted day's own weather and news.
+
+The benchmark's day is the rows *stamped* 00:00 to 23:30. Stamps are interval ends, so its day
+starts at 23:30 NEM time of the day before. From 2021-10-01, when AEMO changed to five minutes, its
+values are means of rows t to t + 25 minutes, 25 minutes later than AEMO's half-hours. Those windows
+carry the second subset name as well, and keep the earlier origin for news and covariates.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -19,7 +25,6 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
-from compevo_core.data.chosen_series import find_last_stamp, select_series, take_newest
 from compevo_core.data.context import ContextBuilder, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
@@ -33,8 +38,7 @@ from compevo_core.data.cutting import (
     locate_origin,
 )
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.files import hash_text
-from compevo_core.data.published_windows import build_benchmark_windows
+from compevo_core.data.schemas import BENCHMARK_SCHEMA, validate_frame
 from compevo_core.data.series import is_synthetic
 from compevo_core.data.splits import (
     Boundaries,
@@ -43,12 +47,22 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import hash_text
 
 UPCOMING_SPLIT = "inference"
 """Split of views whose truth is not known: no fit may ever see them."""
+
+SUBSET = "n2f-test-100"
+SHIFTED_SUBSET = "n2f-shifted-25min"
+FIVE_MINUTE_DAY = date(2021, 10, 1)
+ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
+UNIT = "MW"
+
+_LISTED_SERIES = 8  # how many given series an error message names
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +101,9 @@ def build_views(
 ) -> BuiltViews:
     """Make what a forecaster may see at one origin, whether its truth is known or not.
 
-    Later values in the frames change nothing.
-
-    Args:
-        spec: the declaration of the data set.
-        series: follows ``SERIES_SCHEMA``.
-        covariates: follows ``COVARIATE_SCHEMA``.
-        articles: a frame of ``ARTICLE_SCHEMA``, or what reads a store part by part.
-        published: follows ``PUBLISHED_SCHEMA``.
-        origin_utc: start of the first interval to forecast.
-        information_until: latest instant that anything in the views may be known at; the origin
-            unless given.
-        step_covariates: follows ``STEP_COVARIATE_SCHEMA``.
+    Later values in the frames change nothing. The frames follow the schemas of ``data.schemas``;
+    ``articles`` may be what reads a store part by part. Nothing in the views is known later than
+    ``information_until`` (default: the origin).
 
     Raises:
         DataError: no series of the data set is in the frame, an instant is no step of the grid, or
@@ -117,7 +122,7 @@ def build_views(
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
 
-    for entity, frame in take_newest(chosen, until):
+    for entity, frame in select_newest(chosen, until):
         gridded = grid_series(frame, spec.step, spec.max_fill_steps)
         position = locate_origin(gridded, origin_utc)
         inputs = cut_inputs(gridded, position, spec.max_filled_inputs, unknown_steps)
@@ -142,17 +147,86 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     """
     chosen, _ = select_series(spec, series)
     ends = []
-    for entity, frame in take_newest(chosen):
+    for entity, frame in select_newest(chosen):
         known = frame.filter(pl.col("value").is_not_null())
         if not known.height:
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        ends.append(find_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
+        ends.append(_find_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
 
     if not spec.align_to_market_day:
         return min(ends)
     on_clock = min(ends) + spec.market_offset
     midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - spec.market_offset
+
+
+def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
+    """Return every series that a data set is made of, on its grid, by its id.
+
+    Raises:
+        DataError: no series of the data set is in the frame.
+    """
+    chosen, _ = select_series(spec, series)
+    gridded = [grid_series(frame, spec.step, spec.max_fill_steps) for _, frame in chosen]
+    return {grid.series_id: grid for grid in gridded}
+
+
+def select_series(
+    spec: DatasetSpec, series: pl.DataFrame
+) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
+    """Return (entity, series) of every series to cut, and the ids of the others."""
+    frame = series.filter(pl.col("variable") == spec.variable)
+    market_day = (pl.col("start_utc") + spec.market_offset).dt.date()
+    if spec.first_day is not None:
+        frame = frame.filter(market_day >= spec.first_day)
+    if spec.last_day is not None:
+        frame = frame.filter(market_day <= spec.last_day)
+    by_id = {
+        str(key[0]): part for key, part in frame.partition_by("series_id", as_dict=True).items()
+    }
+
+    chosen: list[tuple[str, str]] = []
+    covered: set[str] = set()
+    for pattern, name in spec.series:
+        matches = [
+            (name or str(match.group(1)), series_id)
+            for series_id in sorted(by_id)
+            if (match := re.match(pattern, series_id))
+        ]
+        # Without dated spans two sources of one entity would give the same windows twice.
+        chosen += [pair for pair in matches if spec.spans or pair[0] not in covered]
+        covered |= {entity for entity, _ in matches}
+
+    if not chosen:
+        given = sorted(series["series_id"].unique().to_list())[:_LISTED_SERIES]
+        raise DataError(
+            f"{spec.name}: no series with variable {spec.variable!r} matches "
+            f"{' or '.join(pattern for pattern, _ in spec.series)} in "
+            f"{spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
+            f"(given: {', '.join(given) or 'none'}); read its source first"
+        )
+
+    used = {series_id for _, series_id in chosen}
+    return [(entity, by_id[series_id]) for entity, series_id in chosen], sorted(set(by_id) - used)
+
+
+def select_newest(
+    chosen: Sequence[tuple[str, pl.DataFrame]], before: datetime | None = None
+) -> list[tuple[str, pl.DataFrame]]:
+    """Return one series for each entity: the one whose values before an instant reach furthest."""
+    newest: dict[str, pl.DataFrame] = {}
+    reach: dict[str, datetime] = {}
+    for entity, frame in chosen:
+        counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
+        # A series that begins later counts where there is no other: its entity has a name.
+        last = _find_last_stamp(counted) if counted.height else _NEVER
+        if entity not in newest or last > reach[entity]:
+            newest[entity], reach[entity] = frame, last
+    return sorted(newest.items())
+
+
+def _find_last_stamp(frame: pl.DataFrame) -> datetime:
+    return cast(datetime, frame["start_utc"].max())
 
 
 def build_windows(
@@ -169,18 +243,11 @@ def build_windows(
 ) -> WindowSet:
     """Cut all windows of a data set, or those of its last days.
 
-    Args:
-        spec: the declaration of the data set.
-        series: follows ``SERIES_SCHEMA``.
-        covariates: follows ``COVARIATE_SCHEMA``.
-        articles: a frame of ``ARTICLE_SCHEMA``, or what reads a store part by part.
-        published: follows ``PUBLISHED_SCHEMA``.
-        benchmark: follows ``BENCHMARK_SCHEMA``; becomes a subset of the test split.
-        news_cutoff: with "horizon-end" candidates reach to the end of the horizon, as in published
-            prompts, and every window says ``leaky``.
-        step_covariates: follows ``STEP_COVARIATE_SCHEMA``.
-        first_origin: cut no window before it; all unless given. The others are what they would be
-            in the whole set, but for folds, which need every window of train.
+    The frames follow the schemas of ``data.schemas``; ``articles`` may be what reads a store part
+    by part, and ``benchmark`` becomes a subset of the test split. With the news cutoff
+    "horizon-end" candidates reach to the end of the horizon, as in published prompts, and every
+    window is marked ``leaky``. No window is cut before ``first_origin``; the others are as in the
+    whole set, except for folds, which need every window of train.
 
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
@@ -207,7 +274,7 @@ def build_windows(
         windows.append(Window(view=view, y=cut.targets))
 
     if benchmark is not None:
-        windows.extend(build_benchmark_windows(spec, benchmark, context))
+        windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
     manifest = {
         **_describe_spec(spec),
@@ -367,3 +434,59 @@ def _count_context(windows: Sequence[Window]) -> dict[str, Any]:
         "n_with_published": sum(window.view.published is not None for window in windows),
         "n_without_candidates": sum(not window.view.candidate_ids for window in windows),
     }
+
+
+def find_origin(target_date: date, market_offset: timedelta) -> datetime:
+    """Return the start of the first target half-hour: 23:30 market time of the day before."""
+    midnight = datetime(target_date.year, target_date.month, target_date.day, tzinfo=UTC)
+    return midnight - market_offset - ORIGIN_BEFORE_MIDNIGHT
+
+
+def _build_benchmark_windows(
+    spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
+) -> list[Window]:
+    """Return one test window per record; ``x`` and ``y`` are the published numbers.
+
+    Raises:
+        DataError: a record has not 48 numbers, or predicts a day outside the test span.
+    """
+    records = validate_frame(records, BENCHMARK_SCHEMA, "benchmark frame")
+
+    windows = []
+    for record in records.sort("record").iter_rows(named=True):
+        _check_record(spec, record)
+        day: date = record["target_date"]
+
+        labels = WindowLabels(
+            series_id=f"N2F/TOTALDEMAND/{record['entity']}",
+            entity=record["entity"],
+            variable=spec.variable,
+            unit=UNIT,
+            split="test",
+            subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
+        )
+        origin = find_origin(day, spec.market_offset)
+        x = np.array(record["x"], dtype=np.float64)
+        y = np.array(record["y"], dtype=np.float64)
+        inputs = InputValues(origin_utc=origin, x=x, n_filled=0)
+        windows.append(Window(view=context.build_view(labels, inputs), y=y))
+    return windows
+
+
+def _check_record(spec: DatasetSpec, record: Mapping[str, Any]) -> None:
+    # A day of the train years would put its target into the data that every method is fitted on.
+    day: date = record["target_date"]
+    is_test_day = any(
+        span.first_day <= day <= span.last_day for span in spec.spans if span.split == "test"
+    )
+    if not is_test_day:
+        raise DataError(
+            f"benchmark record {record['record']} predicts {day}, outside the test span of "
+            f"{spec.name}; give the benchmark's test file"
+        )
+
+    if len(record["x"]) != LOOKBACK or len(record["y"]) != HORIZON:
+        raise DataError(
+            f"benchmark record {record['record']} has {len(record['x'])} inputs and "
+            f"{len(record['y'])} outputs, expected {LOOKBACK} and {HORIZON}; fetch the file again"
+        )

@@ -1,22 +1,77 @@
-"""The candidate news of many origins, from a frame of articles or a store that is read in parts.
+"""The candidate news of a data set: what its windows can name, and what one origin finds.
 
-What belongs here: which part of the articles an origin needs, and the filters of an entity. What
-does not: the rule of availability (``data.news``), the rest of a view (``data.context``), reading
-a store (the pipeline's).
+What belongs here: bounds of time and filters of a declaration, which part of the articles an origin
+needs, and the filters of an entity. What does not: the rule of availability and duplicates
+(``data.news``), the rest of a view (``data.context``), reading a store (the pipeline's).
 
 A store is read month by month, since an archive of all articles may be larger than memory. Origins
-come series by series, each from its first to its last: what is found for an origin is kept, and a
-month is read again only for entities with other filters.
+come series by series, each from its first to its last: the candidates of an origin are remembered,
+and a month is read again only for entities with other filters.
 """
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal, Protocol
 
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.news import ArticleIndex, select_articles
+from compevo_core.data.news import ArticleIndex, is_of_country, select_articles
+from compevo_core.data.splits import resolve_spans
 from compevo_core.data.view import HORIZON
+
+Span = tuple[datetime, datetime]
+
+
+def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
+    """Return the spans of time that articles must be available in, to be named by any window.
+
+    ``values`` are the stamps of the first and the last stored value, None where there is none. A
+    span is its first instant and the end that follows its last one.
+    """
+    back = max(spec.news_lookback, spec.news_longest_lookback)
+    if spec.spans:
+        limits = resolve_spans(spec.spans, spec.step, spec.market_offset).values()
+        return [(start - back, end) for start, end in limits]
+    if values is None:
+        return []
+
+    # Without a split plan, windows lie where values are, within the days of the declaration; the
+    # last view follows them, and its horizon.
+    first, end = values[0], values[1] + (1 + max(spec.unknown_steps) + HORIZON) * spec.step
+    if spec.first_day is not None:
+        first = max(first, _midnight(spec.first_day, spec))
+    if spec.last_day is not None:
+        end = min(end, _midnight(spec.last_day + timedelta(days=1), spec))
+    return [(first - back, end)]
+
+
+def select_nameable(spec: DatasetSpec, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the articles of a frame that some window of a data set could name.
+
+    Keywords are left to the windows: which entities there are, the declaration does not say.
+    """
+    frame = select_articles(frame, spec.news_source)
+    if spec.news_languages:
+        frame = frame.filter(pl.col("language").fill_null("").is_in(["", *spec.news_languages]))
+    if not spec.news_of_country:
+        return frame
+
+    countries = {place.country for place in (*spec.places.values(), spec.default_place)}
+    return frame.filter(pl.any_horizontal(is_of_country(name) for name in sorted(countries)))
+
+
+def is_within(spans: Sequence[Span]) -> pl.Expr:
+    """Return the expression of "this article became available within one of the spans"."""
+    available = pl.col("available_at")
+    return pl.any_horizontal(
+        pl.lit(value=False), *((available >= first) & (available < end) for first, end in spans)
+    )
+
+
+def _midnight(day: date, spec: DatasetSpec) -> datetime:
+    return datetime.combine(day, time(), UTC) - spec.market_offset
+
 
 NewsCutoff = Literal["origin", "horizon-end"]
 
@@ -40,12 +95,7 @@ class FrameSource:
     """Articles that are in memory already."""
 
     def __init__(self, frame: pl.DataFrame, publisher: str) -> None:
-        """Take a frame without duplicates.
-
-        Args:
-            frame: follows ``ARTICLE_SCHEMA``.
-            publisher: whose articles are candidates; see ``data.news.select_articles``.
-        """
+        """Take articles without duplicates and a publisher; see :func:`select_articles`."""
         self._frame = frame
         self._publisher = publisher
 
@@ -66,19 +116,13 @@ class CandidateFinder:
     """Finds the candidates of the views of one data set."""
 
     def __init__(self, spec: DatasetSpec, articles: Articles | None, cutoff: NewsCutoff) -> None:
-        """Take the articles of a data set; None means no news.
-
-        Args:
-            spec: its declaration.
-            articles: a frame without duplicates, or what reads a store.
-            cutoff: with "horizon-end" candidates reach to the end of the horizon.
-        """
+        """Take the articles of a data set, a frame without duplicates or a store; None: no news."""
         if isinstance(articles, pl.DataFrame):
             articles = FrameSource(articles, spec.news_source)
         self._spec = spec
         self._source = articles
         self._cutoff = cutoff
-        self._found: dict[tuple[_Filters, datetime], tuple[str, ...]] = {}
+        self._candidates: dict[tuple[_Filters, datetime], tuple[str, ...]] = {}
 
         # What was read last: the articles that origins of one month need, and their indices.
         self._month: tuple[int, int] | None = None
@@ -94,23 +138,23 @@ class CandidateFinder:
         if self._source is None:
             return ()
 
-        # Entities with the same filters share what is found: filtering reads titles and bodies.
+        # Entities with the same filters share their candidates: filtering reads titles and bodies.
         spec = self._spec
         country = spec.find_place(entity).country if spec.news_of_country else ""
         filters = (country, spec.keywords.get(entity, ()))
 
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
         end = before if self._cutoff == "origin" else before + HORIZON * spec.step
-        if (filters, end) not in self._found:
-            found = self._index(self._source, filters, end).find_before(
+        if (filters, end) not in self._candidates:
+            ids = self._index(self._source, filters, end).find_before(
                 end,
                 spec.news_lookback,
                 spec.news_limit,
                 fewest=spec.news_fewest,
                 longest_lookback=spec.news_longest_lookback,
             )
-            self._found[filters, end] = tuple(found)
-        return self._found[filters, end]
+            self._candidates[filters, end] = tuple(ids)
+        return self._candidates[filters, end]
 
     def _index(self, source: ArticleSource, filters: _Filters, end: datetime) -> ArticleIndex:
         """Return the index of articles around the month that an instant lies in."""

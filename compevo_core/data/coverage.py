@@ -1,13 +1,22 @@
-"""What windows cover: entities and years of every split, and how much news there is to choose.
+"""What windows cover, how much news they choose from, and the newest things that views know.
 
-What belongs here: counts for manifests and tables. What does not: cutting (``data.cutting``), the
-plan (``data.splits``), any score.
+What belongs here: counts for manifests and tables; the instants of the newest value of each series,
+published forecast and article. What does not: cutting and building (``data.cutting``,
+``data.build``), how old is too old (the pipeline).
+
+Instants are cut off at what the views know. A forecast that is filled in later therefore has the
+same newest things as one that was made on time.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, cast
 
-from compevo_core.data.view import SPLITS, WindowView
+import polars as pl
+
+from compevo_core.data.view import HORIZON, SPLITS, WindowView
 
 CHOICE_SIZES = (1, 3, 5)
 """Articles k that an agent reads: a logic has a choice where a window has more candidates."""
@@ -19,8 +28,8 @@ NewsChoice = dict[str, dict[str, float]]
 def count_coverage(views: Iterable[WindowView]) -> Coverage:
     """Return the number of windows by split, entity and year of the target day.
 
-    An entity that is in any split stands under every split, with no year where it has no window:
-    what is missing is said.
+    An entity that is in any split is listed under every split, without a year where it has no
+    window.
     """
     counts = Counter(
         (view.split, view.entity, str(view.calendar.target_date.year)) for view in views
@@ -65,10 +74,89 @@ def measure_news_choice(views: Sequence[WindowView]) -> NewsChoice:
 
 
 def share_with_choice(candidates: Sequence[int], articles: int) -> float:
-    """Return the share of windows with more candidates than an agent reads.
-
-    Args:
-        candidates: number of candidates of each window.
-        articles: how many an agent reads.
-    """
+    """Return the share of windows with more candidates than the articles that an agent reads."""
     return sum(count > articles for count in candidates) / len(candidates) if candidates else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestKnown:
+    """Instants of the newest things that views of one origin know, UTC.
+
+    Attributes:
+        values: by entity, the end of the newest interval that was measured; None where none was.
+        publication: when the newest published forecast of the target steps came out; None where
+            there is none.
+        article: when the newest article became available; None where there is none.
+    """
+
+    values: dict[str, datetime | None]
+    publication: datetime | None
+    article: datetime | None
+
+    def as_facts(self) -> dict[str, Any]:
+        """Return the instants as text, ready for JSON."""
+        values = {entity: _format(instant) for entity, instant in self.values.items()}
+        return asdict(self) | {
+            "values": values,
+            "publication": _format(self.publication),
+            "article": _format(self.article),
+        }
+
+
+def find_newest_known(
+    views: Sequence[WindowView],
+    series: pl.DataFrame,
+    *,
+    published: pl.DataFrame | None = None,
+    articles: pl.DataFrame | None = None,
+) -> NewestKnown:
+    """Return the newest things that views of one origin and one instant know.
+
+    The frames follow ``SERIES_SCHEMA``, ``PUBLISHED_SCHEMA`` and ``ARTICLE_SCHEMA``.
+    """
+    return NewestKnown(
+        values={view.entity: _find_newest_value(view, series) for view in views},
+        publication=_find_newest_publication(views, published),
+        article=_find_newest_article(views[0].known_before, articles),
+    )
+
+
+def _find_newest_value(view: WindowView, series: pl.DataFrame) -> datetime | None:
+    observed = series.filter(
+        (pl.col("series_id") == view.series_id)
+        & (pl.col("variable") == view.variable)
+        & (pl.col("flag") == "observed")
+        & (pl.col("start_utc") < view.information_until)
+    )
+    newest = cast(datetime | None, observed["start_utc"].max())
+    # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
+    return None if newest is None else min(newest + view.step, view.information_until)
+
+
+def _find_newest_publication(
+    views: Sequence[WindowView], published: pl.DataFrame | None
+) -> datetime | None:
+    if published is None:
+        return None
+
+    first = views[0]
+    end_utc = first.origin_utc + HORIZON * first.step
+    known = published.filter(
+        pl.col("entity").is_in([view.entity for view in views])
+        & (pl.col("available_at") < first.known_before)
+        & (pl.col("start_utc") >= first.origin_utc)
+        & (pl.col("start_utc") < end_utc)
+    )
+    return cast(datetime | None, known["available_at"].max())
+
+
+def _find_newest_article(before: datetime, articles: pl.DataFrame | None) -> datetime | None:
+    if articles is None:
+        return None
+
+    known = articles.filter(pl.col("available_at") < before)
+    return cast(datetime | None, known["available_at"].max())
+
+
+def _format(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()

@@ -1,6 +1,7 @@
-"""Cutting one series into windows: origins, filled inputs, masked targets.
+"""Cutting one series into windows: known faults, origins, filled inputs, masked targets.
 
-What belongs here: the numbers of one series. What does not: calendar, news and covariates
+What belongs here: the numbers of one series, and the table of bad readings with reason codes. What
+does not: finding unknown faults (the pipeline's checks), calendar, news and covariates
 (``data.context``), split plans (``data.splits``), joining all of it (``data.build``).
 
 Inputs and targets treat a gap differently. An input is filled from the past, because a forecaster
@@ -8,6 +9,7 @@ in operation would have to do the same; a target that was filled or nulled is Na
 against an invented value means nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -16,7 +18,6 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.faults import apply_known_faults
 from compevo_core.data.series import (
     GapReport,
     fill_forward,
@@ -26,8 +27,115 @@ from compevo_core.data.series import (
 from compevo_core.data.view import HORIZON, LOOKBACK, count_season_steps
 from compevo_core.errors import DataError
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Known wrong values of the matching series, with start in [first_utc, end_utc).
+
+    ``series_pattern`` is a regular expression for ``series_id``. ``min_decimals`` restricts the
+    fault to values written with at least so many decimals.
+    """
+
+    reason: str
+    series_pattern: str
+    first_utc: datetime
+    end_utc: datetime
+    min_decimals: int | None = None
+
+
 _DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def _from_nem(year: int, month: int, day: int, hour: int, minute: int) -> datetime:
+    # AEMO's market clock is UTC+10 all year.
+    return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
+
+
+KNOWN_FAULTS: tuple[Fault, ...] = (
+    # All five regions stop at one value at the same time, up to 802 MW from AEMO's other measure.
+    Fault(
+        reason="stuck",
+        series_pattern=r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$",
+        first_utc=_from_nem(2019, 4, 21, 19, 0),
+        end_utc=_from_nem(2019, 4, 21, 23, 0),
+    ),
+    Fault(
+        reason="stuck",
+        series_pattern=r"^AEMO/HISTDEMAND/TAS1$",
+        first_utc=_from_nem(2019, 4, 21, 18, 30),
+        end_utc=_from_nem(2019, 4, 21, 23, 0),
+    ),
+    # Three half-hours repeat an old value; a step of 1,000 MW follows.
+    Fault(
+        reason="stale",
+        series_pattern=r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$",
+        first_utc=_from_nem(2019, 6, 8, 15, 30),
+        end_utc=_from_nem(2019, 6, 8, 17, 0),
+    ),
+    # Neighbouring half-hours read 4820, 312, 321 and 4355 MW.
+    Fault(
+        reason="bad-reading",
+        series_pattern=r"^AEMO/OPERATIONAL_DEMAND/VIC1$",
+        first_utc=_from_nem(2025, 11, 11, 7, 30),
+        end_utc=_from_nem(2025, 11, 11, 9, 30),
+    ),
+    # Weekends and holidays come from a curve through later days, so such a value uses prices after
+    # it. They are known by their seven and more decimals, which no quoted rate has.
+    Fault(
+        reason="interpolated",
+        series_pattern=r"^N2F/AUD$",
+        first_utc=_EPOCH,
+        end_utc=_LAST_INSTANT,
+        min_decimals=7,
+    ),
+    # The publisher filled the values before mid-2010 from later years; nothing before 2014 is
+    # known to be sound.
+    Fault(
+        reason="unreliable-before-2014",
+        series_pattern=r"^BITINFOCHARTS/",
+        first_utc=_EPOCH,
+        end_utc=datetime(2014, 1, 1, tzinfo=UTC),
+    ),
+)
+
+
+def apply_known_faults(frame: pl.DataFrame, faults: Sequence[Fault] = KNOWN_FAULTS) -> pl.DataFrame:
+    """Null the values that the table names and flag them ``nulled:<reason>``.
+
+    Rows and their order stay as they are. A row that is missing or nulled already keeps its flag,
+    so applying the table twice changes nothing.
+    """
+    for fault in faults:
+        # One fault after the other: a row nulled by the first is null for the second, which then
+        # leaves its flag alone.
+        is_wrong = _match_fault(fault)
+        frame = frame.with_columns(
+            pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),
+            pl.when(is_wrong)
+            .then(pl.lit(f"nulled:{fault.reason}"))
+            .otherwise(pl.col("flag"))
+            .alias("flag"),
+        )
+    return frame
+
+
+def _match_fault(fault: Fault) -> pl.Expr:
+    is_wrong = (
+        pl.col("series_id").str.contains(fault.series_pattern)
+        & (pl.col("start_utc") >= fault.first_utc)
+        & (pl.col("start_utc") < fault.end_utc)
+        & pl.col("value").is_not_null()
+    )
+    if fault.min_decimals is None:
+        return is_wrong
+
+    # A value with fewer decimals equals its rounding, up to the error of binary fractions, which is
+    # far below the last decimal that counts.
+    rounded = pl.col("value").round(fault.min_decimals - 1)
+    tolerance = 10.0 ** -(fault.min_decimals + 6)
+    return is_wrong & ((pl.col("value") - rounded).abs() > tolerance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,13 +212,10 @@ def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> Gr
 def find_origins(
     series: GriddedSeries, stride_steps: int, market_offset: timedelta | None
 ) -> list[int]:
-    """Return the positions whose 48 inputs and 48 targets lie on the grid.
+    """Return the positions whose 48 inputs and 48 targets lie on the grid, a stride apart.
 
-    Args:
-        series: the series to cut.
-        stride_steps: steps from one origin to the next.
-        market_offset: UTC offset of the market clock whose days start at an origin; None to start
-            at the first possible step.
+    With the UTC offset of a market clock, its days start at an origin; without, the first origin
+    is the first possible step.
 
     Raises:
         DataError: the stride is not a number of days although origins follow the market's days.
@@ -151,12 +256,9 @@ def cut_inputs(
 ) -> InputValues | str:
     """Return the 48 inputs before a position, or the reason why there are none.
 
-    Args:
-        series: the series to cut; of later values nothing is read.
-        position: first target step.
-        max_filled_inputs: most inputs that may have been carried over a gap.
-        unknown_steps: last inputs that nobody had measured yet. The same steps of the day before
-            stand in for them, or of the day before that.
+    Later values are not read. The last ``unknown_steps`` inputs were not measured yet; the same
+    steps of the day before, or of the day before that, replace them. ``max_filled_inputs`` is the
+    largest number of inputs that may have been carried over a gap.
     """
     # These texts are keys of the manifest: changing one changes the published counts.
     start, known_end = position - LOOKBACK, position - unknown_steps

@@ -51,7 +51,7 @@ class DatasetSpec:
     news_languages: tuple[str, ...] = ()  # languages that candidates may have; empty = all
     news_of_country: bool = False  # whether candidates are the news of the entity's own country
     keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    news_source: str = ""  # publisher whose articles alone are candidates; empty = see decision 55
+    news_source: str = ""  # publisher of all candidates (17-own-data)
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
     task: str = ""  # what a prompt asks for, with {entity}; empty = known by the data set's name
     # Steps before an origin that nobody has measured when a view is made; one view for each.
@@ -100,7 +100,7 @@ NEM_PLACES: dict[str, Place] = {
 VALIDATION_START = date(2020, 7, 1)
 """First day of electricity's validation span, the second half of 2020; train ends the day before.
 
-Chosen on train and validation alone (decision 44)."""
+Chosen on train and validation alone (decision 09-splits)."""
 
 ELECTRICITY = DatasetSpec(
     name="electricity",

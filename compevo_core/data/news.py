@@ -1,24 +1,150 @@
-"""News articles: identity, availability, duplicates and the candidates of a window.
+"""News articles: identity, availability, duplicates, places and an index by time.
 
 What belongs here: everything about articles that needs no network, no database and no language
-model. What does not: fetching and parsing (the pipeline's sources), storage, embeddings
-(``lm.encoder``), the pool a model reads (``data.news_pool``).
+model: which are one story, which are of a country and name one of its regions, and which were
+available before an origin. What does not: fetching and parsing (the pipeline's sources), storage,
+the candidates of a data set (``data.candidates``), the pool a model reads (``data.news_pool``).
 
 An article is a candidate for a window only if ``available_at < origin``: one that became available
 at the origin itself is too late.
+
+Two titles are near-identical if their sets of words overlap by four fifths (Jaccard), every number
+in one is in the other, and the language is the same. Only titles that share one of their rarest
+words are compared, which finds every such pair (the prefix filter of set-similarity joins). A word
+that very many titles share is looked up in the newest of them alone, so that made-up headlines cost
+no more than real ones.
+
+GDELT's stored polls carry no country of the publisher, so a country's news is known by any one of
+three signs: the publisher's country, the ending of its domain, or a word of the text. Words that
+other countries share (Victoria, Newcastle, Perth, SA) are no sign of a country; within a country's
+news they are a sign of the region.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import polars as pl
 
-from compevo_core.data.files import hash_text
-from compevo_core.data.locality import is_of_country
+from compevo_core.data.calendar import Place
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import hash_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Country:
+    """Signs of a country's news.
+
+    ``names`` are the spellings of the publisher's country in lower case, ``domains`` endings of
+    addresses, ``words`` whole words of a title or body, and ``regions`` the words of each
+    subdivision.
+    """
+
+    names: tuple[str, ...]
+    domains: tuple[str, ...]
+    words: tuple[str, ...]
+    regions: Mapping[str, tuple[str, ...]]
+
+
+COUNTRIES: dict[str, Country] = {
+    "AU": Country(
+        names=("australia", "au"),
+        domains=(".au",),
+        words=(
+            "Australia",
+            "Australian",
+            "Australians",
+            "Aussie",
+            "NSW",
+            "New South Wales",
+            "Queensland",
+            "Tasmania",
+            "Sydney",
+            "Melbourne",
+            "Brisbane",
+            "Adelaide",
+            "Hobart",
+            "Canberra",
+            "AEMO",
+        ),
+        regions={
+            "NSW": ("NSW", "New South Wales", "Sydney", "Newcastle", "Wollongong"),
+            "QLD": ("QLD", "Queensland", "Brisbane", "Gold Coast", "Cairns", "Townsville"),
+            "SA": ("SA", "South Australia", "Adelaide"),
+            "TAS": ("TAS", "Tasmania", "Hobart", "Launceston"),
+            "VIC": ("VIC", "Victoria", "Melbourne", "Geelong"),
+        },
+    ),
+    "US": Country(
+        names=("united states", "us", "usa"),
+        domains=(".us", ".gov"),
+        words=("United States", "California", "Bay Area", "San Francisco", "Los Angeles"),
+        regions={"CA": ("California", "Bay Area", "San Francisco", "Oakland", "San Jose")},
+    ),
+}
+"""Signs by ISO code. A data set with another country needs an entry here."""
+
+_LONGEST_ACRONYM = 4
+
+
+def is_of_country(country: str) -> pl.Expr:
+    """Return the expression of "this article is the country's own news" over an article frame.
+
+    Every article is of the country "". ConfigError if nothing is known of the country.
+    """
+    if not country:
+        return pl.lit(value=True)
+    signs = _find_signs(country)
+
+    has_name = pl.col("country").fill_null("").str.to_lowercase().is_in(list(signs.names))
+    domain = pl.col("domain").fill_null("").str.to_lowercase()
+    has_domain = pl.any_horizontal(domain.str.ends_with(ending) for ending in signs.domains)
+    return has_name | has_domain | _holds_word(signs.words)
+
+
+def names_region(place: Place) -> pl.Expr:
+    """Return the expression of "this article names the place's own region".
+
+    A place without a region is named by every article. ConfigError if nothing is known of it.
+    """
+    if not place.subdivision:
+        return pl.lit(value=True)
+
+    regions = _find_signs(place.country).regions
+    if place.subdivision not in regions:
+        raise ConfigError(
+            f"no words are known of region {place.subdivision!r} of {place.country}; add it to "
+            "COUNTRIES in compevo_core/data/news.py"
+        )
+    return _holds_word(regions[place.subdivision])
+
+
+def _find_signs(country: str) -> Country:
+    if country not in COUNTRIES:
+        raise ConfigError(
+            f"nothing is known of the news of country {country!r} (known: "
+            f"{', '.join(COUNTRIES)}); add it to COUNTRIES in compevo_core/data/news.py"
+        )
+    return COUNTRIES[country]
+
+
+def _holds_word(words: Sequence[str]) -> pl.Expr:
+    text = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" ")
+    # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
+    patterns = [
+        re.escape(word) if _is_acronym(word) else f"(?i:{re.escape(word)})" for word in words
+    ]
+    return text.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
+
+
+def _is_acronym(word: str) -> bool:
+    return word.isupper() and len(word) <= _LONGEST_ACRONYM
+
 
 OWN_PUBLISHER = "own-"
 """Begins the publisher of what belongs to a data set of a user's own."""
@@ -134,13 +260,7 @@ def title_key_expr() -> pl.Expr:
 
 
 def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:
-    """Return the articles that windows of a data set may have as candidates.
-
-    Args:
-        frame: follows ``ARTICLE_SCHEMA``.
-        publisher: the one whose articles are kept; "" keeps all but those that belong to one data
-            set of a user's own.
-    """
+    """Return the articles of a publisher; "" selects all except those of a user's own data sets."""
     # "archive:own-demand/articles.csv" is of the publisher "own-demand".
     published_by = pl.col("source").str.extract(r"^[^:]*:([^/]*)", 1).fill_null("")
     if publisher:
@@ -159,13 +279,10 @@ class ArticleIndex:
         languages: Sequence[str] = (),
         country: str = "",
     ) -> None:
-        """Index the articles that pass every filter.
+        """Index the articles (``ARTICLE_SCHEMA``) that pass every filter.
 
-        Args:
-            frame: follows ``ARTICLE_SCHEMA``.
-            keywords: keep articles whose title or body holds one as a whole word; None keeps all.
-            languages: keep articles in one of them, or of unknown language; empty keeps all.
-            country: keep the news of this country (``data.locality``); "" keeps all.
+        A keyword is a whole word of title or body; articles of unknown language pass; ``country``
+        is an ISO code. Empty filters let all articles pass.
         """
         if languages:
             is_readable = pl.col("language").fill_null("").is_in(["", *languages])
@@ -193,16 +310,10 @@ class ArticleIndex:
         fewest: int = 0,
         longest_lookback: timedelta | None = None,
     ) -> list[str]:
-        """Return at most ``limit`` ids with origin - lookback <= available_at < origin.
+        """Return at most ``limit`` ids with origin - lookback <= available_at < origin, by time.
 
-        The newest comes first.
-
-        Args:
-            origin_utc: the instant before which an article must have been available.
-            lookback: how far back to look.
-            limit: most ids to return.
-            fewest: with fewer articles than this, look further back until there are as many.
-            longest_lookback: how far back to look for those at most; None for ``lookback``.
+        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed,
+        at most ``longest_lookback``.
 
         Raises:
             DataError: ``limit`` or ``lookback`` is not above zero, or the origin has no time zone.
@@ -222,12 +333,73 @@ class ArticleIndex:
         return self._ids[max(first, end - limit) : end][::-1]
 
 
-def find_candidates(
-    frame: pl.DataFrame,
-    origin_utc: datetime,
-    lookback: timedelta,
-    limit: int,
-    keywords: Sequence[str] | None = None,
-) -> list[str]:
-    """Return the ids a forecast at ``origin_utc`` may use; see :class:`ArticleIndex`."""
-    return ArticleIndex(frame, keywords).find_before(origin_utc, lookback, limit)
+LEAST_OVERLAP = 0.8
+"""Share of common words from which two titles are one story."""
+
+NEAR = timedelta(days=3)
+"""A title that comes back later is news of its own, such as a yearly event."""
+
+MOST_COMPARED = 200
+"""Kept titles that a title is compared with for one word, the newest ones."""
+
+_KNOWN = "_is_known"
+_FEWEST_WORDS = 5  # one word of difference in four is a different headline
+_WORD = re.compile(r"\w+")
+_OUTLET = re.compile("\\s+[|\u2013\u2014-]\\s+[^|\u2013\u2014-]{2,40}$")
+
+
+def drop_near_identical(frame: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return the articles of which no near-identical one was available first, by time and id.
+
+    Articles that are ``known``, as they are stored already, all stay.
+    """
+    given = frame.with_columns(pl.lit(value=False).alias(_KNOWN))
+    if known is not None:
+        # An article that is given again is not compared with its stored copy.
+        others = known.join(frame, on="article_id", how="anti").select(frame.columns)
+        given = pl.concat([given, others.with_columns(pl.lit(value=True).alias(_KNOWN))])
+    ordered = given.sort("available_at", "article_id")
+    is_known: list[bool] = ordered[_KNOWN].to_list()
+    titles = [split_words(title or "") for title in ordered["title"]]
+    frequency = Counter(word for words in titles for word in words)
+
+    rows: list[int] = []
+    by_word: dict[tuple[str, str], deque[int]] = defaultdict(lambda: deque(maxlen=MOST_COMPARED))
+    moments: list[datetime] = ordered["available_at"].to_list()
+    languages = ordered["language"].fill_null("").to_list()
+
+    for row, words in enumerate(titles):
+        keys = [(languages[row], word) for word in _rarest_words(words, frequency)]
+        earlier = {other for key in keys for other in by_word[key]}
+        if not is_known[row] and any(
+            moments[row] - moments[other] <= NEAR and _are_near(words, titles[other])
+            for other in earlier
+        ):
+            continue
+
+        rows.append(row)
+        for key in keys:
+            by_word[key].append(row)
+    return ordered[rows].filter(~pl.col(_KNOWN)).drop(_KNOWN)
+
+
+def split_words(title: str) -> frozenset[str]:
+    """Return the words of a headline in lower case, without the outlet's name at its end."""
+    return frozenset(_WORD.findall(_OUTLET.sub("", title).lower()))
+
+
+def _rarest_words(words: frozenset[str], frequency: Counter[str]) -> Sequence[str]:
+    """Return the words of which two near-identical titles share at least one."""
+    if len(words) < _FEWEST_WORDS:
+        return []
+    length = len(words) - math.ceil(LEAST_OVERLAP * len(words)) + 1
+    return sorted(words, key=lambda word: (frequency[word], word))[:length]
+
+
+def _are_near(words: frozenset[str], others: frozenset[str]) -> bool:
+    common = len(words & others)
+    if common < LEAST_OVERLAP * len(words | others):
+        return False
+
+    # "3,000 homes" and "5,000 homes" are two stages of a story.
+    return not any(char.isdigit() for word in words ^ others for char in word)

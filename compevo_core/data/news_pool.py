@@ -19,9 +19,9 @@ import polars as pl
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.calendar import Place
-from compevo_core.data.files import FileSet, hash_text, read_together, replace_together
-from compevo_core.data.locality import is_of_country, names_region
+from compevo_core.data.news import names_region
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import FileSet, hash_text, read_together, replace_together
 
 ARTICLES_FILE = "news.parquet"
 EMBEDDINGS_FILE = "embeddings.safetensors"
@@ -49,13 +49,13 @@ class NewsPool:
             raise DataError(
                 "the news pool was given an article id twice; run news.deduplicate_articles first"
             )
-        _refuse_other_lengths(embeddings)
+        _check_lengths(embeddings)
 
         self.articles = articles
         self.embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
         self.encoder_name = encoder_name
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
-        self._is_local: dict[tuple[str, Place], npt.NDArray[np.bool_]] = {}
+        self._names_region: dict[Place, npt.NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         """Return the number of articles."""
@@ -96,22 +96,14 @@ class NewsPool:
         row = int(self.find_rows([article_id])[0])
         return cast(datetime, self.articles["available_at"][row])
 
-    def is_local(self, article_id: str, place: Place) -> bool:
-        """Return whether an article is news of the place's country (``data.locality``)."""
-        return self._look_up("country", place, is_of_country(place.country), article_id)
-
     def names_region(self, article_id: str, place: Place) -> bool:
         """Return whether an article names the place's own region, for example its state."""
-        return self._look_up("region", place, names_region(place), article_id)
-
-    def _look_up(self, rule: str, place: Place, expression: pl.Expr, article_id: str) -> bool:
         # One pass over all articles for each place: a look-up for each article would read its text
         # again for every window.
-        key = (rule, place)
-        if key not in self._is_local:
-            column = self.articles.with_columns(expression.alias("_is_local"))["_is_local"]
-            self._is_local[key] = column.to_numpy()
-        return bool(self._is_local[key][int(self.find_rows([article_id])[0])])
+        if place not in self._names_region:
+            marked = self.articles.with_columns(names_region(place).alias("_names_region"))
+            self._names_region[place] = marked["_names_region"].to_numpy()
+        return bool(self._names_region[place][int(self.find_rows([article_id])[0])])
 
     def hash_articles(self, ids: Iterable[str]) -> str:
         """Return the hash of the ids and titles of these articles, whatever else the pool holds.
@@ -145,7 +137,7 @@ class NewsPool:
         """Read a folder that :meth:`write` wrote.
 
         Raises:
-            DataError: the folder has no manifest, is of an earlier version, or a file differs.
+            DataError: the folder has no manifest, or a file differs.
         """
         remedy = "materialize models/compevo of its data set, which writes the news that it reads"
         return read_together(Path(folder), cls._from_files, remedy=remedy)
@@ -156,7 +148,7 @@ class NewsPool:
         return cls(pl.read_parquet(files.paths[ARTICLES_FILE]), vectors, files.facts["encoder"])
 
 
-def _refuse_other_lengths(embeddings: npt.NDArray[np.float32]) -> None:
+def _check_lengths(embeddings: npt.NDArray[np.float32]) -> None:
     # The selection scores are cosine similarities, which are dot products of unit vectors alone.
     norms = np.linalg.norm(embeddings, axis=1)
     if len(norms) and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):

@@ -50,12 +50,12 @@ class Scaler:
 
     def scale(self, x: FloatArray, entity: str) -> FloatArray:
         """Centre values on the entity's train mean, in units of its train standard deviation."""
-        self._refuse_unknown(entity)
+        self._raise_if_unknown(entity)
         return (np.asarray(x, dtype=np.float64) - self.mean[entity]) / self.std[entity]
 
     def unscale(self, z: FloatArray, entity: str) -> FloatArray:
         """Return scaled values in physical units."""
-        self._refuse_unknown(entity)
+        self._raise_if_unknown(entity)
         return np.asarray(z, dtype=np.float64) * self.std[entity] + self.mean[entity]
 
     def to_json(self) -> str:
@@ -68,7 +68,7 @@ class Scaler:
         raw = json.loads(text)
         return cls(mean=dict(raw["mean"]), std=dict(raw["std"]))
 
-    def _refuse_unknown(self, entity: str) -> None:
+    def _raise_if_unknown(self, entity: str) -> None:
         if entity not in self.std:
             raise DataError(
                 f"entity {entity!r} was not in the train split (known: "

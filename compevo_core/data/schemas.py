@@ -115,12 +115,9 @@ FLAG_PATTERN = r"^(observed|missing|filled:.+|nulled:.+)$"
 def validate_frame(
     frame: pl.DataFrame, schema: Mapping[str, pl.DataType], name: str
 ) -> pl.DataFrame:
-    """Return ``frame`` with exactly the columns of ``schema``, in its order.
+    """Return ``frame`` with exactly the columns of ``schema``, in its order; others are dropped.
 
-    Args:
-        frame: columns that are not in the schema are dropped.
-        schema: one of the contracts above.
-        name: how messages call the frame.
+    ``name`` is what messages call the frame.
 
     Raises:
         DataError: a column is missing or has another type; nothing is cast here.

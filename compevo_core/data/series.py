@@ -1,7 +1,7 @@
 """Series on a regular grid: value rules, resampling, gaps and causal fill.
 
 What belongs here: what may be done to a series before windows are cut. What does not: parsing (the
-pipeline's sources), column contracts (``data.schemas``), known bad readings (``data.faults``),
+pipeline's sources), column contracts (``data.schemas``), known bad readings (``data.cutting``),
 windows and features.
 
 Two rules hold throughout: nothing is filled from the future, and nothing is filled or nulled
@@ -49,20 +49,29 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
             none where it says observed or filled).
     """
     frame = validate_frame(frame, SERIES_SCHEMA, "series frame")
-    _refuse_nulls(frame)
+    for name in SERIES_SCHEMA:
+        nulls = frame[name].null_count()
+        if nulls and name != "value":
+            raise DataError(f"series frame has {nulls} null(s) in {name}; the parser must set it")
 
     unknown_flag = ~pl.col("flag").str.contains(FLAG_PATTERN)
-    _refuse_rows(frame, unknown_flag, "an unknown flag; see FLAG_PATTERN")
+    _raise_if_any(frame, unknown_flag, "an unknown flag; see FLAG_PATTERN")
 
     # Null is the one way to say "no value". NaN would pass through means and comparisons unnoticed.
     not_finite = ~pl.col("value").fill_null(0.0).is_finite()
-    _refuse_rows(frame, not_finite, "a NaN or infinite value; use null with a flag")
+    _raise_if_any(frame, not_finite, "a NaN or infinite value; use null with a flag")
 
     has_value = pl.col("value").is_not_null()
     flag_has_value = (pl.col("flag") == "observed") | pl.col("flag").str.starts_with("filled:")
-    _refuse_rows(frame, has_value != flag_has_value, "a flag that contradicts the value")
+    _raise_if_any(frame, has_value != flag_has_value, "a flag that contradicts the value")
 
-    _refuse_duplicates(frame)
+    duplicates = frame.filter(frame.select(_KEY).is_duplicated())
+    if duplicates.height:
+        row = duplicates.row(0, named=True)
+        raise DataError(
+            f"{duplicates.height} rows share a key, first {row['series_id']} {row['variable']} at "
+            f"{row['start_utc']}; keep one row for each (series_id, variable, start_utc)"
+        )
     return frame.sort(_KEY)
 
 
@@ -143,7 +152,9 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
             "regularise_series takes one series at a time; filter by series_id and variable"
         )
 
-    grid = _build_grid(frame, step)
+    first, last = (cast(datetime, frame["start_utc"][row]) for row in (0, -1))
+    stamps = pl.datetime_range(first, last, step, time_unit="us", time_zone="UTC", eager=True)
+    grid = pl.DataFrame({"start_utc": stamps})
     off_grid = frame.join(grid, on="start_utc", how="anti")
     if off_grid.height:
         raise DataError(
@@ -185,14 +196,7 @@ def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
     )
 
 
-def _refuse_nulls(frame: pl.DataFrame) -> None:
-    for name in SERIES_SCHEMA:
-        nulls = frame[name].null_count()
-        if nulls and name != "value":
-            raise DataError(f"series frame has {nulls} null(s) in {name}; the parser must set it")
-
-
-def _refuse_rows(frame: pl.DataFrame, is_wrong: pl.Expr, fault: str) -> None:
+def _raise_if_any(frame: pl.DataFrame, is_wrong: pl.Expr, fault: str) -> None:
     wrong = frame.filter(is_wrong)
     if wrong.height:
         row = wrong.row(0, named=True)
@@ -200,24 +204,6 @@ def _refuse_rows(frame: pl.DataFrame, is_wrong: pl.Expr, fault: str) -> None:
             f"series frame: {wrong.height} row(s) with {fault}; first {row['series_id']} at "
             f"{row['start_utc']}, value {row['value']}, flag {row['flag']}"
         )
-
-
-def _refuse_duplicates(frame: pl.DataFrame) -> None:
-    duplicates = frame.filter(frame.select(_KEY).is_duplicated())
-    if duplicates.height:
-        row = duplicates.row(0, named=True)
-        raise DataError(
-            f"{duplicates.height} rows share a key, first {row['series_id']} {row['variable']} at "
-            f"{row['start_utc']}; keep one row for each (series_id, variable, start_utc)"
-        )
-
-
-def _build_grid(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
-    first = cast(datetime, frame["start_utc"][0])
-    last = cast(datetime, frame["start_utc"][-1])
-
-    stamps = pl.datetime_range(first, last, step, time_unit="us", time_zone="UTC", eager=True)
-    return pl.DataFrame({"start_utc": stamps})
 
 
 def _count_gaps(full: pl.DataFrame) -> GapReport:

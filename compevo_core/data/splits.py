@@ -68,10 +68,8 @@ def resolve_spans(
 ) -> dict[Span, tuple[datetime, datetime]]:
     """Return UTC [start, end) of every span, with the embargo taken from the later split.
 
-    Args:
-        spans: in any order; those of one split may follow each other without a gap.
-        step: length of one step.
-        market_offset: UTC offset of the market clock that dates the spans.
+    Spans of one split may follow each other without a gap; ``market_offset`` is the UTC offset of
+    the market clock that dates them.
 
     Raises:
         DataError: two spans of different splits overlap before the embargo.
@@ -101,11 +99,8 @@ def split_chronologically(
 ) -> Boundaries:
     """Divide the time of all series into train, validation and test by fractions of its steps.
 
-    Args:
-        first: start of the first step of any series, UTC.
-        n_steps: steps from there to the end of the last one.
-        step: length of one step.
-        fractions: of train, validation and test.
+    ``first`` is the start of the first step of any series, UTC, and ``n_steps`` counts from there
+    to the end of the last one.
 
     Raises:
         DataError: a split would hold no whole horizon.
@@ -196,12 +191,8 @@ def assign_split(windows: WindowSet, split: str) -> WindowSet:
 
     For folds, and for a last training on train and validation together.
 
-    Args:
-        windows: of the train and validation splits.
-        split: "train" or "val".
-
     Raises:
-        LeakageError: a window, or the split to be, is neither train nor validation.
+        LeakageError: a window, or the new split, is neither train nor validation.
     """
     splits = sorted({split, *(window.view.split for window in windows)})
     held_out = [name for name in splits if name not in FITTABLE_SPLITS]
@@ -241,14 +232,10 @@ def nearest_windows(
 ) -> WindowSet:
     """Return each entity's windows of the ``days`` target days that are nearest to a block.
 
-    Half of them lie on either side where train has as many. Each entity is counted by itself: one
-    whose series ends early keeps its own last days, so that a fit knows its scale.
-
-    Args:
-        train: windows to choose from; the block and its embargo are already taken out.
-        first: origin of the block's first window; None for what comes after train.
-        last: origin of the block's last window; None for what comes after train.
-        days: days of an entity to keep; 0 keeps all.
+    The block is given by the origins of its first and last window, None for what comes after
+    train; 0 days keep all windows. Half of the days lie on either side where train has as many.
+    Each entity is counted by itself: one whose series ends early keeps its own last days, so that
+    a fit knows its scale.
 
     Raises:
         DataError: a negative number of days, or one end of the block without the other.
@@ -264,14 +251,14 @@ def nearest_windows(
 
     chosen: list[Window] = []
     for entity in train.entities:
-        own = train.entity(entity)
-        origins = {window.view.origin_utc for window in own}
+        of_entity = train.entity(entity)
+        origins = {window.view.origin_utc for window in of_entity}
 
         # No data set has two origins on a day. Of two equally near days the earlier comes first, so
         # that the choice does not depend on the order of a set.
         by_distance = sorted((max(first - at, at - last), at) for at in origins)
         nearest = {at for _, at in by_distance[:days]}
-        chosen.extend(window for window in own if window.view.origin_utc in nearest)
+        chosen.extend(window for window in of_entity if window.view.origin_utc in nearest)
     return WindowSet(chosen, dataset=train.dataset)
 
 

@@ -1,16 +1,17 @@
 """Views and windows: what a forecaster may see of 48 steps, and the same with its truth.
 
-What belongs here: the two objects and until when a view knows. What does not: the set of them
-(``data.window``), their stored form (``data.window_rows``), how they are cut (``data.cutting``,
-``data.build``).
+What belongs here: the two objects, until when a view knows, and the order in which views are
+forecast and their truths become known. What does not: the set of them and their stored form
+(``data.window``), how they are cut (``data.cutting``, ``data.build``).
 
 A model is given a ``WindowView``, which has no field for the truth: leaking it would take a change
 of this class, not a slip.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
 
 import numpy as np
 
@@ -152,3 +153,30 @@ def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
 
     copied.setflags(write=False)
     return copied
+
+
+Positions = list[int]
+
+
+def replay_days(views: Sequence[WindowView]) -> Iterator[tuple[Positions, Positions]]:
+    """Yield what becomes known and what is then forecast, in the order of time.
+
+    Args:
+        views: in any order.
+
+    Yields:
+        positions of views whose targets have ended since the step before, in order of time, and
+        positions of the views of one instant. A view is thus forecast before it has ended. The last
+        step has the views that end after every instant, and none to forecast.
+    """
+    by_time = sorted(range(len(views)), key=lambda i: views[i].information_until)
+    by_end = sorted(by_time, key=lambda i: views[i].end_utc)
+
+    n_known = 0
+    for instant, group in groupby(by_time, key=lambda i: views[i].information_until):
+        first = n_known
+        # A view ends after its own instant, so that this stops before those of today.
+        while views[by_end[n_known]].end_utc <= instant:
+            n_known += 1
+        yield by_end[first:n_known], list(group)
+    yield by_end[n_known:], []

@@ -1,28 +1,140 @@
 """The set of windows of a data set, with its manifest, its hash and its folder.
 
-What belongs here: order, selection, hash, files. What does not: views and windows
-(``data.view``), their rows (``data.window_rows``), how they are cut (``data.cutting``,
-``data.build``), where splits lie (``data.splits``), which data sets there are (``data.datasets``).
+What belongs here: order, selection, hash, the rows of the file, and holidays that changed between
+the windows of a folder and new ones. What does not: views and windows (``data.view``), how they are
+cut (``data.cutting``, ``data.build``), where splits lie (``data.splits``), which days are holidays
+(``data.calendar``).
+
+Rules of holidays change with releases of the library that knows them, also for days long past. A
+window whose calendar changed has another hash, and a model that was trained on it another name.
 
 Shapes: N windows, H horizon.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import FileSet, hash_text, read_together, replace_together
+from compevo_core.data.calendar import Calendar
+from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, SPLITS, Window, WindowView
-from compevo_core.data.window_rows import FRAME_SCHEMA, from_row, serialize_for_hash, to_row
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import FileSet, hash_text, read_together, replace_together
+
+_NUMBERS = pl.List(pl.Float64)
+_NAMES = pl.List(pl.String)
+
+FRAME_SCHEMA: dict[str, pl.DataType] = {
+    "window_id": pl.String(),
+    "dataset": pl.String(),
+    "series_id": pl.String(),
+    "entity": pl.String(),
+    "variable": pl.String(),
+    "unit": pl.String(),
+    "step_minutes": pl.Int64(),
+    "origin_utc": UTC_US,
+    "x": _NUMBERS,
+    "calendar": pl.String(),  # JSON
+    "covariates": pl.String(),  # JSON
+    "published": _NUMBERS,
+    "candidate_ids": _NAMES,
+    "split": pl.String(),
+    "fold": pl.Int64(),
+    "subsets": _NAMES,
+    "leaky": pl.Boolean(),
+    "n_filled": pl.Int64(),
+    "unknown_steps": pl.Int64(),
+    "step_covariates": pl.String(),  # JSON, null where unknown
+    "task": pl.String(),
+    "y": _NUMBERS,
+}
+
+_UNHASHED: dict[str, Any] = {"unknown_steps": 0, "step_covariates": "{}", "task": ""}
+"""Columns that stay out of the hash with these values, so that published windows keep theirs."""
+
+
+_SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
+
+
+def to_row(window: Window) -> dict[str, Any]:
+    """Return the values of :data:`FRAME_SCHEMA`."""
+    view = window.view
+
+    # JSON for what Parquet has no stable column for: covariates differ from window to window.
+    converted = {
+        "x": view.x.tolist(),
+        "calendar": json.dumps(view.calendar.as_dict(), sort_keys=True),
+        "covariates": json.dumps(dict(view.covariates), sort_keys=True),
+        "published": None if view.published is None else view.published.tolist(),
+        "candidate_ids": list(view.candidate_ids),
+        "subsets": list(view.subsets),
+        "step_covariates": json.dumps(
+            {
+                name: [None if np.isnan(value) else value for value in values.tolist()]
+                for name, values in view.step_covariates.items()
+            }
+        ),
+        "y": window.y.tolist(),
+    }
+    return {
+        name: converted[name] if name in converted else getattr(view, name) for name in FRAME_SCHEMA
+    }
+
+
+def from_row(row: dict[str, Any]) -> Window:
+    """Return the window of a row."""
+    published = row["published"]
+    by_step = json.loads(row["step_covariates"])
+    fields = {name: value for name, value in row.items() if name != "y"}
+    fields |= {
+        "x": np.array(row["x"], dtype=np.float64),
+        "calendar": Calendar.from_dict(json.loads(row["calendar"])),
+        "covariates": json.loads(row["covariates"]),
+        "published": None if published is None else np.array(published, dtype=np.float64),
+        "candidate_ids": tuple(row["candidate_ids"]),
+        "subsets": tuple(row["subsets"]),
+        "step_covariates": {
+            name: np.array(values, dtype=np.float64) for name, values in by_step.items()
+        },
+    }
+    return Window(view=WindowView(**fields), y=np.array(row["y"], dtype=np.float64))
+
+
+def serialize_for_hash(window: Window) -> bytes:
+    """Return bytes that are equal for equal windows alone.
+
+    They are remembered as long as the window, which never changes: sets of known windows grow day
+    by day, and each of them is hashed.
+    """
+    if window not in _SERIALIZED:
+        _SERIALIZED[window] = _serialize(window)
+    return _SERIALIZED[window]
+
+
+def _serialize(window: Window) -> bytes:
+    row = to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
+    for name, empty in _UNHASHED.items():
+        if row[name] == empty:
+            del row[name]
+
+    # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
+    # patterns, so masked targets enter as their positions.
+    row["x"] = window.view.x.tobytes().hex()
+    row["y"] = np.nan_to_num(window.y, nan=-0.0).tobytes().hex()
+    row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
+
+    return json.dumps(row, sort_keys=True, default=str).encode()
+
 
 WINDOWS_FILE = "windows.parquet"
 
@@ -33,12 +145,7 @@ class WindowSet(Sequence[Window]):
     def __init__(
         self, windows: Iterable[Window], *, dataset: str, manifest: Mapping[str, Any] | None = None
     ) -> None:
-        """Sort and check the windows.
-
-        Args:
-            windows: in any order.
-            dataset: the data set all of them belong to.
-            manifest: what the windows were built from.
+        """Sort and check the windows; ``manifest`` says what they were built from.
 
         Raises:
             DataError: two windows share an id, or one belongs to another data set.
@@ -99,11 +206,7 @@ class WindowSet(Sequence[Window]):
         return tuple(sorted({window.view.entity for window in self._windows}))
 
     def split(self, name: str) -> "WindowSet":
-        """Return the windows of one split.
-
-        Raises:
-            DataError: there is no split of that name.
-        """
+        """Return the windows of one split; DataError if there is no split of that name."""
         if name not in SPLITS:
             raise DataError(f"split {name!r} is none of {', '.join(SPLITS)}")
         return self._replace_windows(w for w in self._windows if w.view.split == name)
@@ -151,13 +254,13 @@ class WindowSet(Sequence[Window]):
         )
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Put windows and manifest in the place of those that the folder holds."""
+        """Replace the windows and the manifest of a folder."""
         frame = pl.DataFrame([to_row(window) for window in self._windows], schema=FRAME_SCHEMA)
         replace_together(Path(folder), {WINDOWS_FILE: frame.write_parquet}, self.manifest)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a folder that :meth:`write` of this or an earlier version wrote; check its hash.
+        """Read a folder that :meth:`write` wrote; check its hash.
 
         Raises:
             DataError: the folder has no manifest, or its windows are others than it describes.
@@ -166,8 +269,6 @@ class WindowSet(Sequence[Window]):
             Path(folder),
             cls._from_files,
             remedy="build the windows asset",
-            # Models that were trained earlier hold windows of their own, which none can build.
-            unhashed=(WINDOWS_FILE,),
         )
 
     @classmethod
@@ -208,3 +309,43 @@ class WindowSet(Sequence[Window]):
             "n_masked_targets": masked,
             "n_filled_inputs": sum(window.view.n_filled for window in self._windows),
         }
+
+
+CHANGE_SCHEMA: dict[str, pl.DataType] = {
+    "entity": pl.String(),
+    "date": pl.String(),
+    "before": pl.String(),  # "" where the day was no holiday
+    "after": pl.String(),
+}
+
+
+def find_holiday_changes(folder: Path, views: Iterable[WindowView]) -> pl.DataFrame:
+    """Return the target days whose holiday differs from the windows of a folder, if it has any.
+
+    The rows follow ``CHANGE_SCHEMA``, one for each entity and day that both have and that differs.
+    """
+    try:
+        stored = read_together(
+            folder, _read_holidays, remedy="build the windows", is_verified=False
+        )
+    except DataError:
+        # Nothing was written yet: there is nothing to compare with.
+        return pl.DataFrame(schema=CHANGE_SCHEMA)
+
+    changes = set()
+    for view in views:
+        day = view.calendar.target_date.isoformat()
+        before, after = stored.get((view.entity, day)), view.calendar.target_holiday
+        if before is not None and before != after:
+            changes.add((view.entity, day, before, after))
+    return pl.DataFrame(sorted(changes), schema=CHANGE_SCHEMA, orient="row")
+
+
+def _read_holidays(files: FileSet) -> dict[tuple[str, str], str]:
+    """Return the holiday of each entity and target day, "" where there is none."""
+    rows = pl.read_parquet(files.paths[WINDOWS_FILE], columns=["entity", "calendar"]).iter_rows()
+    calendars = [(entity, json.loads(text)) for entity, text in rows]
+    return {
+        (entity, calendar["target_date"]): calendar["target_holiday"]
+        for entity, calendar in calendars
+    }

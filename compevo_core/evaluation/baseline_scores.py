@@ -1,38 +1,187 @@
-"""Fit methods, and score them on the same windows.
+"""Fit methods and score them on the same windows, with quantiles and recalibrated forms.
 
-What belongs here: what is fitted under which seeds, and from fitted forecasters to result rows.
-What does not: populations (``evaluation.scoring``), metrics (``evaluation.metrics``), files
-(``evaluation.score_files``), the methods themselves (``baselines``, ``networks``), the table of
-them (``benchmark``).
+What belongs here: which methods are fitted under which seeds, the level of a baseline's known
+errors on validation, the past errors that make its quantiles, and its result rows. What does not:
+populations (``evaluation.scoring``), the arithmetic of levels (``baselines.known_errors``) and of
+quantiles (``data.quantiles``), the table of methods (``paper.method_table``).
 
-Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
+A population that is better than a baseline as fitted may owe that to the drift it was told of. The
+same baseline, told the same, is the fair opponent (decision 08-calibration).
+
+Paper 5.1 to 5.3. Shapes: N windows of a scope, Q levels, E series, H horizon (48).
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import Any, Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
-from compevo_core.baselines.facts import count_answers, read_facts
+from compevo_core.baselines.base import MethodFacts, count_answers, read_facts
+from compevo_core.baselines.known_errors import (
+    NO_LEVEL,
+    RULE_GRID,
+    ErrorLevels,
+    LevelRule,
+    follow_levels,
+    split_by_time,
+)
+from compevo_core.baselines.naive import PublishedForecast
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import (
+    PastErrors,
+    drop_crossing,
+    estimate_quantiles,
+    stack_published_quantiles,
+)
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.recalibration import RECALIBRATED
+from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     forecast_windows,
 )
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.scored_quantiles import ValidationForecasts
-from compevo_core.process_memory import peak_memory_gigabytes, reset_peak_memory
+from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_peak_memory
+
+RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
+"""Baselines that are scored a second time with their known errors."""
+RECALIBRATED = "-recalibrated"
+"""Ends the name of a baseline with its known errors added."""
 
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
-"""Baselines whose fit draws random numbers; the others give the same rows for every seed."""
+"""Baselines whose fit samples random numbers; the others give the same rows for every seed."""
+
+_DIGITS = 9
+
+
+def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
+    """Estimate the level of one forecaster on validation, under the rule that does best there.
+
+    ``forecast_NH`` are forecasts of the validation windows, in their unit.
+
+    Raises:
+        LeakageError: a window is not of the validation split.
+        DataError: there is not one forecast for each window.
+    """
+    others = {view.split for view in val.views()} - {"val"}
+    if others:
+        raise LeakageError(
+            f"windows of {sorted(others)} were given to recalibrate on; pass split('val')"
+        )
+    if forecast_NH.shape != val.truth().shape:
+        raise DataError(
+            f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "
+            "forecast every window once"
+        )
+
+    known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
+    windows = [val[i] for i in known]
+    rule = _choose_rule(windows, forecast_NH[known], scaler)
+    return _estimate_levels(rule, windows, forecast_NH[known], scaler)
+
+
+def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler) -> LevelRule:
+    """Return the rule whose level of the first half of validation is best on the second."""
+    if not windows:
+        return NO_LEVEL
+    first, second = split_by_time([window.view for window in windows])
+    if not first.size:
+        return NO_LEVEL
+
+    earlier = [windows[i] for i in first]
+    later = [windows[i] for i in second]
+    errors = [
+        _measure_scaled_error(
+            _estimate_levels(rule, earlier, forecast_NH[first], scaler), later, forecast_NH[second]
+        )
+        for rule in RULE_GRID
+    ]
+    # Rounded: errors that differ in the last bits alone are equal, and of equal rules the first.
+    return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
+
+
+def _estimate_levels(
+    rule: LevelRule, windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler
+) -> ErrorLevels:
+    levels = ErrorLevels(rule, scaler, 1)
+    levels.observe(windows, forecast_NH[:, None])
+    return levels
+
+
+def _measure_scaled_error(
+    levels: ErrorLevels, windows: Sequence[Window], forecast_NH: FloatArray
+) -> float:
+    views = [window.view for window in windows]
+    spread_N = np.array([levels.scaler.std[view.entity] for view in views])
+    truth_NH = np.stack([window.y for window in windows])
+
+    error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[:, None])[:, 0])
+    return float((np.nanmean(error_NH, axis=1) / spread_N).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationForecasts:
+    """Validation forecasts of a fitted baseline, and the level of its errors there.
+
+    The past of a method are its errors on validation, and on the scored windows as they end. Its
+    model stays as it was fitted.
+
+    Attributes:
+        windows: the validation windows; none where the baseline cannot forecast all of them.
+        by_method: (N, H) by method: the baseline, and its recalibrated form where there is one.
+        levels: what recalibration adds later on; None without it.
+    """
+
+    windows: WindowSet
+    by_method: Mapping[str, FloatArray] = field(default_factory=dict)
+    levels: ErrorLevels | None = None
+
+    @classmethod
+    def make(cls, name: str, fitted: Forecaster, val: WindowSet, scaler: Scaler) -> Self:
+        """Forecast validation with a baseline that was fitted on train."""
+        if not len(val) or not is_applicable(name, val):
+            return cls(windows=val[:0])
+
+        forecast_NH = forecast_windows(fitted, val)
+        if name not in RECALIBRATED_BASELINES:
+            return cls(windows=val, by_method={name: forecast_NH})
+
+        levels = fit_known_errors(val, forecast_NH, scaler)
+        # With its final level a window's error would be that of a method which had seen it.
+        followed_NPH = follow_levels(levels.rule, scaler, val, forecast_NH[:, None])
+        return cls(
+            windows=val,
+            by_method={name: forecast_NH, f"{name}{RECALIBRATED}": followed_NPH[:, 0]},
+            levels=levels,
+        )
+
+    def follow(self, method: str, windows: WindowSet, forecast_NH: FloatArray) -> FloatArray:
+        """Return the quantiles (N, Q, H) of a method, from the errors known at each origin.
+
+        The quantiles of a published forecast are the publisher's, none in a window where they
+        cross.
+        """
+        views = windows.views()
+        if method == PublishedForecast.name:
+            return drop_crossing(stack_published_quantiles(views))
+
+        past = PastErrors.from_windows(windows, forecast_NH)
+        if method in self.by_method:
+            # Validation itself may be what is scored: an error counts once.
+            scored = {view.window_id for view in views}
+            earlier = [i for i, v in enumerate(self.windows.views()) if v.window_id not in scored]
+            past = PastErrors.from_windows(
+                [self.windows[i] for i in earlier], self.by_method[method][earlier]
+            ).join(past)
+        return estimate_quantiles(past, views, forecast_NH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +195,7 @@ class Candidate:
         is_applicable: whether it can forecast all of some windows.
         budget: name of what a fit may spend; empty where that changes nothing.
         is_measured: whether rows say how long a fit took and what memory it needed.
-        known_windows: how many validation windows, the last ones, make its quantiles by their
-            errors; None: all.
+        known_windows: how many of the last validation windows make its quantiles; None: all.
     """
 
     name: str
@@ -92,21 +240,14 @@ def score_baselines(
     """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
 
     A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
-
-    Args:
-        train: what the baselines are fitted on.
-        scopes: the windows to forecast, by subset.
-        experiment: name of the experiment in the rows.
-        seeds: number of seeds.
-        commit: commit of the code, for the rows.
-        val: validation windows; see :func:`score_candidates`.
-        fit: fits a baseline by name; ``SharedFits`` finds what others have fitted.
+    ``fit`` fits a baseline by name; ``SharedFits`` finds what others have fitted. The others as for
+    :func:`score_candidates`.
     """
     candidates = [
         Candidate(
             name=name,
             seeds=range(seeds if name in SEEDED_BASELINES else 1),
-            fit=partial(_fit_baseline, fit, name, train),
+            fit=partial(_fit_with_seed, fit, name, train),
             is_applicable=partial(is_applicable, name, train=train),
         )
         for name in BASELINES
@@ -128,16 +269,10 @@ def score_candidates(
 ) -> BaselineScores:
     """Fit methods and score them on the scopes all of whose windows they can answer.
 
-    Args:
-        candidates: the methods.
-        train: train windows, for scales.
-        scopes: the windows to forecast, by subset.
-        experiment: name of the experiment in the rows.
-        commit: commit of the code, for the rows.
-        val: validation windows. Their known errors are added to some methods in rows of their own,
-            ``<name>-recalibrated``, and make the quantiles of all, with those of the scored windows
-            as they end. None or empty: no such rows, and quantiles from scored windows.
-        on_fitted: told name, seed and seconds of every fit.
+    Known errors of validation are added to some methods in rows of their own,
+    ``<name>-recalibrated``, and make the quantiles of all, with the errors of the scored windows as
+    they end; without validation, quantiles come from scored windows alone. ``on_fitted`` gets name,
+    seed and seconds of every fit.
     """
     rows: list[pl.DataFrame] = []
     forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]
@@ -162,15 +297,9 @@ def score_candidates(
 
             chosen = train[:0] if val is None else candidate.choose_known(val)
             known = ValidationForecasts.make(name, fitted, chosen, scaler)
-            identity = _identify(candidate, seed, fitted, experiment=experiment, commit=commit)
-            if candidate.is_measured:
-                # A method that keeps its training knows what it took, all starts together.
-                facts = read_facts(fitted)
-                identity = replace(
-                    identity,
-                    train_seconds=facts.train_seconds or fit_seconds,
-                    peak_memory_gb=facts.peak_memory_gb or 0.0,
-                )
+            identity = _identify(
+                candidate, seed, read_facts(fitted), fit_seconds, experiment, commit
+            )
 
             for i in answerable:
                 scored, by_method = _score_scope(scopes[i], fitted, known, identity, train)
@@ -181,30 +310,31 @@ def score_candidates(
     return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
 
 
-def _fit_baseline(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:
+def _fit_with_seed(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:
     return fit(name, train, seed=seed)
 
 
 def _identify(
-    candidate: Candidate, seed: int, fitted: Forecaster, *, experiment: str, commit: str
+    candidate: Candidate,
+    seed: int,
+    facts: MethodFacts,
+    fit_seconds: float,
+    experiment: str,
+    commit: str,
 ) -> Identity:
-    """Return what rows say about a fitted method, without what is measured of it."""
-    facts = read_facts(fitted)
+    """Return what rows say about a fitted method."""
+    fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
+    if candidate.is_measured:
+        # A method that can be resumed knows the time of all its starts together.
+        fields["train_seconds"] = facts.train_seconds or fit_seconds
+        fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
     return Identity(
         experiment=experiment,
         method=candidate.name,
         seed=seed,
         commit=commit,
         budget=candidate.budget,
-        trainable_parameters=facts.trainable_parameters,
-        learning_rate=facts.learning_rate,
-        backbone=facts.backbone,
-        knowledge_cutoff=facts.knowledge_cutoff,
-        device=facts.device,
-        config_hash=facts.config_hash,
-        seedless_hash=facts.seedless_hash,
-        artifact_hash=facts.artifact_hash,
-        news_top_k=facts.news_top_k,
+        **fields,
     )
 
 
@@ -241,9 +371,9 @@ def _score_scope(
     )
 
     by_method = {identity.method: values_NH}
-    if known.level is not None:
-        recalibrated_NH = known.level.apply(scope.windows.views(), values_NH)
-        by_method[f"{identity.method}{RECALIBRATED}"] = recalibrated_NH
+    if known.levels is not None:
+        recalibrated_NPH = known.levels.apply(scope.windows.views(), values_NH[:, None])
+        by_method[f"{identity.method}{RECALIBRATED}"] = recalibrated_NPH[:, 0]
 
     rows = [
         evaluate(

@@ -1,28 +1,33 @@
-"""Paired tests of methods on the same windows: a population against others, or variants of it.
+"""Paired tests of methods on the same windows, from arrays and from stored forecasts.
 
-What belongs here: the columns of a paired test and filling them. What does not: the statistics
-(``evaluation.significance``), whose forecasts they are (``evaluation.scoring``).
+What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and a
+bootstrap by blocks of days), the columns of a paired test, pairing the forecasts that files hold.
+What does not: errors (``evaluation.metrics``), making forecasts (``evaluation.scoring``).
 
-Shapes: N windows of a scope, H horizon (48).
+Rows hold means; only forecasts of the same windows can be paired. Whoever fits a method keeps them,
+so that pairing costs no second training. Shapes: N windows of a scope, H horizon (48).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from scipy.stats import wilcoxon
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.significance import bootstrap_interval, paired_test
+from compevo_core.evaluation.scopes import Scope, read_forecasts
 
 BOOTSTRAP_SEED = 0
+RESAMPLES = 2000  # the ends of a 95 % interval rest on 50 resamples each
 
 FEWEST_BLOCKS = 10
 """With fewer blocks of days there is a mean difference, and neither a test nor an interval."""
@@ -30,6 +35,33 @@ FEWEST_BLOCKS = 10
 OVERLAPPING_HORIZONS = 4
 """Length of a block, in horizons, where windows overlap. Blocks of one horizon still share steps at
 their ends: for 100 of them a nominal 95 % interval held the truth in 85 % of simulated cases."""
+
+BUDGET_ORDER = ("tuned", "standard", "small", "quick")
+"""Names of budgets, the largest first; ``paper.method`` says what each may spend."""
+
+# The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
+_FILE = re.compile(
+    r"^(?P<method>zero-shot-.+|.+?)"
+    rf"(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$"
+)
+_Files = Mapping[str, Mapping[str | None, list[Path]]]
+"""Files of every seed, by method and budget."""
+
+
+class PairedTest(NamedTuple):
+    """Wilcoxon signed-rank test of errors a against errors b.
+
+    Attributes:
+        p_value: one-sided, that errors a are smaller: probability of such ranks or smaller ones
+            where the methods do not differ.
+        p_two_sided: probability of ranks as uneven as these, in either direction.
+        rank_sign: direction of the ranks: -1 where a has the smaller errors, 1 where b has, 0 where
+            neither.
+    """
+
+    p_value: float
+    p_two_sided: float
+    rank_sign: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +73,11 @@ class PairedComparison:
         n_blocks: blocks of days that these lie in (:func:`label_blocks`).
         n_equal: windows where both err the same.
         mean_difference: mean over windows; negative where a is better.
-        p_value: the paper's one-sided test that a is better, on means of blocks; None, as all that
-            follows, with fewer than :data:`FEWEST_BLOCKS`.
+        p_value: the paper's one-sided test that a is better, on means of blocks; None, like all
+            that follows, with fewer than :data:`FEWEST_BLOCKS`.
         p_two_sided: the two-sided test.
         rank_sign: direction of its ranks: -1 where a is better.
-        interval_low: lower end of the 95 % interval of the mean difference, blocks drawn again.
+        interval_low: lower end of the 95 % interval of the mean difference, resampled by block.
         interval_high: upper end.
     """
 
@@ -78,58 +110,82 @@ PAIRED_TEST_SCHEMA = {
     "seeds_b": pl.Int64(),
     "budget": pl.String(),
 }
-"""Columns of a comparison: those of :class:`PairedComparison`, how many trainings each side is the
-mean of, and what both sides could spend, where that was one and the same by name. Files of earlier
-versions have no ``n_blocks``: their tests took every window for independent of the others."""
+"""Columns of a comparison: the fields of :class:`PairedComparison`, how many trainings each side is
+the mean of, and the budget where both sides had the same one by name."""
 
 
-def compare_with_opponents(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], method: str
-) -> list[dict[str, Any]]:
-    """Test, window by window, whether a method's errors differ from those of each other one.
+def rank_budget(name: str | None) -> int:
+    """Return the place of a budget, 0 for the largest; rows without a name count as ``standard``.
 
-    A method's error of a window is the mean over its seeds: the chance of one training is no
-    property of the method, and pairs of single seeds would count a window several times.
-
-    Args:
-        scope: the windows.
-        forecasts: forecasts (N, H) of every seed, by method.
-        method: the method that is tested against all others.
-
-    Returns:
-        One record for each other method, with the keys of ``PAIRED_TEST_SCHEMA``.
+    The largest budget represents a method, never the one with less error.
     """
-    errors = _average_errors(scope, forecasts)
-    others = [name for name in errors if name != method]
-    return [_compare(scope, (method, name), errors, forecasts) for name in others]
+    # A choice by error would be one on the test split; this one is known before any is measured.
+    return BUDGET_ORDER.index(name or "standard")
 
 
-def compare_with_reference(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
-) -> list[dict[str, Any]]:
-    """Test whether each method's errors differ from those of one of them.
+def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
+    """Test that ``errors_a`` (N,) are smaller than ``errors_b`` (N,), pair by pair."""
+    difference = errors_a - errors_b
+    n_ranked = int((difference != 0).sum())
+    if not n_ranked:
+        # scipy has no answer without a rank; equal methods do not differ.
+        return PairedTest(p_value=1.0, p_two_sided=1.0, rank_sign=0)
 
-    As :func:`compare_with_opponents`, with the sides exchanged.
+    # "less": the paper asks whether the first method is better, not whether they differ.
+    result = wilcoxon(difference, alternative="less", zero_method="wilcox")
+    # A one-sided test does not tell a worse method from an equal one.
+    two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox")
+    return PairedTest(
+        p_value=float(result.pvalue),
+        p_two_sided=float(two_sided.pvalue),
+        rank_sign=int(np.sign(float(result.statistic) - n_ranked * (n_ranked + 1) / 4)),
+    )
 
-    Returns:
-        One record a method besides the reference; none where there is no reference.
+
+def bootstrap_interval(
+    errors: FloatArray,
+    rng: np.random.Generator,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Return the percentile interval of the mean error (N,); NaN is left out.
+
+    Whole ``groups`` are sampled where labels such as days are given, since regions share a day's
+    weather and their errors are not independent. ``level`` is the share of the resampled means
+    inside the interval.
+
+    Raises:
+        DataError: no error is known, ``level`` is not between 0 and 1, or there is not one group
+            for every error.
     """
-    errors = _average_errors(scope, forecasts)
-    if reference not in errors:
-        return []
-    others = [name for name in errors if name != reference]
-    return [_compare(scope, (name, reference), errors, forecasts) for name in others]
+    if not 0 < level < 1:
+        raise DataError(f"level is {level}; it must lie between 0 and 1")
+    labels = list(range(len(errors))) if groups is None else list(groups)
+    if len(labels) != len(errors):
+        raise DataError(f"{len(labels)} groups for {len(errors)} errors; give one group a window")
 
+    # After the labels were checked: a masked error keeps its place in ``groups``.
+    is_known = np.isfinite(errors)
+    if not is_known.any():
+        raise DataError("no error is known; there is nothing to resample")
 
-def _average_errors(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]]
-) -> dict[str, FloatArray]:
-    """Return one error a window (N,) by method, the mean over its seeds."""
-    truth_NH = scope.windows.truth()
-    return {
-        name: np.mean([measure_window_errors(truth_NH, seed_NH) for seed_NH in seeds], axis=0)
-        for name, seeds in forecasts.items()
-    }
+    code_of = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    codes = np.array([code_of[label] for label in labels])[is_known]
+
+    # The mean of a resample is the sum over its groups by their windows: big groups weigh more.
+    sums = np.bincount(codes, weights=errors[is_known], minlength=len(code_of))
+    counts = np.bincount(codes, minlength=len(code_of))
+    has_errors = counts > 0
+    sums = sums[has_errors]
+    counts = counts[has_errors]
+
+    # As many groups as there are, with replacement: the bootstrap's definition.
+    sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
+    means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
+    # Percentiles of the resampled means need no assumption on how errors are distributed.
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def label_blocks(views: Sequence[WindowView]) -> list[int]:
@@ -153,9 +209,8 @@ def compare_pairs(
     """Compare two errors a window.
 
     One error a window, since the 48 steps of a day are not independent. The series of a day share
-    their weather, and windows that overlap their values: test and interval take a block of days as
-    one piece of evidence. The interval is drawn with one seed, so that the same forecasts give the
-    same interval.
+    their weather, and windows that overlap their values: test and interval treat a block of days as
+    one piece of evidence. One seed gives the same forecasts the same interval.
 
     Raises:
         DataError: no window has an error of both.
@@ -180,20 +235,90 @@ def compare_pairs(
     means_a, means_b = (
         _average_by_block(errors_N[is_known_N], blocks) for errors_N in (errors_a_N, errors_b_N)
     )
-    test = paired_test(means_a, means_b)
     low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), groups=blocks)
     return replace(
         compared,
-        p_value=test.p_value,
-        p_two_sided=test.p_two_sided,
-        rank_sign=test.rank_sign,
+        **paired_test(means_a, means_b)._asdict(),
         interval_low=low,
         interval_high=high,
     )
 
 
+def compare_with_opponents(
+    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], method: str
+) -> list[dict[str, Any]]:
+    """Test, window by window, whether a method's errors differ from the errors of each other one.
+
+    A method's error of a window is the mean over its seeds: the chance of one training is no
+    property of the method, and pairs of single seeds would count a window several times. The
+    records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
+    """
+    others = [name for name in forecasts if name != method]
+    return _compare(scope, forecasts, [(method, name) for name in others])
+
+
+def compare_with_reference(
+    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
+) -> list[dict[str, Any]]:
+    """Test each method against a reference, as :func:`compare_with_opponents` with sides exchanged.
+
+    Returns:
+        One record for each method besides the reference; none where there is no reference.
+    """
+    if reference not in forecasts:
+        return []
+    others = [name for name in forecasts if name != reference]
+    return _compare(scope, forecasts, [(name, reference) for name in others])
+
+
+def pair_stored(
+    scopes: Sequence[Scope], runs: Sequence[Path], stored: Path, method: str
+) -> pl.DataFrame:
+    """Return the paired tests of a method with every other that has stored forecasts.
+
+    ``runs`` are files of forecasts of the method, one a seed; ``stored`` is the folder of the
+    others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
+    others the largest budget is paired. Where the method itself is stored under a budget, it is
+    paired once more under it, with those that had the same or spend nothing; without runs, under
+    that alone. The rows follow ``PAIRED_TEST_SCHEMA``.
+
+    Raises:
+        DataError: a run has no forecast of the method, no other method has any, or there is neither
+            a run nor a stored forecast of the method.
+    """
+    files = _find_files(stored)
+    if not files:
+        raise DataError(f"no forecasts in {stored}: run `compevo benchmark` for this data set")
+    if not runs and method not in files:
+        raise DataError(
+            f"no run of {method}, and no forecasts of it in {stored}: train it, or run "
+            f"`compevo benchmark --methods {method}`"
+        )
+
+    tests = []
+    others_files = _choose_largest({name: of for name, of in files.items() if name != method})
+    for scope in scopes if runs else ():
+        of_runs = _read(runs, scope).get(method, [])
+        if len(of_runs) != len(runs):
+            raise DataError(
+                f"{len(of_runs)} of {len(runs)} runs have forecasts of {method} for "
+                f"{scope.subset}: `compevo evaluate` them first"
+            )
+        others = _read(others_files, scope)
+        tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
+
+    for budget in files.get(method, {}):
+        # What spends nothing had no less than the others.
+        equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
+        for scope in scopes:
+            forecasts = _read(equal, scope)
+            if method in forecasts:
+                records = compare_with_opponents(scope, forecasts, method)
+                tests += [{**record, "budget": budget} for record in records]
+    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
+
+
 def _average_by_block(errors_N: FloatArray, blocks: Sequence[int]) -> FloatArray:
-    """Return the mean error of each block's windows."""
     members: dict[int, list[int]] = {}
     for number, block in enumerate(blocks):
         members.setdefault(block, []).append(number)
@@ -202,19 +327,51 @@ def _average_by_block(errors_N: FloatArray, blocks: Sequence[int]) -> FloatArray
 
 def _compare(
     scope: Scope,
-    sides: tuple[str, str],
-    errors: Mapping[str, FloatArray],
     forecasts: Mapping[str, Sequence[FloatArray]],
-) -> dict[str, Any]:
-    name_a, name_b = sides
-    compared = compare_pairs(errors[name_a], errors[name_b], scope.windows.views())
-    return {
-        "dataset": scope.windows.dataset,
-        "subset": scope.subset,
-        "method_a": name_a,
-        "method_b": name_b,
-        **asdict(compared),
-        "seeds_a": len(forecasts[name_a]),
-        "seeds_b": len(forecasts[name_b]),
-        "budget": None,
+    pairs: Sequence[tuple[str, str]],
+) -> list[dict[str, Any]]:
+    truth_NH = scope.windows.truth()
+    views = scope.windows.views()
+    errors = {
+        name: np.mean([measure_window_errors(truth_NH, seed_NH) for seed_NH in seeds], axis=0)
+        for name, seeds in forecasts.items()
     }
+    return [
+        {
+            "dataset": scope.windows.dataset,
+            "subset": scope.subset,
+            "method_a": name_a,
+            "method_b": name_b,
+            **asdict(compare_pairs(errors[name_a], errors[name_b], views)),
+            "seeds_a": len(forecasts[name_a]),
+            "seeds_b": len(forecasts[name_b]),
+            "budget": None,
+        }
+        for name_a, name_b in pairs
+    ]
+
+
+def _find_files(stored: Path) -> _Files:
+    files: dict[str, dict[str | None, list[Path]]] = {}
+    for path in sorted(stored.glob("*.parquet")):
+        if match := _FILE.match(path.stem):
+            by_budget = files.setdefault(match["method"], {})
+            by_budget.setdefault(match["budget"], []).append(path)
+    return files
+
+
+def _choose_largest(files: _Files) -> list[Path]:
+    return [path for budgets in files.values() for path in budgets[min(budgets, key=rank_budget)]]
+
+
+def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:
+    """Return the forecasts (N, H) of every seed by method, of files that hold the scope."""
+    forecasts: dict[str, list[FloatArray]] = {}
+    for path in paths:
+        # A method that cannot answer every window of a scope has none of it.
+        subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
+        if scope.subset not in subsets.to_list():
+            continue
+        for name, of_seeds in read_forecasts(path, scope).items():
+            forecasts.setdefault(name, []).extend(of_seeds)
+    return forecasts

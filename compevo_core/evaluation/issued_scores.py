@@ -1,15 +1,20 @@
-"""Scores of issued forecasts by day, once the truth of the day is known.
+"""Scores of issued forecasts: by day, skill over the last days, and alarms of daily use.
 
 What belongs here: which issued days can be scored, their rows, what persistence would have said,
-and how a revised truth is noted. What does not: issuing (``compevo_core.issued``), metrics
-(``evaluation.metrics``, ``evaluation.quantile_scores``), skill over many days
-(``evaluation.skill``).
+how a revised truth is noted; skill by series and pooled over 7, 28 and 365 days; tests for errors
+that drift and for a band that covers too much or too little. What does not: issuing
+(``forecast.issued``), metrics (``evaluation.metrics``), what an alarm does (the asset checks).
 
 A row says how good one method was for one series on one day, known until one instant. Scoring again
 changes nothing; where the truth was revised, the scores are new, ``revision`` counts it, and
-``first_mae`` keeps what was first scored.
+``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
+series that both have.
 
-Shapes: H horizon (48), Q levels of quantiles.
+Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
+each day is compared with the mean and deviation of the days before it, so that no long calibration
+is needed, and the sums of Page (1954, Biometrika 41, 100-115) tell when errors have grown.
+
+Shapes: D days, H horizon (48), Q levels of quantiles.
 """
 
 import hashlib
@@ -17,20 +22,31 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from math import isfinite, sqrt
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy import stats
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
+from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, count_season_steps
-from compevo_core.evaluation.metrics import score
-from compevo_core.evaluation.quantile_scores import score_quantiles
-from compevo_core.issued import BASE, FACTS_FILE, PUBLISHED, IssuedForecast, read_issued
-from compevo_core.quantiles import LEVELS, drop_crossing
+from compevo_core.evaluation.metrics import score, score_quantiles
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.forecast.issued import (
+    AGENT,
+    BASE,
+    FACTS_FILE,
+    METHOD,
+    PUBLISHED,
+    IssuedForecast,
+    read_issued,
+)
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
@@ -60,6 +76,41 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "scored_at": UTC_US,
 }
 SCORES = ("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80")
+
+SPANS_DAYS = (7, 28, 365)
+REFERENCES = (PERSISTENCE, PUBLISHED, f"{METHOD}-equal")
+BEST_MEMBER = "best member"
+"""The agent with the smallest error over the very days of the row, so known only afterwards."""
+
+_GROUP = ["known_to", "span_days", "entity"]
+SKILL_SCHEMA: dict[str, pl.DataType] = {
+    "known_to": pl.String(),
+    "span_days": pl.Int64(),
+    "entity": pl.String(),  # a series, or all pooled
+    "reference": pl.String(),
+    "n_days": pl.Int64(),  # days behind the numbers; fewer than the span where days are missing
+    "mae": pl.Float64(),
+    "reference_mae": pl.Float64(),
+    "skill": pl.Float64(),
+    "last_day": pl.Date(),
+}
+
+ALLOWANCE = 0.5
+"""Half of the shift that is to be found soonest, in deviations of a day."""
+LIMIT = 11.0
+"""A false alarm in about one year in 25, with days as alike as those of 2025.
+
+See decision 16-daily-use.
+"""
+LEARNING_DAYS = 14
+"""Days that only make the first mean and deviation."""
+
+BAND = 0.8
+COVERAGE_DAYS = 28
+COVERAGE_ERROR = 0.05
+"""Chance of an alarm on a day whose band is right."""
+
+_LARGEST_SCORE = 4.0  # one day, however bad, is not a drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +150,19 @@ def score_issued(
     *,
     scored_at: datetime,
 ) -> ScoredRows:
-    """Score every issued forecast of a data set whose day is over in the stored series.
+    """Score every issued forecast below ``root`` whose day is over in the stored series.
 
-    Args:
-        root: folder of the data set's issued forecasts.
-        series_by_id: the stored truth; a day counts once the series that was forecast reaches to
-            its end. Another measure of the same entity is no truth of it.
-        before: what was scored before; None where nothing was.
-        scored_at: now, for rows that are new or changed.
+    A day counts once the very series that was forecast reaches its end: another measure of the same
+    entity is no truth of it. Rows that are new or differ from ``before`` get the time
+    ``scored_at``.
 
     Raises:
         CheckpointMismatch: an issued forecast was altered since.
     """
     stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else before
-    known_hashes = _index_hashes(stored)
-    made: list[dict[str, Any]] = []
+    hash_columns = stored.select("day", "entity", "known_to", "truth_hash", "forecast_hash")
+    known_hashes = {row[:3]: row[3:] for row in hash_columns.iter_rows()}
+    rows: list[dict[str, Any]] = []
     waiting = 0
 
     for folder in sorted(path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}")):
@@ -129,24 +178,16 @@ def score_issued(
             if known_hashes.get(key) == (truth.hash, facts["hash"]):
                 continue
             forecast = forecast or read_issued(folder)
-            made += _score_day(forecast, entity, truth, scored_at)
+            rows += _score_day(forecast, entity, truth, scored_at)
 
-    rows, added, revised = _merge(stored, pl.DataFrame(made, schema=SCORED_SCHEMA))
-    return ScoredRows(rows=rows, added=added, revised=revised, waiting=waiting)
-
-
-def _index_hashes(stored: pl.DataFrame) -> dict[tuple[date, str, str], tuple[str, str]]:
-    columns = stored.select("day", "entity", "known_to", "truth_hash", "forecast_hash")
-    return {
-        (day, entity, known_to): (truth, forecast)
-        for day, entity, known_to, truth, forecast in columns.iter_rows()
-    }
+    merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
+    return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
 
 
-def _name_series(one: Mapping[str, Any]) -> tuple[str, str]:
+def _name_series(series: Mapping[str, Any]) -> tuple[str, str]:
     """Return the entity and the id of a series of an issued forecast."""
-    # The data set, the series and the origin, as views are named.
-    return str(one["entity"]), str(one["window_id"]).split("|")[1]
+    # A window id is data set, series and origin.
+    return str(series["entity"]), str(series["window_id"]).split("|")[1]
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:
@@ -185,11 +226,8 @@ def repeat_known(
 ) -> FloatArray:
     """Return the newest known values (H,) that lie whole periods before the target steps.
 
-    Args:
-        series: the stored series; gaps are filled from the past.
-        position: first target step.
-        known_end: first step that was not known when the forecast was made.
-        period_steps: a season for persistence, a week for weekly persistence.
+    ``position`` is the first target step, ``known_end`` the first one that was not known when the
+    forecast was made; a period is a season, or a week for weekly persistence.
     """
     targets_H = np.arange(position, position + HORIZON)
     periods_H = (targets_H - known_end) // period_steps + 1
@@ -242,26 +280,206 @@ def _score_day(
         }
 
 
-def _merge(stored: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
+def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
     """Put new rows in the place of stored ones; return all rows, how many are new, and revised."""
     earlier = stored.select(*KEY, *SCORES, "revision", "first_mae", "scored_at")
-    pairs = made.join(earlier, on=list(KEY), how="left", suffix="_before")
+    pairs = scored.join(earlier, on=list(KEY), how="left", suffix="_before")
     is_new = pl.col("revision_before").is_null()
     is_revised = ~is_new & pl.any_horizontal(
         pl.col(name).ne_missing(pl.col(f"{name}_before")) for name in SCORES
     )
     # What persistence repeats may be revised alone: the other methods of the day stay as they are.
-    is_kept = ~is_new & ~is_revised
+    is_unchanged = ~is_new & ~is_revised
     noted = pairs.with_columns(
         pl.when(is_new).then(0).otherwise(pl.col("revision_before") + is_revised).alias("revision"),
         pl.coalesce("first_mae_before", "first_mae").alias("first_mae"),
-        pl.when(is_kept).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
+        pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
     )
     rows = pl.concat(
         [
-            stored.join(made, on=list(KEY), how="anti"),
+            stored.join(scored, on=list(KEY), how="anti"),
             noted.select(pl.col(name).cast(kind) for name, kind in SCORED_SCHEMA.items()),
         ]
     )
     counts = pairs.select(is_new.sum().alias("new"), is_revised.sum().alias("revised")).row(0)
     return rows.sort(KEY), int(counts[0]), int(counts[1])
+
+
+def measure_skill(rows: pl.DataFrame, method: str = METHOD) -> pl.DataFrame:
+    """Return the skill of a method over the last days, against each reference that was scored.
+
+    ``rows`` follow ``SCORED_SCHEMA``, the result ``SKILL_SCHEMA``; a span ends with the last scored
+    day of its ``known_to``.
+    """
+    agents = sorted(name for name in set(rows["method"]) if name.startswith(AGENT))
+    parts = [_measure_against(rows, method, reference, reference) for reference in REFERENCES]
+    members = [_measure_against(rows, method, agent, BEST_MEMBER) for agent in agents]
+    if members:
+        # An agent that lacks days is not compared with those that have them.
+        ranked = pl.concat(members).sort(
+            [*_GROUP, "n_days", "reference_mae"], descending=[*[False] * 3, True, False]
+        )
+        parts.append(ranked.unique(_GROUP, keep="first", maintain_order=True))
+    return pl.concat(parts).sort("known_to", "span_days", "reference", "entity")
+
+
+def pair_days(rows: pl.DataFrame, method: str, reference: str) -> pl.DataFrame:
+    """Return the errors of a method and a reference by day, series and ``known_to``."""
+    keys = ["known_to", "day", "entity"]
+    errors = rows.filter(pl.col("method") == method).select(*keys, "n_points", "mae")
+    other = rows.filter(pl.col("method") == reference).select(*keys, reference_mae="mae")
+    return errors.join(other, on=keys, how="inner").sort(keys)
+
+
+def _measure_against(rows: pl.DataFrame, method: str, reference: str, name: str) -> pl.DataFrame:
+    last_days = rows.filter(pl.col("method") == method).group_by("known_to")
+    pairs = pair_days(rows, method, reference).join(
+        last_days.agg(pl.col("day").max().alias("last_day")), on="known_to"
+    )
+    both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
+    return pl.concat([_measure_span(both, days, name) for days in SPANS_DAYS])
+
+
+def _measure_span(pairs: pl.DataFrame, days: int, reference: str) -> pl.DataFrame:
+    recent = pairs.filter(pl.col("day") > pl.col("last_day") - timedelta(days=days))
+    # By points: a day of which half is missing counts half.
+    weight = pl.col("n_points")
+    means = recent.group_by("known_to", "entity").agg(
+        pl.col("day").n_unique().cast(pl.Int64).alias("n_days"),
+        ((pl.col("mae") * weight).sum() / weight.sum()).alias("mae"),
+        ((pl.col("reference_mae") * weight).sum() / weight.sum()).alias("reference_mae"),
+        pl.col("last_day").first(),
+    )
+    return means.with_columns(
+        pl.lit(days).cast(pl.Int64).alias("span_days"),
+        pl.lit(reference).alias("reference"),
+        (1 - pl.col("mae") / pl.col("reference_mae")).alias("skill"),
+    ).select(pl.col(name).cast(kind) for name, kind in SKILL_SCHEMA.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """State of the chart after the last day.
+
+    Attributes:
+        n_days: days on the chart.
+        sum: the sum after the last day, in deviations of a day.
+        since: day on which the sum left zero for the last time; None where it is zero.
+        is_alarm: whether the sum is above ``LIMIT``.
+    """
+
+    n_days: int
+    sum: float
+    since: date | None
+    is_alarm: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Share of the last days' truths that lay in the band, and what it may be.
+
+    Attributes:
+        n_days: days behind it.
+        share: the share; None where no day has a band.
+        low: smallest share that raises no alarm.
+        high: largest share that raises no alarm.
+    """
+
+    n_days: int
+    share: float | None
+    low: float
+    high: float
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether the share lies outside its limits."""
+        return self.share is not None and not self.low <= self.share <= self.high
+
+
+def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
+    """Look for a growth of a population's error, beside a reference's on the same days.
+
+    Only the days of the model that issued last are on the chart: another model is another level.
+
+    ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
+    """
+    population = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
+    newest = population.sort("day").tail(1)["artifact_hash"]
+    same_model = population.filter(pl.col("artifact_hash").is_in(newest.implode()))
+    pairs = pair_days(rows.filter(pl.col("known_to") == known_to), METHOD, reference).join(
+        same_model.select("day", "entity"), on=["day", "entity"]
+    )
+
+    # Of each series first: a large one would hide the drift of a small one.
+    ratio = (pl.col("mae") / pl.col("reference_mae")).log()
+    daily = pairs.group_by("day").agg(ratio.mean().alias("ratio")).sort("day")
+    finite = daily.filter(pl.col("ratio").is_finite())
+    sums = chart_growth(finite["ratio"].to_numpy())
+    if not sums.size:
+        return Drift(n_days=0, sum=0.0, since=None, is_alarm=False)
+
+    first = int(np.flatnonzero(sums == 0)[-1]) + 1 if (sums == 0).any() else 0
+    return Drift(
+        n_days=sums.size,
+        sum=float(sums[-1]),
+        since=finite["day"][first] if sums[-1] > 0 else None,
+        is_alarm=bool(sums[-1] > LIMIT),
+    )
+
+
+def chart_growth(values_D: FloatArray) -> FloatArray:
+    """Return the upper sum (D,) of a self-starting CUSUM chart.
+
+    Days on which the sum is above the limit are out of control: they do not change the mean and the
+    deviation that later days are compared with.
+    """
+    sums_D = np.zeros(values_D.size)
+    count, mean, squares, total = 0, 0.0, 0.0, 0.0
+
+    for day, value in enumerate(values_D):
+        if count >= LEARNING_DAYS and squares > 0:
+            deviation = sqrt(squares / (count - 1))
+            scaled = sqrt(count / (count + 1)) * (value - mean) / deviation
+            total = max(0.0, total + _to_normal(scaled, count - 1) - ALLOWANCE)
+            sums_D[day] = total
+        if total <= LIMIT:
+            # Welford's update of mean and sum of squares.
+            count += 1
+            step = value - mean
+            mean += step / count
+            squares += step * (value - mean)
+    return sums_D
+
+
+def _to_normal(scaled: float, degrees: int) -> float:
+    """Return the standard normal score of a value of Student's t."""
+    chance = float(stats.t.cdf(scaled, degrees))
+    score = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
+    bounded = score if isfinite(score) else np.copysign(_LARGEST_SCORE, scaled)
+    return float(np.clip(bounded, -_LARGEST_SCORE, _LARGEST_SCORE))
+
+
+def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
+    """Return how much of the last days the population's 80 % band covered, and what it may.
+
+    Half-hours and series of a day are alike, so a day counts as one trial: the limits are those of
+    a binomial share of as many trials as there are days.
+
+    ``rows`` follow ``SCORED_SCHEMA``.
+    """
+    population = rows.filter(
+        (pl.col("known_to") == known_to)
+        & (pl.col("method") == METHOD)
+        & pl.col("coverage_80").is_not_null()
+    )
+    days = population["day"].unique().sort().tail(COVERAGE_DAYS)
+    recent = population.filter(pl.col("day").is_in(days.implode()))
+    if not days.len():
+        return Coverage(n_days=0, share=None, low=0.0, high=1.0)
+
+    points = recent["n_points"].to_numpy()
+    share = float((recent["coverage_80"].to_numpy() * points).sum() / points.sum())
+    low, high = stats.binom.interval(1 - COVERAGE_ERROR, days.len(), BAND)
+    return Coverage(
+        n_days=days.len(), share=share, low=float(low) / days.len(), high=float(high) / days.len()
+    )

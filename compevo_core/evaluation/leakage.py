@@ -4,26 +4,26 @@ What belongs here: functions that look for one kind of leak and return where it 
 preventing leaks (``data.context``, ``data.splits``), deciding what a failed check blocks (the asset
 checks), tests of code that no data can settle (the shift and poison tests of the test suite).
 
-Detectors read the source frames again: a window that was cut wrongly would vouch for itself.
-Asset checks run them on every window set and after the inference on days after training, and the
-test suite on the archive data. Paper E.1 (memorization risk) and its 2026 inference set.
+Detectors read the source frames again: a window that was cut wrongly would vouch for itself. Asset
+checks run them on every window set and after inference. Paper E.1 (memorization risk).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from compevo_core.data.files import hash_file
-from compevo_core.data.step_values import MEDIAN
+from compevo_core.data.context import MEDIAN
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
+from compevo_core.runtime.files import hash_file
 
-_ValuesWithTimes = list[tuple[float, datetime]]
-"""Values, and the time from which each of them was available."""
+_ValuesByKey = dict[tuple[Any, ...], list[tuple[float, datetime]]]
+"""Values by key, each with the time from which it was available."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,7 @@ def find_unavailable_covariates(
     views: Iterable[WindowView], covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates whose value was not known when a view was made, or is in no row."""
-    # A list for each key: a value can be published again with a correction.
-    rows: dict[tuple[str, str, date], _ValuesWithTimes] = {}
-    for entity, name, day, value, available in covariates.select(
-        "entity", "name", "valid_date", "value", "available_at"
-    ).iter_rows():
-        rows.setdefault((entity, name, day), []).append((value, available))
+    rows = _index_values(covariates, "entity", "name", "valid_date")
 
     violations = []
     for view in views:
@@ -83,7 +78,7 @@ def find_unavailable_covariates(
             # The key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
             name, _, lag = key.rpartition("_lag")
             day = view.calendar.target_date - timedelta(days=int(lag))
-            if not _was_available(value, rows.get((view.entity, name, day), []), view.known_before):
+            if not _was_available(value, rows, (view.entity, name, day), view):
                 detail = f"{key} = {value} has no row for {day} known before {view.known_before}"
                 violations.append(
                     Violation(kind="late covariate", where=view.window_id, detail=detail)
@@ -95,13 +90,9 @@ def find_unavailable_published(
     views: Iterable[WindowView], published: pl.DataFrame
 ) -> list[Violation]:
     """Find published forecasts of which a step was not out when a view was made."""
-    rows: dict[tuple[str, datetime], _ValuesWithTimes] = {}
     # A view holds the median: the same number as another quantile does not say that it was out.
     medians = published.filter(pl.col("quantile") == float(MEDIAN))
-    for entity, start, value, available in medians.select(
-        "entity", "start_utc", "value", "available_at"
-    ).iter_rows():
-        rows.setdefault((entity, start), []).append((value, available))
+    rows = _index_values(medians, "entity", "start_utc")
 
     violations = []
     for view in views:
@@ -110,7 +101,7 @@ def find_unavailable_published(
 
         for step, value in enumerate(view.published):
             start = view.origin_utc + step * view.step
-            if not _was_available(value, rows.get((view.entity, start), []), view.known_before):
+            if not _was_available(value, rows, (view.entity, start), view):
                 detail = f"step {step} = {value} was not published before {view.known_before}"
                 violations.append(
                     Violation(kind="late forecast", where=view.window_id, detail=detail)
@@ -123,11 +114,7 @@ def find_unavailable_step_covariates(
     views: Iterable[WindowView], step_covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates by step of which a value was not known when a view was made."""
-    rows: dict[tuple[str, str, datetime], _ValuesWithTimes] = {}
-    for entity, name, start, value, available in step_covariates.select(
-        "entity", "name", "start_utc", "value", "available_at"
-    ).iter_rows():
-        rows.setdefault((entity, name, start), []).append((value, available))
+    rows = _index_values(step_covariates, "entity", "name", "start_utc")
     names = set(step_covariates["name"].unique().to_list())
 
     violations = []
@@ -140,8 +127,8 @@ def find_unavailable_step_covariates(
 
             for step, value in enumerate(values):
                 start = view.origin_utc + (step - lag) * view.step
-                known = rows.get((view.entity, name, start), [])
-                if value == value and not _was_available(value, known, view.known_before):
+                is_known = value == value
+                if is_known and not _was_available(value, rows, (view.entity, name, start), view):
                     detail = f"step {step} of {key} = {value} was not known {view.known_before}"
                     violations.append(
                         Violation(kind="late covariate", where=view.window_id, detail=detail)
@@ -150,9 +137,21 @@ def find_unavailable_step_covariates(
     return violations
 
 
-def _was_available(value: float, rows: _ValuesWithTimes, before: datetime) -> bool:
+def _index_values(frame: pl.DataFrame, *key_columns: str) -> _ValuesByKey:
+    # A list for each key: a value can be published again with a correction.
+    rows: _ValuesByKey = {}
+    for *key, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
+        rows.setdefault(tuple(key), []).append((value, available))
+    return rows
+
+
+def _was_available(
+    value: float, rows: _ValuesByKey, key: tuple[Any, ...], view: WindowView
+) -> bool:
     # The value must match too: a revision that came later has the same key and another value.
-    return any(known == value and available < before for known, available in rows)
+    return any(
+        known == value and available < view.known_before for known, available in rows.get(key, ())
+    )
 
 
 def find_overlapping_targets(windows: Iterable[Window]) -> list[Violation]:
@@ -212,13 +211,9 @@ def _hash_numbers(window: Window) -> bytes:
 def find_training_after(train: WindowSet, limit_utc: datetime) -> list[Violation]:
     """Find windows of a training set that reach beyond ``limit_utc``."""
     return [
-        Violation(
-            kind="late training",
-            where=window.view.window_id,
-            detail=f"ends {window.view.end_utc}",
-        )
-        for window in train
-        if window.view.end_utc > limit_utc
+        Violation(kind="late training", where=view.window_id, detail=f"ends {view.end_utc}")
+        for view in train.views()
+        if view.end_utc > limit_utc
     ]
 
 

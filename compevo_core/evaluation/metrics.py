@@ -1,12 +1,17 @@
-"""Forecast errors in physical units, with counts of what was used and what was left out.
+"""Errors of point forecasts and scores of quantiles, with counts of what was left out.
 
-What belongs here: MAE, MSE, RMSE, MAPE, WAPE, MASE and their counts (paper 5.1, metrics). What does
-not: result rows (``evaluation.result_rows``), significance (``evaluation.significance``).
+What belongs here: MAE, MSE, RMSE, MAPE, WAPE, MASE and their counts (paper 5.1, metrics); pinball
+loss, weighted quantile loss, coverage and width of bands. What does not: result rows
+(``evaluation.result_rows``), paired tests (``evaluation.comparison``), making quantiles
+(``data.quantiles``).
 
 MAPE alone would mislead where demand crosses zero, as it does in South Australia on sunny days:
-small truths are left out of it and counted, and the other errors use every observed point.
+small truths are left out of it and counted, and the other errors use every observed point. The
+weighted quantile loss is GluonTS's ``mean_weighted_sum_quantile_loss`` (Alexandrov et al., JMLR
+21(116), 2020), which fev calls WQL: at each of ``WQL_LEVELS`` twice the sum of the pinball losses
+over the sum of absolute truths, then the mean over levels.
 
-Shapes: N windows, H horizon.
+Shapes: N windows, Q levels, H horizon, P observed points.
 """
 
 from collections.abc import Iterable
@@ -16,10 +21,35 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 
 _SMALLEST_TRUTH = float(np.finfo(np.float64).tiny)  # no truth of zero may divide an error
+
+
+PUBLISHED_LEVELS = (0.1, 0.5, 0.9)
+"""Levels that AEMO publishes (its POE90, POE50, POE10); all methods are compared on them."""
+WQL_LEVELS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+
+
+def name_level(level: float) -> str:
+    """Return a level as the end of a column's name: ``q10`` for 0.1, ``q025`` for 0.025."""
+    return f"q{level:.3f}".replace("0.", "").removesuffix("0")
+
+
+PINBALL_COLUMNS = {level: f"pinball_{name_level(level)}" for level in LEVELS}
+BELOW_COLUMNS = {level: f"below_{name_level(level)}" for level in LEVELS}
+SUMMARY_COLUMNS = (
+    "pinball_10_50_90",
+    "wql",
+    "coverage_80",
+    "width_80",
+    "coverage_95",
+    "width_95",
+)
+QUANTILE_COLUMNS = (*SUMMARY_COLUMNS, *PINBALL_COLUMNS.values(), *BELOW_COLUMNS.values())
+"""Columns of a result row that say how good quantiles are; null where a method has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +64,7 @@ class Scores:
         mse: mean squared error.
         rmse: root of ``mse``.
         mape_pct: mean absolute percentage error over large truths; None where there is none.
-        mape_skipped: truths left out of ``mape_pct`` since they are below ``mape_threshold``.
+        mape_skipped: truths left out of ``mape_pct``, below ``mape_threshold``.
         mape_threshold: smallest absolute truth that is in ``mape_pct``.
         wape_pct: sum of errors over sum of absolute truths; None where all truths are zero.
         mase: mean absolute error over that of the seasonal naive forecast on train; None where a
@@ -61,14 +91,10 @@ def score(
     mape_threshold: float = 0.0,
     mase_scale_N: FloatArray | None = None,
 ) -> Scores:
-    """Score forecasts against truths.
+    """Score forecasts (N, H) against truths (N, H) in the same unit; NaN is masked and counted.
 
-    Args:
-        y_NH: truths (N, H); NaN is masked and counted. Zero is a valid observation.
-        forecast_NH: forecasts (N, H) in the same unit.
-        mape_threshold: absolute truths below it are left out of MAPE.
-        mase_scale_N: each window's error of the seasonal naive forecast on train, from
-            :func:`measure_naive_error`; None: no MASE.
+    Absolute truths below ``mape_threshold`` are left out of MAPE. Without ``mase_scale_N``, each
+    window's entry of :func:`measure_naive_error`, there is no MASE.
 
     Raises:
         DataError: shapes differ, a forecast is not finite, or no truth is observed.
@@ -78,7 +104,13 @@ def score(
             f"truth is {y_NH.shape} but the forecast is {forecast_NH.shape}; "
             "give (N, H) for every window"
         )
-    _require_finite(forecast_NH)
+    # Checked where the truth is masked too: a NaN there would pass today and not on other data.
+    bad = np.argwhere(~np.isfinite(forecast_NH))
+    if len(bad):
+        raise DataError(
+            f"forecast of window {bad[0][0]}, step {bad[0][1]} is not finite; "
+            "a forecaster must return a number for every step"
+        )
 
     is_observed_NH = np.isfinite(y_NH)
     if not is_observed_NH.any():
@@ -98,37 +130,14 @@ def score(
         mae=float(error.mean()),
         mse=mse,
         rmse=float(np.sqrt(mse)),
-        mape_pct=_mape_pct(error[is_large], truth[is_large]),
+        mape_pct=100 * float(np.mean(error[is_large] / np.abs(truth[is_large])))
+        if is_large.any()
+        else None,
         mape_skipped=int((~is_large).sum()),
         mape_threshold=mape_threshold,
         wape_pct=100 * float(error.sum()) / total if total > 0 else None,
         mase=_mase(error, is_observed_NH, mase_scale_N),
     )
-
-
-def _require_finite(forecast_NH: FloatArray) -> None:
-    # Checked where the truth is masked too: a NaN there would pass today and not on other data.
-    bad = np.argwhere(~np.isfinite(forecast_NH))
-    if len(bad):
-        raise DataError(
-            f"forecast of window {bad[0][0]}, step {bad[0][1]} is not finite; "
-            "a forecaster must return a number for every step"
-        )
-
-
-def _mape_pct(error: FloatArray, truth: FloatArray) -> float | None:
-    return float(100 * np.mean(error / np.abs(truth))) if truth.size else None
-
-
-def _mase(
-    error: FloatArray, is_observed_NH: npt.NDArray[np.bool_], scale_N: FloatArray | None
-) -> float | None:
-    # One window without a scale makes the mean undefined; leaving it out would hide that.
-    if scale_N is None or not (np.isfinite(scale_N) & (scale_N > 0)).all():
-        return None
-
-    scale_NH = np.broadcast_to(scale_N[:, None], is_observed_NH.shape)
-    return float(np.mean(error / scale_NH[is_observed_NH]))
 
 
 def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
@@ -167,3 +176,113 @@ def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArr
     # Sum and count in place of nanmean, which warns for every window without an observation.
     total_N = np.where(is_observed_NH, difference_NH, 0.0).sum(axis=1)
     return np.where(n_observed_N > 0, total_N / np.maximum(n_observed_N, 1), np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Observed truths (P,) and their quantiles by level (P,), of the levels that all windows have.
+
+    A level that one window lacks is left out: its score would be one of other windows.
+    """
+
+    truth: FloatArray
+    by_level: dict[float, FloatArray]
+
+    def pinball(self, level: float) -> float | None:
+        """Return the mean pinball loss of a level."""
+        if level not in self.by_level:
+            return None
+
+        error = self.truth - self.by_level[level]
+        return float(np.maximum(level * error, (level - 1) * error).mean())
+
+    def below(self, level: float) -> float | None:
+        """Return the share of truths at or below the quantile of a level."""
+        if level not in self.by_level:
+            return None
+        return float((self.truth <= self.by_level[level]).mean())
+
+    def band(self, low: float, high: float) -> tuple[float | None, float | None]:
+        """Return the share of truths between two quantiles and the mean width between them."""
+        if low not in self.by_level or high not in self.by_level:
+            return None, None
+        lower, upper = self.by_level[low], self.by_level[high]
+        is_inside = (lower <= self.truth) & (self.truth <= upper)
+        return float(is_inside.mean()), float((upper - lower).mean())
+
+    def mean_pinball(self, levels: tuple[float, ...]) -> float | None:
+        """Return the mean of the pinball losses of some levels; None if one is missing."""
+        losses = [loss for level in levels if (loss := self.pinball(level)) is not None]
+        return float(np.mean(losses)) if len(losses) == len(levels) else None
+
+    def weighted_loss(self) -> float | None:
+        """Return the weighted quantile loss; None where all truths are zero."""
+        loss = self.mean_pinball(WQL_LEVELS)
+        size = float(np.abs(self.truth).mean()) if self.truth.size else 0.0
+        return None if loss is None or size == 0 else 2 * loss / size
+
+
+def _mase(
+    error: FloatArray, is_observed_NH: npt.NDArray[np.bool_], scale_N: FloatArray | None
+) -> float | None:
+    # One window without a scale makes the mean undefined; leaving it out would hide that.
+    if scale_N is None or not (np.isfinite(scale_N) & (scale_N > 0)).all():
+        return None
+
+    scale_NH = np.broadcast_to(scale_N[:, None], is_observed_NH.shape)
+    return float(np.mean(error / scale_NH[is_observed_NH]))
+
+
+def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, float | None]:
+    """Score quantiles at ``LEVELS``, NaN where there is none, against truths, NaN where masked.
+
+    Returns:
+        The score of each of ``QUANTILE_COLUMNS``, None where a window lacks a level of it. Pinball
+        losses and widths are in the unit of the truths, coverages and shares in [0, 1].
+
+    Raises:
+        DataError: shapes differ, or quantiles of a step cross.
+    """
+    if quantiles_NQH.shape != (len(y_NH), len(LEVELS), *y_NH.shape[1:]):
+        raise DataError(
+            f"truth is {y_NH.shape} but the quantiles are {quantiles_NQH.shape}; give (N, "
+            f"{len(LEVELS)}, H): a quantile at each of {', '.join(map(str, LEVELS))}"
+        )
+    points = _select_points(y_NH, quantiles_NQH)
+
+    coverage_80, width_80 = points.band(0.1, 0.9)
+    coverage_95, width_95 = points.band(0.025, 0.975)
+    summary = (
+        points.mean_pinball(PUBLISHED_LEVELS),
+        points.weighted_loss(),
+        coverage_80,
+        width_80,
+        coverage_95,
+        width_95,
+    )
+    return (
+        dict(zip(SUMMARY_COLUMNS, summary, strict=True))
+        | {column: points.pinball(level) for level, column in PINBALL_COLUMNS.items()}
+        | {column: points.below(level) for level, column in BELOW_COLUMNS.items()}
+    )
+
+
+def _select_points(y_NH: FloatArray, quantiles_NQH: FloatArray) -> _Points:
+    has_level_Q = np.isfinite(quantiles_NQH).all(axis=(0, 2))
+    known_NQH = quantiles_NQH[:, has_level_Q]
+    if (np.diff(known_NQH, axis=1) < 0).any():
+        window, _, step = np.argwhere(np.diff(known_NQH, axis=1) < 0)[0]
+        raise DataError(
+            f"quantiles of window {window}, step {step} cross; a higher level needs a higher value"
+        )
+
+    is_observed_NH = np.isfinite(y_NH)
+    levels = np.array(LEVELS)[has_level_Q].tolist()
+    return _Points(
+        truth=y_NH[is_observed_NH],
+        by_level={
+            level: known_NQH[:, row][is_observed_NH]
+            for row, level in enumerate(levels)
+            if is_observed_NH.any()
+        },
+    )

@@ -2,7 +2,7 @@
 
 What belongs here: the record, choosing which windows of a scope become panels, and the JSON-lines
 file of a run folder (``panels.jsonl``). What does not: making forecasts (``evaluation.scoring``),
-drawing (``report.forecast_pictures``).
+plotting (``report.plots``).
 
 Shapes: N windows of a scope, H horizon (48).
 """
@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from compevo_core.data.arrays import FloatArray, evenly_spaced
-from compevo_core.data.files import write_text
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.runtime.files import write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class ForecastPanel:
                 f"panel {self.window_id}: origin_utc has no zone; pass a datetime in UTC"
             )
 
-        # A shorter line would be drawn as one that ends early, which nobody would notice.
+        # A shorter line would be plotted as one that ends early, which nobody would notice.
         for method, values in self.forecasts.items():
             if len(values) != len(self.truth):
                 raise DataError(
@@ -75,14 +74,10 @@ def build_panels(
     news: NewsPool,
     count: int,
 ) -> list[ForecastPanel]:
-    """Return panels of evenly spaced windows of a scope.
+    """Return panels of ``count`` evenly spaced windows of a scope.
 
-    Args:
-        scope: the windows to choose from.
-        forecasts: forecasts (N, H) by method, in the order in which they are drawn.
-        chosen: for each window, the ids of the articles that the agents read.
-        news: the articles, for their dates and titles.
-        count: how many windows to choose; all where the scope has fewer.
+    ``forecasts`` (N, H) by method are in the order of the plot; ``chosen`` are the ids of the
+    articles that the agents read, for each window.
     """
     # From the manifest: the picture of a made-up day must say so wherever it is shown.
     is_synthetic = bool(scope.windows.manifest.get("synthetic", False))
@@ -116,25 +111,13 @@ def build_panels(
 
 def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
     """Write panels as JSON lines; a NaN in the truth is written as null."""
-    records = [_to_json(panel) for panel in panels]
-    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records]
+    lines = []
+    for panel in panels:
+        # JSON has no NaN, and a reader must not take a masked truth for a number.
+        truth = [None if value is None or value != value else value for value in panel.truth]
+        record = asdict(panel) | {"origin_utc": panel.origin_utc.isoformat(), "truth": truth}
+        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
     write_text(path, "".join(f"{line}\n" for line in lines))
-
-
-def _to_json(panel: ForecastPanel) -> dict[str, Any]:
-    record = asdict(panel)
-    # JSON has no NaN, and a reader must not take a masked truth for a number.
-    truth = [None if value is None or value != value else float(value) for value in panel.truth]
-
-    return record | {
-        "origin_utc": panel.origin_utc.isoformat(),
-        "history": [float(value) for value in panel.history],
-        "truth": truth,
-        "forecasts": {
-            method: [float(value) for value in values] for method, values in panel.forecasts.items()
-        },
-        "news": [list(article) for article in panel.news],
-    }
 
 
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
@@ -148,15 +131,12 @@ def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
     with path.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             try:
-                panels.append(_from_json(json.loads(line)))
+                record = json.loads(line)
+                record["origin_utc"] = datetime.fromisoformat(record["origin_utc"])
+                record["news"] = tuple((str(date), str(title)) for date, title in record["news"])
+                panels.append(ForecastPanel(**record))
             except (ValueError, TypeError, KeyError) as error:
                 raise DataError(
                     f"{path}, line {number}: not a forecast panel ({error}); evaluate the run again"
                 ) from error
     return tuple(panels)
-
-
-def _from_json(record: dict[str, Any]) -> ForecastPanel:
-    news = tuple((str(date), str(title)) for date, title in record["news"])
-    origin_utc = datetime.fromisoformat(record["origin_utc"])
-    return ForecastPanel(**record | {"origin_utc": origin_utc, "news": news})

@@ -1,8 +1,8 @@
 """Result rows: the scores of one method on one set of windows, with what identifies them.
 
 What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
-and writing rows as CSV. What does not: metrics (``evaluation.metrics``), significance
-(``evaluation.significance``), tables and plots (``report``).
+and writing rows as CSV. What does not: metrics (``evaluation.metrics``), paired tests
+(``evaluation.comparison``), tables and plots (``report``).
 
 A row carries the hashes of configuration, data and model, the commit and the seed, so that it can
 be traced to its run and made again. Scores are in physical units on the original truth (paper 5.1).
@@ -23,14 +23,19 @@ import numpy as np
 import polars as pl
 
 from compevo_core.baselines.base import Forecaster
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import measure_naive_error, score
-from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS, score_quantiles
+from compevo_core.evaluation.metrics import (
+    QUANTILE_COLUMNS,
+    measure_naive_error,
+    score,
+    score_quantiles,
+)
+from compevo_core.runtime.files import write_atomically
 
 POOLED = "pooled"
 """Entity of the row over all windows."""
@@ -90,33 +95,29 @@ class Identity:
     """What a row says about the run that made it; the windows say the rest.
 
     Attributes:
-        experiment: name of the experiment.
-        method: name of the method; empty takes the forecaster's name.
+        method: name of the method; empty: the forecaster's name.
         subset: name of the scope that was scored.
         seed: seed of the fit or training.
-        config_hash: hash of the configuration; empty for methods without one.
-        seedless_hash: hash of the configuration without its seed, which trainings under several
-            seeds share; empty for methods without one.
-        artifact_hash: hash of the sealed model; empty for methods without one.
-        commit: commit of the code.
+        config_hash: hash of the configuration; empty for methods without one, like the next two.
+        seedless_hash: the same without the seed, which trainings under several seeds share.
+        artifact_hash: hash of the sealed model.
         device: where the forecasts were made.
         seconds: time that forecasting took; measured if None.
         backbone: name or path of the language model; empty for methods without one.
         knowledge_cutoff: end of the backbone's training data. Starts with ``YYYY``, ``YYYY-MM`` or
             ``YYYY-MM-DD``; "none ..." for random weights, "" for methods without a backbone; any
             other text counts as unknown.
-        parse_failure_rate: share of answers that could not be parsed; None where none is parsed.
+        parse_failure_rate: share of unreadable answers; None where none is parsed.
         refit: whether the model was trained once more on train and validation; None for methods
             without a configuration.
         news_top_k: articles that an agent reads of a window's candidates; None for methods that
             read none. Where a window has no more candidates than that, no logic had a choice.
-        train_seconds: time that the fit took, without choosing a learning rate; None where it was
-            not measured.
-        trainable_parameters: weights that the fit changed; None where they were not counted.
+        train_seconds: time of the fit, without choosing a learning rate; None: not measured.
+        trainable_parameters: weights that the fit changed; None: not counted.
         budget: name of what the fit could spend; empty where that changes nothing.
         learning_rate: what the fit used; None for methods without one.
-        peak_memory_gb: largest resident memory of the process in fit and forecasts, in GB of 10^9
-            bytes; None where it was not measured.
+        peak_memory_gb: largest resident memory of fit and forecasts, in GB of 10^9 bytes; None: not
+            measured.
     """
 
     experiment: str
@@ -139,6 +140,11 @@ class Identity:
     budget: str = ""
     learning_rate: float | None = None
     peak_memory_gb: float | None = None
+
+
+def hash_without_seed(config: RunConfig) -> str:
+    """Return the hash of a configuration without its seed, which all its seeds share."""
+    return config.with_overrides({"run.seed": 0}).hash
 
 
 def forecast_windows(
@@ -182,16 +188,9 @@ def evaluate(
 ) -> pl.DataFrame:
     """Score forecasts and return rows of ``RESULT_SCHEMA``: one an entity, then one pooled.
 
-    Args:
-        forecaster: who forecasts, or forecasts (N, H) in physical units in the order of
-            ``windows``.
-        windows: the windows to score, all of one split.
-        identity: what the rows say about the run; name a subset there.
-        quantiles_NQH: quantiles at ``compevo_core.quantiles.LEVELS`` in the order of ``windows``,
-            NaN where there is none; without them the rows have no score of quantiles.
-        train: train windows, which give the scale of MASE; without them the rows have none.
-        batch_size: windows that are forecast at once.
-        clock: measures ``seconds`` where the identity does not give them.
+    ``forecaster`` may be forecasts (N, H) in physical units; they and the quantiles at
+    ``data.quantiles.LEVELS`` (NaN where there is none) are in the order of ``windows``. ``train``
+    gives the scale of MASE; ``clock`` measures ``seconds`` where the identity does not give them.
 
     Raises:
         DataError: no window, more than one split or unit, a method without a name, or forecasts of
@@ -219,8 +218,8 @@ def evaluate(
         )
     if quantiles_NQH is not None and len(quantiles_NQH) != len(windows):
         raise DataError(
-            f"{method}: quantiles of {len(quantiles_NQH)} for {len(windows)} windows; give those "
-            "of every window once"
+            f"{method}: {len(quantiles_NQH)} quantiles for {len(windows)} windows; give quantiles "
+            "for every window once"
         )
 
     shared = asdict(identity) | {
@@ -288,7 +287,6 @@ def _score_entity(
 
 
 def _find_mape_threshold(windows: WindowSet) -> float:
-    """Return the threshold that the windows were declared with."""
     declared = windows.manifest.get("spec", {})
     if "mape_threshold" in declared:
         return float(declared["mape_threshold"])

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import write_atomically
 
 TEST_SUBSETS = {
     "electricity": ("n2f-test-100", "aemo-2021"),
@@ -53,14 +53,9 @@ class Scope:
 def select_scopes(
     windows: WindowSet, *, split: str = "test", subset: str = "", every: int = 1
 ) -> list[Scope]:
-    """Return the scopes that a run is scored on.
+    """Return the scopes that a run is scored on: every n-th origin of a split or a named subset.
 
-    Args:
-        windows: all windows of a data set.
-        split: the split to score, views that know less apart; the test split consists of the
-            scopes of :func:`select_test_scopes`.
-        subset: a named subset to score in place of a split.
-        every: score every n-th origin.
+    Views that know less are apart; for the test split see :func:`select_test_scopes`.
 
     Raises:
         ConfigError: ``every`` is below 1.
@@ -113,15 +108,15 @@ def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Sco
     # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
     scopes = []
     for lead in leads:
-        own = [window for window in windows if window.view.unknown_steps == lead]
-        alike = WindowSet(own, dataset=windows.dataset, manifest=windows.manifest)
-        scope = thin_windows(alike, split + _name_known(lead * own[0].view.step), every)
+        of_lead = [window for window in windows if window.view.unknown_steps == lead]
+        alike = WindowSet(of_lead, dataset=windows.dataset, manifest=windows.manifest)
+        scope = thin_windows(alike, split + _name_known(lead * of_lead[0].view.step), every)
         scopes.append(replace(scope, days=windows))
     return scopes
 
 
 def _name_known(unknown: timedelta) -> str:
-    # Views that know less are of data sets whose origins are midnights of the market's clock.
+    # Data sets with views that know less have origins at midnight of the market's clock.
     hours, rest = divmod(-unknown % timedelta(days=1), timedelta(hours=1))
     return f"-known-{hours:02d}{rest // timedelta(minutes=1):02d}" if unknown else ""
 
@@ -141,11 +136,11 @@ def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
     return [
         thin_windows(
-            WindowSet(own, dataset=windows.dataset, manifest=windows.manifest),
+            WindowSet(of_month, dataset=windows.dataset, manifest=windows.manifest),
             f"inference-{month}",
             every,
         )
-        for month, own in sorted(by_month.items())
+        for month, of_month in sorted(by_month.items())
     ]
 
 
@@ -180,14 +175,9 @@ def write_forecasts(
     *,
     keeps_others: bool = False,
 ) -> None:
-    """Write forecasts (N, 48) of several methods for several scopes as Parquet.
+    """Write the forecasts of scopes as Parquet, a row a subset, method, training and window.
 
-    The file has one row a subset, method, training and window.
-
-    Args:
-        path: the file.
-        forecasts: of every seed by method, for each scope.
-        keeps_others: whether forecasts of other subsets, which the file holds already, stay.
+    With ``keeps_others`` the forecasts of other subsets that the file holds stay.
     """
     frames = [
         _tabulate_forecasts(scope, method, number, values_NH)
@@ -197,7 +187,7 @@ def write_forecasts(
     ]
     if keeps_others and path.exists():
         scored = [scope.subset for scope, _ in forecasts]
-        frames.insert(0, _read_stored(path).filter(~pl.col("subset").is_in(scored)))
+        frames.insert(0, pl.read_parquet(path).filter(~pl.col("subset").is_in(scored)))
     write_atomically(path, pl.concat(frames).write_parquet)
 
 
@@ -215,20 +205,11 @@ def _tabulate_forecasts(
     )
 
 
-def _read_stored(path: Path) -> pl.DataFrame:
-    frame = pl.read_parquet(path)
-    if _TRAINING in frame.columns:
-        return frame
-    # Files of earlier versions hold one training a method.
-    training = pl.lit(0, dtype=pl.Int64).alias(_TRAINING)
-    return frame.select("subset", "method", training, "window_id", "values")
-
-
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
     """Return stored forecasts (N, 48) of every seed by method, in the order of the scope's windows.
 
     Raises:
-        DataError: there is no such file, it does not hold the scope, or a window is missing.
+        DataError: the file is missing, or lacks the scope or one of its windows.
     """
     if not path.exists():
         raise DataError(
@@ -236,19 +217,19 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
         )
 
     # One file holds several scopes, and a window can be in more than one of them.
-    frame = _read_stored(path).filter(pl.col("subset") == scope.subset)
+    frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
     if not frame.height:
         raise DataError(
             f"{path} has no forecasts for {scope.subset}: give both evaluation assets the same "
             "settings"
         )
 
-    # Rows come in the order they were written; a paired test needs that of the scope's truths.
+    # Rows come in the order they were written; a paired test needs the order of the truths.
     window_ids = [view.window_id for view in scope.windows.views()]
-    found: dict[str, list[FloatArray]] = {}
+    forecasts: dict[str, list[FloatArray]] = {}
     for (method, _), part in frame.group_by("method", _TRAINING, maintain_order=True):
-        found.setdefault(str(method), []).append(_order_forecasts(part, window_ids, path))
-    return found
+        forecasts.setdefault(str(method), []).append(_order_forecasts(part, window_ids, path))
+    return forecasts
 
 
 def _order_forecasts(part: pl.DataFrame, window_ids: Sequence[str], path: Path) -> FloatArray:

@@ -1,23 +1,60 @@
 """The files that scoring leaves in a results folder and in a run folder.
 
-What belongs here: which part of the scores goes into which file. What does not: the form of each
-file (``evaluation.result_rows``, ``evaluation.scopes``, ``evaluation.panels``,
-``evaluation.configs``), computing scores (``evaluation.scoring``).
+What belongs here: which part of the scores goes into which file, and the configurations that rows
+were made with, ``results/configs/<hash>.json``: a row names its configuration by hash alone, and
+whoever has no run folder can still see what the method was. What does not: the form of rows,
+forecasts and panels (``evaluation.result_rows``, ``evaluation.scopes``, ``evaluation.panels``).
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from compevo_core.config import RunConfig
-from compevo_core.data.files import write_atomically
-from compevo_core.evaluation.configs import write_config
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
 from compevo_core.evaluation.panels import write_panels
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import one_seed, write_forecasts
 from compevo_core.evaluation.scoring import PopulationScores
+from compevo_core.runtime.files import file_lock, write_atomically, write_text
 from compevo_core.training.run_folder import RunFolder
+
+CONFIGS_FOLDER = "configs"
+
+
+def write_config(results: Path, config: RunConfig) -> Path:
+    """Write a configuration into a results folder, named by the hash that rows carry."""
+    path = results / CONFIGS_FOLDER / f"{config.hash}.json"
+    return write_text(path, json.dumps(config.to_dict(), indent=1, sort_keys=True) + "\n")
+
+
+def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations of a results folder by the hash that rows carry.
+
+    Raises:
+        DataError: a file is not JSON, or no JSON object.
+        ConfigError: a file holds an unknown setting.
+    """
+    configs: dict[str, Mapping[str, Any]] = {}
+    for path in sorted((results / CONFIGS_FOLDER).glob("*.json")):
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{path}: not readable as JSON ({error}); restore the file or evaluate the run "
+                "again"
+            ) from error
+        if not isinstance(settings, dict):
+            raise DataError(
+                f"{path}: holds a {type(settings).__name__}, not an object; evaluate the run again"
+            )
+        # By file name: rows carry the hash that the configuration had when it was written.
+        configs[path.stem] = RunConfig.from_mapping(settings).to_dict()
+    return configs
+
 
 REGRET_FOLDER = "regret"
 """Folder of rows of another form than results, below the results."""
@@ -33,19 +70,10 @@ def write_population_scores(
     rows_name: str,
     paired_name: str,
 ) -> Path:
-    """Write everything that scoring a population leaves behind.
+    """Write everything that scoring a population leaves behind; return the file of result rows.
 
-    Args:
-        scores: what to write.
-        paired_tests: of the population with every opponent.
-        config: the configuration that the population was trained with.
-        results: gets ``<rows_name>.csv`` and ``<paired_name>.csv``, and the configuration.
-        run: gets the forecasts and the panels.
-        rows_name: name of the file of result rows, without its ending.
-        paired_name: name of the file of paired tests, without its ending.
-
-    Returns:
-        The file of result rows.
+    ``<rows_name>.csv``, ``<paired_name>.csv`` and the configuration go to ``results``, forecasts
+    and panels to ``run``.
     """
     # Rows first: they took the time, and a report without paired tests or panels is still right.
     rows_file = write_tables(scores.rows, paired_tests, [config], results, rows_name, paired_name)
@@ -64,11 +92,7 @@ def write_tables(
     rows_name: str,
     paired_name: str,
 ) -> Path:
-    """Write result rows, paired tests and the configurations that rows name by their hash.
-
-    Returns:
-        The file of result rows.
-    """
+    """Write result rows, paired tests and the configurations; return the file of result rows."""
     rows_file = results / f"{rows_name}.csv"
     write_rows(rows_file, rows)
     write_atomically(results / f"{paired_name}.csv", paired_tests.write_csv)
@@ -78,11 +102,35 @@ def write_tables(
 
 
 def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
-    """Write forecasts and panels into the run folder: they are of this model alone.
-
-    A report reads one run folder at a time.
-    """
-    write_forecasts(
-        run.predictions_file, [(scope, one_seed(found)) for scope, found in scores.predictions]
-    )
+    """Write forecasts and panels of one model into its run folder."""
+    forecasts = [(scope, one_seed(by_method)) for scope, by_method in scores.predictions]
+    write_forecasts(run.predictions_file, forecasts)
     write_panels(run.panels_file, scores.panels)
+
+
+def replace_own_rows(
+    path: Path,
+    rows: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    read: Callable[[Path], pl.DataFrame],
+    write: Callable[[pl.DataFrame], object],
+) -> None:
+    """Replace the rows of a file that many writers share which agree with new ones in ``key``.
+
+    The folder must exist, and no key may be null. ``read`` returns what the file holds, with the
+    columns of ``rows``; ``write`` writes all rows, in an order that does not depend on who came
+    first.
+
+    Raises:
+        StoreBusy: others write the file for longer than a minute.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with file_lock(lock, exclusive=True):
+        if path.exists():
+            # An empty text comes back as a null, and would no longer equal what is written now.
+            stored = read(path).with_columns(pl.col(pl.String).fill_null(""))
+            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+        write(rows)
+        # Nothing but rows stays in a folder that is committed.
+        lock.unlink()

@@ -1,44 +1,189 @@
-"""Score a trained population.
+"""Score trained populations: their forecasts of scopes, result rows, panels and paired tests.
 
-What belongs here: from a population and scopes to result rows and forecast panels; whoever scores
-(an asset, the command line) calls these functions, so that the same run always makes the same rows.
-What does not: baselines (``evaluation.baseline_scores``), which windows form a scope
-(``evaluation.scopes``), metrics (``evaluation.metrics``), paired tests of what was scored
-(``evaluation.seeds``), files (``evaluation.score_files``).
+What belongs here: forecasting the windows of a scope with progress lines, and the scores of one
+training or of several seeds; whoever scores (an asset, the command line) calls these functions, so
+that the same run always makes the same rows. What does not: baselines
+(``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), files
+(``evaluation.score_files``), tables that take the mean over seeds (``report``).
 
-Paper 5.1 to 5.3. Shapes: N windows of a scope, H horizon (48).
+Paper 5.1 to 5.3. Shapes: A agents, N windows of a scope, H horizon (48).
 """
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
-from compevo_core.evaluation.configs import hash_without_seed
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.baseline_scores import RECALIBRATED
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
 from compevo_core.evaluation.panels import ForecastPanel, build_panels
-from compevo_core.evaluation.population_forecast import PopulationForecast, forecast_scopes
-from compevo_core.evaluation.recalibration import RECALIBRATED
-from compevo_core.evaluation.regret_rows import REGRET_SCHEMA, tabulate_regret
-from compevo_core.evaluation.result_rows import Identity, evaluate
+from compevo_core.evaluation.regret import REGRET_SCHEMA, tabulate_regret
+from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
 from compevo_core.evaluation.scopes import Scope, SeedForecasts
+from compevo_core.forecast.prediction import Prediction
+from compevo_core.runtime.durations import format_duration
 
 if TYPE_CHECKING:
-    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
 PANELS_PER_SCOPE = 4
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
 """A scope, and forecasts (N, H) of its windows by method."""
+
+PROGRESS_WINDOWS = 10
+"""Windows between two progress lines."""
+PROGRESS_DAYS = 100
+"""Windows between two progress lines where every day is a batch of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopulationForecast:
+    """Forecasts of every window of a scope.
+
+    Attributes:
+        values_NH: the population's forecast in physical units.
+        agents_ANH: each agent's own forecast.
+        quantiles_NQH: at ``quantiles.LEVELS``; NaN where too few errors were known.
+        prior_NH: the prior that validated best, alone; None for a population without priors.
+        chosen: for each window, the ids of the articles that any agent read, without repetition.
+        n_answers: forecasts that were asked for: one an agent and window.
+        n_parse_failures: answers that could not be parsed; each was scored by the fallback.
+        seconds: time that forecasting took.
+    """
+
+    values_NH: FloatArray
+    agents_ANH: FloatArray
+    quantiles_NQH: FloatArray
+    prior_NH: FloatArray | None
+    chosen: list[tuple[str, ...]]
+    n_answers: int
+    n_parse_failures: int
+    seconds: float
+
+    def name_parts(self, method: str) -> dict[str, FloatArray]:
+        """Return the parts of the population, (N, H) by method name.
+
+        The plain mean of the agents, each agent alone and the prior alone: their rows say whether
+        the whole is worth more. No second inference is needed, since an agent's forecast does not
+        depend on the others.
+        """
+        parts: dict[str, FloatArray] = {}
+        # The mean of one agent, and that agent, are the population.
+        if len(self.agents_ANH) > 1:
+            parts[f"{method}-equal"] = np.asarray(self.agents_ANH.mean(axis=0))
+            parts |= {
+                f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(self.agents_ANH)
+            }
+        if self.prior_NH is not None:
+            parts[f"{method}-prior"] = self.prior_NH
+        return parts
+
+    @property
+    def parse_failure_rate(self) -> float:
+        """Share of the answers that could not be parsed."""
+        return self.n_parse_failures / self.n_answers
+
+
+def forecast_scopes(
+    forecaster: "CompEvoForecaster", scopes: Sequence[Scope], log: logging.Logger
+) -> list[PopulationForecast]:
+    """Forecast every window of some scopes; progress lines say how long the rest will take.
+
+    A population that moves on with known errors forecasts the days of a scope in the order of time
+    and observes each when it is over. Scopes of the same days share one such pass.
+    """
+    if not forecaster.is_daily:
+        return [_forecast_frozen(forecaster, scope, log) for scope in scopes]
+
+    passes: dict[str, tuple[Prediction, float]] = {}
+    forecasts = []
+    for scope in scopes:
+        days = scope.days or scope.windows
+        if days.hash not in passes:
+            passes[days.hash] = _follow(forecaster, days, log)
+        prediction, seconds = passes[days.hash]
+
+        row_of = {view.window_id: row for row, view in enumerate(days.views())}
+        rows = [row_of[view.window_id] for view in scope.windows.views()]
+        # Answers that could not be read are counted over the pass, so the others are as well.
+        n_answers = prediction.agents.shape[0] * len(days)
+        share = len(rows) / len(days)
+        forecasts.append(_collect(prediction.take(rows), seconds * share, n_answers))
+    return forecasts
+
+
+def _follow(
+    forecaster: "CompEvoForecaster", days: WindowSet, log: logging.Logger
+) -> tuple[Prediction, float]:
+    started = time.monotonic()
+    logged = 0
+
+    def report(n_done: int) -> None:
+        nonlocal logged
+        if n_done - logged >= PROGRESS_DAYS or n_done == len(days):
+            logged = n_done
+            _log_progress(log, "day by day", n_done, len(days), started)
+
+    prediction = forecaster.follow(days, report)
+    return prediction, time.monotonic() - started
+
+
+def _forecast_frozen(
+    forecaster: "CompEvoForecaster", scope: Scope, log: logging.Logger
+) -> PopulationForecast:
+    views = scope.windows.views()
+    parts = []
+
+    # Progress by batch: a language model takes minutes for what a baseline does in a second.
+    started = time.monotonic()
+    for start in range(0, len(views), PROGRESS_WINDOWS):
+        rows = range(start, min(start + PROGRESS_WINDOWS, len(views)))
+        batch = views[start : start + PROGRESS_WINDOWS]
+        parts.append((rows, forecaster.predict_by_agent(batch)))
+        _log_progress(log, scope.subset, rows.stop, len(views), started)
+    seconds = time.monotonic() - started
+    n_answers = forecaster.config.population.agents * len(views)
+    return _collect(Prediction.join(parts), seconds, n_answers)
+
+
+def _log_progress(
+    log: logging.Logger, name: str, n_done: int, n_windows: int, started: float
+) -> None:
+    seconds_left = (time.monotonic() - started) / n_done * (n_windows - n_done)
+    log.info(f"{name}: {n_done}/{n_windows} windows, {format_duration(seconds_left)} left")
+
+
+def _collect(prediction: Prediction, seconds: float, n_answers: int) -> PopulationForecast:
+    n_windows = len(prediction.aggregate)
+    return PopulationForecast(
+        values_NH=prediction.aggregate,
+        agents_ANH=prediction.agents,
+        quantiles_NQH=prediction.quantiles,
+        prior_NH=prediction.prior,
+        chosen=[_merge_choices(prediction.chosen_news, n) for n in range(n_windows)],
+        n_answers=n_answers,
+        n_parse_failures=prediction.n_unparsed,
+        seconds=seconds,
+    )
+
+
+def _merge_choices(by_agent: list[list[tuple[str, ...]]], window: int) -> tuple[str, ...]:
+    # A dict and not a set: the panels must show the articles in the same order in every process.
+    return tuple(dict.fromkeys(article for agent in by_agent for article in agent[window]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +206,13 @@ class PopulationScores:
 def load_population(
     run: Path, news: NewsPool, *, fit: FitBaseline = fit_baseline
 ) -> "CompEvoForecaster":
-    """Load the sealed population of a run folder.
-
-    Args:
-        run: the run folder.
-        news: articles that its windows name.
-        fit: fits priors anew where the run's settings say so.
+    """Load the sealed population of a run folder; arguments as for ``CompEvoForecaster.load``.
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
     """
-    # torch takes seconds to import; whoever scores baselines alone does not wait for it.
-    from compevo_core.forecaster import CompEvoForecaster
+    # torch takes seconds to import; code that scores baselines alone does not wait for it.
+    from compevo_core.forecast.forecaster import CompEvoForecaster
 
     return CompEvoForecaster.load(run, news, fit=fit)
 
@@ -91,21 +231,20 @@ def score_population(
     panels_per_scope: int = PANELS_PER_SCOPE,
     parts: bool = True,
 ) -> PopulationScores:
-    """Score a trained population on every scope.
+    """Score a trained population, of which nothing is updated, on every scope.
 
     Args:
-        forecaster: the population; nothing of it is updated.
+        forecaster: the population.
         scopes: the windows to forecast, by subset.
         train: train windows, for the scale of MASE.
         experiment: name of the experiment in the rows.
         commit: commit of the code, for the rows.
-        log: gets a progress line with the time left after every few windows.
+        log: gets progress lines with the time left.
         method: name of the population in the rows.
-        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline; the panels
-            show the first; empty: they show the population alone.
-        news: the articles whose titles the panels show; None: no panels are made.
+        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline, for panels.
+        news: the articles whose titles the panels show; without them there are no panels.
         panels_per_scope: number of windows of each scope that become panels.
-        parts: whether the plain mean of the agents, each agent and the prior get rows of their own.
+        parts: whether the parts of the population get rows of their own.
 
     Raises:
         DataError: ``baseline_forecasts`` is not one mapping a scope.
@@ -115,11 +254,16 @@ def score_population(
     predictions: list[ScopeForecasts] = []
     regret = [pl.DataFrame(schema=REGRET_SCHEMA)]
 
-    by_scope = _pair_with_scopes(baseline_forecasts, scopes)
+    if baseline_forecasts and len(baseline_forecasts) != len(scopes):
+        raise DataError(
+            f"forecasts of baselines for {len(baseline_forecasts)} of {len(scopes)} scopes; "
+            "give one mapping for each, or none at all"
+        )
+    by_scope = baseline_forecasts or [{} for _ in scopes]
     forecasts = forecast_scopes(forecaster, scopes, log)
     selection = forecaster.config.selection
     for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
-        identity = identify_population(
+        identity = _identify_population(
             forecaster,
             forecast,
             experiment=experiment,
@@ -145,9 +289,9 @@ def score_population(
             )
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
-            shown = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
-            drawn = {method: forecast.values_NH, **shown}
-            panels += build_panels(scope, drawn, forecast.chosen, news, panels_per_scope)
+            lines = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
+            lines = {method: forecast.values_NH, **lines}
+            panels += build_panels(scope, lines, forecast.chosen, news, panels_per_scope)
 
     return PopulationScores(
         rows=pl.concat(rows),
@@ -157,19 +301,7 @@ def score_population(
     )
 
 
-def _pair_with_scopes(
-    forecasts: Sequence[SeedForecasts], scopes: Sequence[Scope]
-) -> Sequence[SeedForecasts]:
-    """Return one mapping of forecasts for each scope, empty ones where none is given at all."""
-    if forecasts and len(forecasts) != len(scopes):
-        raise DataError(
-            f"forecasts of baselines for {len(forecasts)} of {len(scopes)} scopes; "
-            "give one mapping for each, or none at all"
-        )
-    return forecasts or [{} for _ in scopes]
-
-
-def identify_population(
+def _identify_population(
     forecaster: "CompEvoForecaster",
     forecast: PopulationForecast,
     *,
@@ -178,10 +310,8 @@ def identify_population(
     subset: str,
     commit: str,
 ) -> Identity:
-    """Return what the rows of a population say about the run that made them."""
+    """Return what rows say about the run: its hashes trace them to its run folder."""
     config = forecaster.config
-
-    # Hashes of configuration and sealed model: with them a row can be traced to its run folder.
     return Identity(
         experiment=experiment,
         method=method,
@@ -209,3 +339,126 @@ def _identify_part(identity: Identity, name: str) -> Identity:
     return replace(
         named, backbone="", knowledge_cutoff="", parse_failure_rate=None, news_top_k=None
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedScores:
+    """Scores of the runs of one method.
+
+    Attributes:
+        by_run: scores of each run, in the order of the runs.
+        rows: result rows of all runs.
+        paired_tests: tests of the method, whose error of a window is the mean over the runs.
+    """
+
+    by_run: list[PopulationScores]
+    rows: pl.DataFrame
+    paired_tests: pl.DataFrame
+
+
+def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
+    """Return the configurations of runs that differ by seed alone.
+
+    Raises:
+        ConfigError: two runs have other settings, or the same seed.
+    """
+    from compevo_core.training.artifact import read_config
+
+    configs = [read_config(run) for run in runs]
+    require_seeds_of_one_method(configs)
+    return configs
+
+
+def require_seeds_of_one_method(configs: Sequence[RunConfig]) -> None:
+    """Check that runs differ by seed alone.
+
+    Raises:
+        ConfigError: two runs have other settings, or the same seed.
+    """
+    if len({hash_without_seed(config) for config in configs}) > 1:
+        raise ConfigError(
+            "the runs were trained with different settings, so their rows are not seeds of one "
+            "method: score each under an experiment or variant of its own"
+        )
+    seeds = [config.run.seed for config in configs]
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"two runs have the same seed ({sorted(seeds)}): name each run once")
+
+
+def score_seeds(
+    runs: Sequence[Path],
+    scopes: Sequence[Scope],
+    *,
+    train: WindowSet,
+    news: NewsPool,
+    experiment: str,
+    commit: str,
+    log: logging.Logger,
+    method: str,
+    baseline_forecasts: Sequence[SeedForecasts],
+    fit: FitBaseline = fit_baseline,
+) -> SeedScores:
+    """Score the sealed populations of several runs on the same windows.
+
+    Args as for :func:`score_population` and :func:`load_population`; the ``runs`` differ by seed
+    alone (:func:`require_seeds_of_one_method`), and are tested against ``baseline_forecasts``.
+
+    Raises:
+        CheckpointMismatch: the model of a run is unfinished or was altered.
+    """
+    by_run = []
+    for run in runs:
+        # One population in memory at a time.
+        by_run.append(
+            score_population(
+                load_population(run, news, fit=fit),
+                scopes,
+                train=train,
+                experiment=experiment,
+                commit=commit,
+                log=log,
+                method=method,
+                baseline_forecasts=baseline_forecasts,
+                news=news,
+                parts=method == COMPEVO,
+            )
+        )
+    return SeedScores(
+        by_run=by_run,
+        rows=pl.concat([scores.rows for scores in by_run]),
+        paired_tests=compare_seeds(by_run, baseline_forecasts, method),
+    )
+
+
+def collect_seeds(
+    scores: Sequence[PopulationScores],
+) -> list[tuple[Scope, dict[str, list[FloatArray]]]]:
+    """Return, for each scope, the forecasts (N, H) of every training by method."""
+    collected = []
+    for place, (scope, _) in enumerate(scores[0].predictions):
+        by_method: dict[str, list[FloatArray]] = {}
+        for scored in scores:
+            for name, values_NH in scored.predictions[place][1].items():
+                by_method.setdefault(name, []).append(values_NH)
+        collected.append((scope, by_method))
+    return collected
+
+
+def compare_seeds(
+    scores: Sequence[PopulationScores],
+    baseline_forecasts: Sequence[SeedForecasts],
+    method: str,
+) -> pl.DataFrame:
+    """Return the paired tests of a method with its parts and every baseline, of each scope.
+
+    Its parts are the plain mean of its agents and the prior; each agent would be too many. The rows
+    follow ``PAIRED_TEST_SCHEMA``.
+    """
+    tests = []
+    compared = (method, f"{method}-equal", f"{method}-prior")
+    for (scope, by_method), baselines in zip(
+        collect_seeds(scores), baseline_forecasts, strict=True
+    ):
+        forecasts = {name: by_method[name] for name in compared if name in by_method}
+        tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
+    return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")

@@ -2,7 +2,7 @@
 
 What belongs here: the sizes that an architecture's ``config.json`` states, where they are read
 from, and which of its layers get adapters. What does not: counts of trainable parameters
-(``lm.parameter_counts``), loading a model (``lm.backbone``). This module imports no torch.
+(``paper.parameter_counts``), loading a model (``lm.backbone``). This module imports no torch.
 """
 
 import dataclasses
@@ -46,10 +46,6 @@ class Architecture:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
         """Build an architecture from a preset or from a model's own ``config.json``.
-
-        Args:
-            values: the sizes.
-            name: used where the values hold no name.
 
         Raises:
             ConfigError: a size is missing or not a positive integer.
@@ -143,4 +139,4 @@ def load_architecture(backbone: str) -> Architecture:
 
 
 def _preset_folder() -> Traversable:
-    return resources.files("compevo_core") / "presets" / "architectures"
+    return resources.files("compevo_core.config") / "presets" / "architectures"

@@ -1,23 +1,34 @@
-"""The attention function that transformers calls in every layer of a population's backbone.
+"""Attention in every layer of a population's backbone, and attention over packed prompts.
 
-What belongs here: the interface of an attention backend, its registration with transformers, and
-what backends share. What does not: attention over packed prompts (``lm.prefill``) and of new tokens
-over a cache (``lm.decode``), layouts (``lm.packing``), adapters, sampling.
+What belongs here: the function that transformers calls, the interface of the backends behind it,
+attention within packed prompts (with gradient), the cache of keys and values that reading them
+leaves. What does not: the layout of prompts (``lm.packing``), attention of new tokens over the
+cache (``lm.decode``), adapters, sampling.
 
 Without a backend the function is transformers' own, so that the model can still be called as usual.
+A prefix is read once for all members of a group, and a suffix attends to its keys and values
+(shared-prefix attention: Juravsky et al., Hydragen, 2024). One call for all segments of a shape
+takes half the time of a call for each.
 
-Shapes: A agents, L packed length, K key/value heads, g query heads of each, d width of a head.
+Shapes: A agents, R prompts of an agent, N = A R, L packed length, P tokens of the longest prompt,
+n samples of a prompt, M = R n, K key/value heads, g query heads of each, d width of a head,
+D hidden; within a batch of segments B segments of t query tokens and s key tokens each.
 """
 
+import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from compevo_core.errors import ConfigError
+from compevo_core.lm.packing import PackedPrompts
 
 ATTENTION_NAME = "compevo"  # under which transformers finds the function
 
@@ -107,3 +118,261 @@ def _attention_forward(
 # calls use.
 AttentionInterface.register(ATTENTION_NAME, _attention_forward)
 AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+
+
+_KEYS_PER_BATCH = 1 << 14  # tokens whose keys are held at a time; bounds memory, not results
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentBatch:
+    """Segments of one length that continue parents of one length, or none, of any agent.
+
+    Attributes:
+        numbers: the segments, by their place among the parts of :class:`SegmentLayout`.
+        key_numbers: the parts whose keys they meet, segment after segment: the parent where there
+            is one, then the segment itself.
+        parent_length: tokens of each parent; 0 without.
+    """
+
+    numbers: list[int]
+    key_numbers: list[int]
+    parent_length: int
+
+
+class SegmentLayout:
+    """The tokens of all agents, row behind row, in parts: the segments, and padding after each row.
+
+    Attributes:
+        lengths: tokens of each part.
+        padding: the parts that are padding.
+        batches: the others, each in one batch.
+    """
+
+    def __init__(self, packed: PackedPrompts) -> None:
+        self.lengths: list[int] = []
+        self.padding: list[int] = []
+        by_shape: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+
+        for segments in packed.segments:
+            first = len(self.lengths)
+            for segment in segments:
+                number = len(self.lengths)
+                self.lengths.append(segment.end - segment.begin)
+
+                parents = () if segment.parent is None else (first + segment.parent,)
+                shape = (self.lengths[number], sum(self.lengths[part] for part in parents))
+                by_shape.setdefault(shape, []).append((*parents, number))
+
+            # Rows end where the longest one does.
+            if padding := packed.ids_AL.shape[1] - sum(self.lengths[first:]):
+                self.padding.append(len(self.lengths))
+                self.lengths.append(padding)
+
+        self.batches = [
+            batch
+            for (length, parent_length), parts in by_shape.items()
+            for batch in _split_batch(parts, length, parent_length)
+        ]
+
+
+def _split_batch(
+    parts: list[tuple[int, ...]], length: int, parent_length: int
+) -> list[SegmentBatch]:
+    size = max(1, _KEYS_PER_BATCH // (length + parent_length))
+    return [
+        SegmentBatch(
+            numbers=[part[-1] for part in parts[begin : begin + size]],
+            key_numbers=[number for part in parts[begin : begin + size] for number in part],
+            parent_length=parent_length,
+        )
+        for begin in range(0, len(parts), size)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefillCache:
+    """What decoding needs of prompts that have been read.
+
+    Attributes:
+        keys: of every layer, (N, K, P, d).
+        values: of every layer, (N, K, P, d).
+        mask_NP: true where a token is real and not padding.
+        last_states_ARD: final hidden state at the last token of every prompt.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    mask_NP: Tensor
+    last_states_ARD: Tensor
+
+    @functools.cached_property
+    def padding_mask(self) -> Tensor:
+        """Minus infinity at padding, (N, 1, 1, 1, P): hides it from all heads and samples."""
+        # Shorter prompts are padded on the right.
+        mask_NP = torch.zeros_like(self.mask_NP, dtype=self.keys[0].dtype)
+        return mask_NP.masked_fill(~self.mask_NP, -torch.inf)[:, None, None, None]
+
+    def repeat_last_states(self, samples: int) -> Tensor:
+        """Return the state (A, M, D) that each sample of a prompt starts from."""
+        return self.last_states_ARD.repeat_interleave(samples, 1)
+
+    def count_tokens(self, samples: int) -> Tensor:
+        """Return the tokens (A, M) of each sample's prompt: the position of its first new one."""
+        agents = self.last_states_ARD.shape[0]
+        return self.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
+
+    def select(self, prompts_N: Tensor) -> "PrefillCache":
+        """Return the cache of some prompts, the same number of each agent.
+
+        Args:
+            prompts_N: their numbers among those of all agents, agent by agent.
+        """
+        agents, _, hidden = self.last_states_ARD.shape
+        return PrefillCache(
+            [keys[prompts_N] for keys in self.keys],
+            [values[prompts_N] for values in self.values],
+            self.mask_NP[prompts_N],
+            self.last_states_ARD.flatten(0, 1)[prompts_N].reshape(agents, -1, hidden),
+        )
+
+
+class PrefillAttention:
+    """Causal attention within each prompt of a packed batch.
+
+    Attributes:
+        keeps_cache: whether keys and values of every layer are kept, for :meth:`build_cache`.
+        max_distance: longest distance that a token looks back, in tokens.
+    """
+
+    def __init__(self, packed: PackedPrompts, *, keeps_cache: bool = False) -> None:
+        self.keeps_cache = keeps_cache
+        self.max_distance = int(packed.positions_AL.max()) + 1
+        self._packed = packed
+        self._layout = SegmentLayout(packed)
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._masks: dict[tuple[int, int], Tensor] = {}
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        softcap: float | None,
+    ) -> Tensor:
+        """See :class:`compevo_core.lm.attention.AttentionBackend`."""
+        # Only without gradient: kept keys would hold the whole graph in memory.
+        if self.keeps_cache:
+            self._keys[layer] = key
+            self._values[layer] = value
+
+        # Token by token, one agent behind the other, (A L, heads, d), in segments.
+        q_parts, k_parts, v_parts = (
+            torch.split(tensor.transpose(1, 2).flatten(0, 1), self._layout.lengths)
+            for tensor in (query, key, value)
+        )
+
+        # The padding behind a shorter row belongs to no segment; its states are never read.
+        out = {number: torch.zeros_like(q_parts[number]) for number in self._layout.padding}
+        for batch in self._layout.batches:
+            states_BtKd = self._attend_batch(batch, q_parts, k_parts, v_parts, scale, softcap)
+            out.update(zip(batch.numbers, states_BtKd.unbind(), strict=True))
+
+        in_order = [out[number] for number in range(len(q_parts))]
+        return torch.cat(in_order).reshape(query.transpose(1, 2).shape)
+
+    def build_cache(self, last_states_ARD: Tensor) -> PrefillCache:
+        """Gather the kept keys and values prompt by prompt."""
+        packed = self._packed
+        indices = [
+            torch.tensor(packed.token_indices(agent, prompt))
+            for agent, numbers in enumerate(packed.prompt_segments)
+            for prompt in range(len(numbers))
+        ]
+        lengths_N = torch.tensor([len(index) for index in indices])
+
+        # Padding points at token 0: any token will do, as the mask hides it.
+        index_NP = pad_sequence(indices, batch_first=True)
+        mask_NP = torch.arange(index_NP.shape[1]) < lengths_N[:, None]
+
+        device = last_states_ARD.device
+        index_ARP = index_NP.reshape(len(packed.prompt_segments), -1, index_NP.shape[1]).to(device)
+        return PrefillCache(
+            [_gather_prompts(self._keys[layer], index_ARP) for layer in range(len(self._keys))],
+            [_gather_prompts(self._values[layer], index_ARP) for layer in range(len(self._values))],
+            mask_NP.to(device),
+            last_states_ARD,
+        )
+
+    def _attend_batch(
+        self,
+        batch: SegmentBatch,
+        q_parts: Sequence[Tensor],
+        k_parts: Sequence[Tensor],
+        v_parts: Sequence[Tensor],
+        scale: float,
+        softcap: float | None,
+    ) -> Tensor:
+        """Attend from segments of one shape: parts (t, heads, d) to (B, t, K g, d)."""
+        q = torch.stack([q_parts[number] for number in batch.numbers])
+        k, v = (
+            torch.cat([parts[number] for number in batch.key_numbers]).reshape(
+                len(q), -1, *parts[0].shape[1:]
+            )
+            for parts in (k_parts, v_parts)
+        )
+
+        mask = None  # causal: a prefix looks at itself alone
+        if batch.parent_length:
+            mask = self._suffix_mask(batch.parent_length, q.shape[1], q)
+
+        out = _attend_heads(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale, softcap
+        )
+        return out.transpose(1, 2)
+
+    def _suffix_mask(self, prefix: int, suffix: int, like: Tensor) -> Tensor:
+        """Return the additive mask of a suffix after its prefix, (suffix, prefix + suffix)."""
+        # Sizes repeat from layer to layer.
+        if (prefix, suffix) not in self._masks:
+            causal_mask = torch.full(
+                (suffix, prefix + suffix), -torch.inf, dtype=like.dtype, device=like.device
+            )
+            self._masks[prefix, suffix] = causal_mask.triu(prefix + 1)
+        return self._masks[prefix, suffix]
+
+
+def _attend_heads(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+) -> Tensor:
+    """Attend from equal segments: q (B, K g, t, d), k and v (B, K, s, d) to (B, K g, t, d).
+
+    Causal if there is no mask, in which case t equals s.
+    """
+    if softcap is None:
+        out: Tensor = nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+        )
+        return out
+
+    # torch's fused attention knows no softcap: the same by hand.
+    segments, _, length, width = q.shape
+    if mask is None:
+        mask = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
+
+    q_BKgtd = q.reshape(segments, k.shape[1], -1, length, width)
+    scores = q_BKgtd @ k[:, :, None].transpose(-1, -2) * scale
+    scores = apply_softcap(scores, softcap) + mask
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+    return (weights @ v[:, :, None]).flatten(1, 2)
+
+
+def _gather_prompts(stored: Tensor, index_ARP: Tensor) -> Tensor:
+    """Gather keys or values (A, K, L, d) along each prompt, (N, K, P, d)."""
+    agents_A11 = torch.arange(stored.shape[0], device=stored.device)[:, None, None]
+    gathered_ARPKd = stored.transpose(1, 2)[agents_A11, index_ARP]
+
+    # Contiguous, since decoding multiplies by this once a token.
+    return gathered_ARPKd.flatten(0, 1).transpose(1, 2).contiguous()

@@ -1,18 +1,20 @@
-"""One frozen language model, shared by all agents.
+"""One frozen language model, shared by all agents, and the blocks that its adapters go into.
 
-What belongs here: loading the model and its tokenizer from a hub id, a folder, the packaged GGUF
-file or a tiny random model, always frozen, always from safetensors or GGUF; the control whose
-layers know nothing. What does not: adapters
-and gradient checkpointing (``lm.population``), prompts (``agents.prompts``).
+What belongs here: loading model and tokenizer from a hub id, a folder, the packaged GGUF file or a
+tiny random model, always frozen, always from safetensors or GGUF; the control whose layers know
+nothing; which linear layers get adapters. What does not: adapters (``lm.adapters``), gradient
+checkpointing (``lm.population``), prompts (``agents.prompts``).
 Paper: section 5.1 and D.2 (shared Llama-3.1-8B-Instruct, frozen).
 """
 
+import copy
 import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -21,20 +23,17 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from compevo_core.config_sections import BackboneConfig
-from compevo_core.data.files import hash_file
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.lm.packaged_models import (
-    DEFAULT_CACHE,
-    fill_folder_atomically,
-    find_wheel_folder,
-)
-from compevo_core.lm.seeding import draw_with_seed
-from compevo_core.lm.sharded_weights import (
+from compevo_core.lm.architectures import LORA_TARGETS
+from compevo_core.lm.frozen_linear import (
     build_sharding_plan,
     require_processes,
     split_loaded_layers,
 )
+from compevo_core.lm.packaged_models import DEFAULT_CACHE, fill_folder_atomically, find_wheel_folder
+from compevo_core.runtime.files import hash_file
+from compevo_core.runtime.seeding import use_seed
 
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -188,17 +187,17 @@ def _randomise_layers(model: Any) -> None:  # noqa: ANN401 - a transformers mode
     """Draw all weights between the embeddings and the output layer as before pretraining."""
     # transformers draws no weight again that was loaded, so the layers of a fresh model are copied.
     # It draws from the global generator, whose state is the caller's.
-    with draw_with_seed(_RANDOM_SEED):
+    with use_seed(_RANDOM_SEED):
         fresh = type(model)(model.config)
 
-    kept = {
+    vocabulary = {
         id(parameter)
         for module in (model.get_input_embeddings(), model.get_output_embeddings())
         for parameter in module.parameters()
     }
     drawn = dict(fresh.named_parameters())
     for name, parameter in model.named_parameters():
-        if id(parameter) not in kept:
+        if id(parameter) not in vocabulary:
             parameter.copy_(drawn[name])
 
 
@@ -284,10 +283,80 @@ def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
     )
 
     # transformers draws weights from the global generator, whose state is the caller's.
-    with draw_with_seed(0):
+    with use_seed(0):
         model = LlamaForCausalLM(config)
 
     # Drawn in float32 whatever the type, and the weights alone: see load_backbone.
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model, tokenizer
+
+
+def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]:
+    """List the layers that get adapters: number of the block, name in the model, layer.
+
+    They are :data:`compevo_core.lm.architectures.LORA_TARGETS` of every block, in the model's own
+    order.
+
+    Raises:
+        ConfigError: the backbone has adapters already, or its blocks are not made of these layers.
+    """
+    model = backbone.model
+    # A second population on one model would find no plain layer, and train nothing.
+    if any("lora_" in name for name, _ in model.named_parameters()):
+        raise ConfigError(
+            f"backbone {backbone.name_or_path} has adapters already; load it anew with "
+            "load_backbone for each population"
+        )
+
+    blocks = getattr(backbone.decoder, "layers", None)
+    if not isinstance(blocks, nn.ModuleList) or not hasattr(backbone.decoder, "norm"):
+        raise ConfigError(
+            f"backbone {backbone.name_or_path} ({type(model).__name__}) is not a stack of layers "
+            "with a norm at its end; name a model built like Llama, Mistral, Qwen2 or Gemma"
+        )
+
+    return [
+        (number, f"{model.base_model_prefix}.layers.{number}.{name}", layer)
+        for number, block in enumerate(blocks)
+        for name, layer in _find_linear_layers(block, number, backbone.name_or_path)
+    ]
+
+
+def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
+    """Return a decoder that reads through the first layers alone, without the norm at its end.
+
+    A second shell around the same modules: the given decoder, its settings and its weights stay as
+    they are, and gradients and recomputation reach the shared layers as usual.
+    """
+    shell = copy.copy(decoder)
+    # copy.copy shares the dictionary of submodules, which is about to differ.
+    shell._modules = dict(decoder._modules)
+    shell.layers = decoder.layers[:count]
+    shell.norm = nn.Identity()
+    return shell
+
+
+def _find_linear_layers(
+    block: nn.Module, number: int, name_or_path: str
+) -> list[tuple[str, nn.Linear]]:
+    """Find the targets of one block: each of them once, and no other matrix beside them."""
+    linear_layers = [
+        (name, module)
+        for name, module in block.named_modules()
+        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear)
+    ]
+
+    targets = [name.rpartition(".")[2] for name, _ in linear_layers]
+    matrices = {name for name, parameter in block.named_parameters() if parameter.dim() > 1}
+    # Fused projections lack targets; experts are matrices beside them. Both would train in part.
+    others = matrices - {f"{name}.weight" for name, _ in linear_layers}
+    if sorted(targets) != sorted(LORA_TARGETS) or others:
+        missing = [target for target in LORA_TARGETS if target not in targets]
+        raise ConfigError(
+            f"backbone {name_or_path}: layer {number} has not just the linear layers "
+            f"{', '.join(LORA_TARGETS)} (missing: {', '.join(missing) or 'none'}; others: "
+            f"{', '.join(sorted(others)) or 'none'}), and adapters would cover a part of it; name "
+            "a model built like Llama, Mistral, Qwen2 or Gemma"
+        )
+    return linear_layers

@@ -1,8 +1,9 @@
 """Products with frozen weights: the part of the work that all agents and adapters share.
 
 What belongs here: ``x W' + bias`` with a weight that never learns, its gradient for ``x``, which
-kernel computes it, and log-probabilities under a frozen vocabulary. What does not: adapters
-(``lm.stacked_lora``), loading (``lm.backbone``).
+kernel computes it, weights that several processes hold together, log-probabilities under a frozen
+vocabulary. What does not: adapters (``lm.adapters``), loading (``lm.backbone``), the split of the
+agents (``runtime.distributed``).
 
 torch multiplies float32 matrices on a processor by MKL. oneDNN, which torch ships too and which its
 compiler's own code calls, is 1.1 to 1.6 times faster on AMD's processors. On Intel's own, MKL is as
@@ -12,7 +13,14 @@ fast with many rows and two to four times faster with the three of a decoding st
 A processor without instructions for bfloat16 multiplies such matrices one number at a time, at an
 eighth of its speed in float32. There the same rounded numbers are multiplied in float32.
 
-Shapes: N tokens, D hidden, V vocabulary; M tokens of one choice, K tokens to choose from.
+Of a split weight each process holds a slice of the rows. It multiplies the same tokens by it and
+gathers the columns of the others; in the backward pass each multiplies its columns of the gradient
+by its rows, and the parts are summed. Embeddings, norms and the vocabulary projection stay whole.
+Splitting and exchange are torch's DTensor; loading is transformers' tensor-parallel plan, which
+reads each process's rows from the file and nothing else (decision 12-engine).
+
+Shapes: A agents, N tokens, M tokens of an agent or of one choice, K tokens to choose from,
+D hidden, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -21,30 +29,94 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from transformers.distributed import DistributedConfig
 
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.attention import apply_softcap
-from compevo_core.lm.sharded_weights import multiply_sharded
+
+_BLOCKS = "model.layers.*"  # as transformers names the blocks of Llama, Mistral, Qwen2 and Gemma
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def require_processes(config: BackboneConfig) -> int:
+    """Return how many processes share the backbone.
+
+    Raises:
+        ConfigError: there is one process alone, or the layers are to be random.
+    """
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    if config.weights == "random":
+        raise ConfigError(
+            "the control backbone.weights = 'random' draws whole layers, which no process would "
+            "hold: leave shard_backbone out"
+        )
+    if processes < 2:
+        raise ConfigError(
+            f"backbone {config.name_or_path} is to be split over processes, and there is one: "
+            "start several (launcher torchrun with processes = 2, or a pod with 2 GPUs), or leave "
+            "shard_backbone out"
+        )
+    return processes
+
+
+def build_sharding_plan(processes: int) -> DistributedConfig:
+    """Return what ``from_pretrained`` needs in order to load this process's rows alone."""
+    plan = {
+        f"{_BLOCKS}.{'self_attn' if target in _ATTENTION else 'mlp'}.{target}": (
+            "colwise_gather_output"
+        )
+        for target in LORA_TARGETS
+    }
+    # Whole: a grammar picks the rows that it allows, and it may be tied to the embeddings.
+    return DistributedConfig(tp_size=processes, tp_plan=plan | {"lm_head": "replicate"})
+
+
+@torch.no_grad()
+def split_loaded_layers(model: nn.Module, processes: int, device_type: str) -> None:
+    """Split the layers of a model that was built in memory; the same model on every process."""
+    mesh = init_device_mesh(device_type, (processes,))
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear):
+            rows = distribute_tensor(module.weight, mesh, [Shard(0)], src_data_rank=None)
+            module.weight = nn.Parameter(rows, requires_grad=False)
+
+
+def multiply_sharded(x: Tensor, weight: DTensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``x W' + bias`` with a split weight; the whole product on every process.
+
+    A weight that is split by rows gives columns of the product, which are gathered. A transposed
+    one is split by columns and gives a part of every element, which are summed.
+
+    Args:
+        x: (A, M, in), equal on every process.
+        weight: (out, in), split.
+        bias: (out,), whole or split as the rows of the weight are.
+    """
+    mesh = weight.device_mesh
+    replicated = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+    if bias is not None and not isinstance(bias, DTensor):
+        bias = DTensor.from_local(bias, mesh, [Replicate()], run_check=False)
+    product: Any = nn.functional.linear(replicated, weight, bias)
+    whole: Tensor = product.full_tensor()
+    return whole
+
 
 _CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def is_onednn_faster(cpu_facts: str) -> bool:
-    """Whether float32 products go through oneDNN on a processor that calls itself this.
-
-    Args:
-        cpu_facts: the kernel's description of the processor; empty where there is none.
-    """
+    """Whether float32 products go through oneDNN on a processor that calls itself this."""
     # By name and not by a trial: two runs on one machine must use the same kernel.
     return "AuthenticAMD" in cpu_facts
 
 
 def lacks_bfloat16(cpu_facts: str) -> bool:
-    """Whether a processor that describes itself like this has no instruction for bfloat16.
-
-    Args:
-        cpu_facts: the kernel's description of the processor; empty where there is none.
-    """
+    """Whether a processor that describes itself like this has no instruction for bfloat16."""
     # AVX512-BF16, AMX and ARM's own all have it in the name of a feature.
     return bool(cpu_facts) and "bf16" not in cpu_facts
 
@@ -128,17 +200,8 @@ def restricted_token_logp(
 ) -> Tensor:
     """Return the log-probability (N,) of each id among the tokens that are allowed in its place.
 
-    Only the rows of the vocabulary that are allowed are ever read; see :func:`token_logp` for the
-    other arguments.
-
-    Args:
-        states_ND: the hidden state before each id.
-        ids_N: token ids.
-        allowed: for each of them the tokens that the softmax goes over, itself among them.
-        weight_VD: the frozen vocabulary projection.
-        bias_V: its bias.
-        temperature: of the softmax.
-        cap: bound of the scores.
+    ``allowed`` holds for each id the tokens that the softmax goes over, the id among them. Only
+    these rows of the vocabulary are ever read; see :func:`token_logp` for the other arguments.
 
     Raises:
         ValueError: an id is not among its allowed tokens.

@@ -39,10 +39,6 @@ def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
 def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
     """Fill a temporary folder and rename it to ``target``.
 
-    Args:
-        target: the folder to make; missing parents are made.
-        fill: called with the temporary folder.
-
     Returns:
         ``target``.
 

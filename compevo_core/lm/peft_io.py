@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.population import Population
 

@@ -2,8 +2,8 @@
 
 What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
 of packed prompts and of tokens behind them. What does not: prompts, losses, what the text means,
-the adapters' arithmetic (``lm.stacked_lora``), layouts (``lm.packing``), attention over them
-(``lm.prefill``, ``lm.decode``), the loops that sample (``lm.sampling``, ``lm.grammar_sampling``).
+the adapters' arithmetic (``lm.adapters``), layouts (``lm.packing``), attention over them
+(``lm.attention``, ``lm.decode``), the loops that sample (``lm.sampling``).
 Paper: section 5.1 and D.2.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
@@ -17,19 +17,21 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from compevo_core.config_sections import PopulationConfig
+from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapter_routing import KINDS, LOGIC, AdapterRoute, AdapterRouter
-from compevo_core.lm.attention import ATTENTION_NAME, AttentionBackend, apply_softcap
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.backbone_layers import find_adapter_targets, take_first_layers
+from compevo_core.lm.adapters import KINDS, LOGIC, AdapterRoute, AdapterRouter, StackedLoraLinear
+from compevo_core.lm.attention import (
+    ATTENTION_NAME,
+    AttentionBackend,
+    PrefillAttention,
+    PrefillCache,
+    apply_softcap,
+)
+from compevo_core.lm.backbone import Backbone, find_adapter_targets, select_first_layers
 from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
 from compevo_core.lm.grammar import TokenGrammar
-from compevo_core.lm.grammar_sampling import sample_under_grammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
-from compevo_core.lm.prefill import PrefillAttention, PrefillCache
-from compevo_core.lm.sampling import SamplingSettings, sample_tokens
-from compevo_core.lm.stacked_lora import StackedLoraLinear
+from compevo_core.lm.sampling import SamplingSettings, sample_tokens, sample_under_grammar
 
 
 class Population(nn.Module):
@@ -151,11 +153,10 @@ class Population(nn.Module):
     def hidden_states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
         """Return the final hidden states (A, L, D) in float32.
 
-        Args:
-            packed: the prompts.
-            embeds_ALD: embeddings in place of those of the packed tokens, as for soft prompts.
+        Embeddings may be given in place of those of the packed tokens, as for soft prompts.
         """
-        return self._read_prompts(packed, embeds_ALD, PrefillAttention(packed))
+        attention = PrefillAttention(packed)
+        return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
 
     def read_out(
         self,
@@ -179,8 +180,9 @@ class Population(nn.Module):
             ValueError: a prompt has fewer tokens than ``count``.
         """
         self._check_layers(layers)
-        states_ALD = self._read_prompts(packed, embeds_ALD, PrefillAttention(packed), layers)
-        return _take_tokens(states_ALD, packed.last_token_indices(count))
+        attention = PrefillAttention(packed)
+        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
+        return _select_tokens(states_ALD, packed.last_token_indices(count))
 
     def last_token_states(self, packed: PackedPrompts) -> Tensor:
         """Return the final hidden state at the last token of every prompt, (A, R, D)."""
@@ -190,8 +192,8 @@ class Population(nn.Module):
     def prefill(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> PrefillCache:
         """Read prompts once, so that all that follows them can share their keys and values."""
         attention = PrefillAttention(packed, keeps_cache=True)
-        states_ALD = self._read_prompts(packed, embeds_ALD, attention)
-        last_ARCD = _take_tokens(states_ALD, packed.last_token_indices())
+        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
+        last_ARCD = _select_tokens(states_ALD, packed.last_token_indices())
         return attention.build_cache(last_ARCD[:, :, 0])
 
     def read_tokens(
@@ -199,12 +201,9 @@ class Population(nn.Module):
     ) -> Tensor:
         """Return the final hidden states (A, L, D) of tokens that follow prompts, in float32.
 
-        Args:
-            ids_AL: the tokens.
-            positions_AL: their places behind the begin of the prompt.
-            attention: over the prompts and the tokens.
+        Positions are counted from the beginning of the prompt.
         """
-        return self._run_layers(self.embed(ids_AL), positions_AL, attention)
+        return self._read(ids_AL, positions_AL, attention)
 
     def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Return logits in float32, states (..., D) to (..., V).
@@ -229,12 +228,8 @@ class Population(nn.Module):
     ) -> Tensor:
         """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``.
 
-        Args:
-            states_ND: the hidden state before each id.
-            ids_N: token ids.
-            temperature: of the softmax.
-            allowed: for each id the tokens that the softmax goes over, as a grammar allows them;
-                ``None`` is the whole vocabulary.
+        The softmax goes over the tokens that a grammar allows for each id, if ``allowed`` is given,
+        otherwise over the whole vocabulary.
         """
         head = self.backbone.model.get_output_embeddings()
         cap = self._logit_softcap
@@ -343,30 +338,23 @@ class Population(nn.Module):
             inserted[name] = layer
         return inserted
 
-    def _read_prompts(
+    def _read(
         self,
-        packed: PackedPrompts,
-        embeds_ALD: Tensor | None,
-        attention: PrefillAttention,
-        layers: int = 0,
-    ) -> Tensor:
-        # transformers recomputes layers in train mode only. Nothing else follows from the mode:
-        # these backbones have no dropout of their own.
-        self.backbone.decoder.train(torch.is_grad_enabled() and not attention.keeps_cache)
-
-        embeds = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
-        return self._run_layers(embeds, packed.positions_AL, attention, layers)
-
-    def _run_layers(
-        self,
-        embeds_ALD: Tensor,
+        ids_AL: Tensor,
         positions_AL: Tensor,
         attention: AttentionBackend,
+        embeds_ALD: Tensor | None = None,
         layers: int = 0,
     ) -> Tensor:
         decoder = self.backbone.decoder
+        # transformers recomputes layers in train mode only. Nothing else follows from the mode:
+        # these backbones have no dropout of their own.
+        if decoder.training != torch.is_grad_enabled():
+            decoder.train(torch.is_grad_enabled())
+
         if 0 < layers < len(decoder.layers):
-            decoder = take_first_layers(decoder, layers)
+            decoder = select_first_layers(decoder, layers)
+        embeds_ALD = self.embed(ids_AL) if embeds_ALD is None else embeds_ALD
 
         # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
         dummy_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
@@ -383,7 +371,7 @@ class Population(nn.Module):
         return states_ALD
 
 
-def _take_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
+def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
     """Take the states at given packed indices, (A, R, C, D)."""
     return torch.stack(
         [

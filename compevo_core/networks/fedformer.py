@@ -7,8 +7,8 @@ Enhanced Decomposed Transformer for Long-term Series Forecasting", ICML 2022. A 
 Differs: key and value projections that the Fourier block never reads are left out, which changes no
 forecast; the two encoder layers have a Fourier block each, where the published code shares one, and
 heads are put back in order before the output projection, where it mixes them with steps; tanh is
-taken of real and imaginary parts apart; one moving average instead of several; the frequencies
-drawn are saved with the weights.
+taken of real and imaginary parts apart; one moving average instead of several; the sampled
+frequencies are saved with the weights.
 
 Shapes: B windows, L input steps, S steps of the decoder (half of L, then H), M time features, D
 width, E width of a head, K frequencies.
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.data.view import HORIZON, LOOKBACK
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.layers import Network, SeriesDecomposition, StepEmbedding
+from compevo_core.networks.layers import Network, NetworkInputs, SeriesDecomposition, StepEmbedding
 
 FREQUENCIES = 32
 DECODED_STEPS = LOOKBACK // 2 + HORIZON
@@ -32,13 +31,7 @@ class FEDformer(Network):
     """Two encoder layers and one decoder layer."""
 
     def __init__(self, *, width: int = 128, inner: int = 256, heads: int = 8) -> None:
-        """Make the layers.
-
-        Args:
-            width: features of a step.
-            inner: features inside a layer's two linear maps.
-            heads: heads of attention.
-        """
+        """Make layers over steps of ``width`` features, ``inner`` inside the linear maps."""
         super().__init__()
         self.decomposition = SeriesDecomposition()
         self.encoder_embedding = StepEmbedding(width)
@@ -118,7 +111,7 @@ class FourierBlock(nn.Module):
     def __init__(self, width: int, heads: int, steps: int) -> None:
         super().__init__()
         self.heads = heads
-        self.register_buffer("frequencies", draw_frequencies(steps))
+        self.register_buffer("frequencies", sample_frequencies(steps))
         self.query = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
         self.mix = ComplexMix(width, heads, len(self.frequencies))
@@ -126,7 +119,7 @@ class FourierBlock(nn.Module):
     def forward(self, steps_BLD: Tensor) -> Tensor:
         """Return mixed steps (B, L, D)."""
         spectrum_BHEK = _to_spectrum(self.query(steps_BLD), self.heads, self.frequencies)
-        # As in the authors' code, the k-th drawn frequency is put at place k of the answer.
+        # As in the authors' code, the k-th sampled frequency is put at place k of the answer.
         mixed_BLD: Tensor = self.out(_to_steps(self.mix(spectrum_BHEK), steps_BLD.shape[1]))
         return mixed_BLD
 
@@ -140,8 +133,8 @@ class FourierCrossAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.register_buffer("query_frequencies", draw_frequencies(DECODED_STEPS))
-        self.register_buffer("key_frequencies", draw_frequencies(LOOKBACK))
+        self.register_buffer("query_frequencies", sample_frequencies(DECODED_STEPS))
+        self.register_buffer("key_frequencies", sample_frequencies(LOOKBACK))
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
@@ -194,7 +187,7 @@ class SeasonalNorm(nn.Module):
         return normed_BLD - normed_BLD.mean(dim=1, keepdim=True)
 
 
-def draw_frequencies(steps: int) -> Tensor:
+def sample_frequencies(steps: int) -> Tensor:
     """Return sorted random frequencies of a series of ``steps``, the same at every call."""
     generator = torch.Generator().manual_seed(_FREQUENCY_SEED)
     count = min(FREQUENCIES, steps // 2)
@@ -210,13 +203,7 @@ def _to_spectrum(steps_BLD: Tensor, heads: int, frequencies: Tensor) -> Tensor:
 
 
 def _to_steps(spectrum_BHEK: Tensor, steps: int, frequencies: Tensor | None = None) -> Tensor:
-    """Return the series (B, L, D) of a spectrum.
-
-    Args:
-        spectrum_BHEK: values at some frequencies.
-        steps: length of the series.
-        frequencies: where the values belong; None: at the lowest ones.
-    """
+    """Return the series (B, L, D) of a spectrum at some frequencies, by default the lowest."""
     full = spectrum_BHEK.new_zeros((*spectrum_BHEK.shape[:-1], steps // 2 + 1))
     places = torch.arange(spectrum_BHEK.shape[-1]) if frequencies is None else frequencies
     full[..., places] = spectrum_BHEK

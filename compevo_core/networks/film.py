@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.layers import Network
+from compevo_core.networks.layers import Network, NetworkInputs
 
 SCALES = (1, 2, 4)
 """Lengths of the memories, in horizons."""

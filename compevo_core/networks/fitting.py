@@ -1,7 +1,7 @@
 """The one loop that fits every network, with one loss, one normalisation and one budget.
 
 What belongs here: normalising windows, the loss, early stopping. What does not: networks, files
-(``forecaster``).
+(``networks.forecaster``).
 
 Every window is centred on the mean of its input and divided by its spread, and the forecast is put
 back; all networks get this, whatever their authors did. The loss is Huber's on scaled values, as
@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.seeding import draw_with_seed
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.layers import Network
+from compevo_core.networks.layers import Network, NetworkInputs
+from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)
 
@@ -86,15 +85,10 @@ def fit_network(
     seed: int,
     budget: FitBudget | None = None,
 ) -> FitReport:
-    """Fit a network in place.
+    """Fit a network in place; it ends with the weights of its best pass, in evaluation mode.
 
-    Args:
-        network: the network; it ends with the weights of its best pass, in evaluation mode.
-        train: inputs and scaled targets (N, H), NaN where masked.
-        val: the same of validation, which decides when to stop and which weights to keep.
-        learning_rate: of AdamW.
-        seed: of the order of windows and of dropout.
-        budget: what may be spent; the default of every network where None.
+    Train and validation are inputs with scaled targets (N, H), NaN where masked. Validation decides
+    when to stop and which weights to keep; the seed covers order of windows and dropout.
 
     Raises:
         NonFiniteLoss: a loss is not finite.
@@ -106,9 +100,9 @@ def fit_network(
     val = _thin_out(val, budget.val_windows)
 
     best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
-    kept: dict[str, Tensor] = {}
+    best_weights: dict[str, Tensor] = {}
     # Dropout draws from torch's own generator: the caller's stays as it was.
-    with draw_with_seed(seed):
+    with use_seed(seed):
         for number in range(1, budget.passes + 1):
             _train_one_pass(network, train, optimizer, budget)
             loss = _measure_loss(network, val, budget.batch_size)
@@ -117,12 +111,12 @@ def fit_network(
             best = replace(best, passes=number)
             if loss < best.validation_loss:
                 best = replace(best, best_pass=number, validation_loss=loss)
-                kept = {name: value.clone() for name, value in network.state_dict().items()}
+                best_weights = {name: value.clone() for name, value in network.state_dict().items()}
             # A validation that stopped getting better some passes ago rarely does again.
             if number - best.best_pass >= budget.patience:
                 break
 
-    network.load_state_dict(kept)
+    network.load_state_dict(best_weights)
     network.eval()
     return best
 
@@ -136,8 +130,8 @@ def _train_one_pass(
     inputs, target_NH = train
     network.train()
     # Other windows in each pass, where a pass does not take all of them.
-    drawn = torch.randperm(len(inputs))[: budget.pass_windows]
-    for positions in torch.split(drawn, budget.batch_size):
+    sampled = torch.randperm(len(inputs))[: budget.pass_windows]
+    for positions in torch.split(sampled, budget.batch_size):
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
         if not torch.isfinite(loss):
             raise NonFiniteLoss(
@@ -169,7 +163,7 @@ def _measure_loss(
     network.eval()
     total, count = 0.0, 0
     for positions in torch.split(torch.arange(len(inputs)), batch_size):
-        # Batches count by their known targets, so that the mean is that of all of them.
+        # Batches count by their known targets, so that the mean is over all targets.
         known = int(torch.isfinite(target_NH[positions]).sum())
         loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
         total, count = total + float(loss) * known, count + known

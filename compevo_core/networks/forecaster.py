@@ -1,14 +1,17 @@
-"""A fitted network as a baseline: the table of networks, fit, predict, save and load.
+"""A fitted network as a baseline: the table of networks, fit, learning rate, predict, save, load.
 
-What belongs here: names, learning rates, files. What does not: the networks, the loop that fits
-them (``fitting``), scoring.
+What belongs here: names, the choice of a learning rate on validation, files. What does not: the
+networks, the loop that fits them (``fitting``), scoring, which rates are tried and for how long
+(``paper.method``).
 
-One learning rate serves all of them unless validation chooses one of a few, each tried for the same
-few passes. Weights are kept as safetensors; of GPT4TS those alone that were trained.
+One learning rate serves all networks unless validation chooses one of a few, each tried for the
+same few passes. Weights are kept as safetensors; of GPT4TS only the trained ones.
 
 Shapes: N windows, H horizon.
 """
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,29 +23,29 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compevo_core.baselines.base import (
+    MethodFacts,
+    raise_if_held_out,
     read_baseline_file,
-    refuse_held_out_splits,
     stack_rows,
     write_baseline_file,
 )
-from compevo_core.baselines.facts import MethodFacts
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.files import write_atomically
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
 from compevo_core.lm import backbone
-from compevo_core.lm.seeding import draw_with_seed
-from compevo_core.networks.dlinear import DLinear
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
 from compevo_core.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.itransformer import ITransformer
-from compevo_core.networks.layers import Network, count_trainable
+from compevo_core.networks.layers import Network, NetworkInputs, count_trainable
+from compevo_core.networks.library_networks import DLinear, ITransformer
 from compevo_core.networks.pyraformer import Pyraformer
+from compevo_core.runtime.files import write_atomically
+from compevo_core.runtime.seeding import use_seed
+
+log = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "weights.safetensors"
 
@@ -59,7 +62,7 @@ class NetworkKind:
     """One network of the comparison.
 
     Attributes:
-        make: builds it, with weights drawn from torch's generator.
+        make: builds it, with weights sampled from torch's generator.
         seeds: how many seeds its rows have.
         encode: makes its inputs; networks that read text add theirs.
         backbone: the pretrained model that it is made of; empty for most.
@@ -136,14 +139,8 @@ class NetworkBaseline:
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
 
-        Args:
-            name: one of :data:`NETWORKS`, or that of ``kind``.
-            train: windows of the train split.
-            val: windows of the validation split.
-            seed: of weights, order of windows and dropout.
-            learning_rate: of AdamW.
-            budget: another than that of all networks.
-            kind: a network that is not in the table, as those that read news.
+        ``name`` is one of :data:`NETWORKS`, or the name of a ``kind`` that is not in the table,
+        such as one that reads news. The seed covers weights, order of windows and dropout.
 
         Raises:
             ConfigError: the name is unknown.
@@ -152,25 +149,17 @@ class NetworkBaseline:
             NonFiniteLoss: the fit diverged.
         """
         kind = kind or find_network(name)
-        refuse_held_out_splits(train, name)
-        refuse_held_out_splits(val, name)
-
-        network = draw_network(kind, seed)
-        scaler = Scaler.fit(train)
+        scaler, *prepared = _prepare_splits(name, train, val, kind)
+        network = sample_network(kind, seed)
         report = fit_network(
-            network,
-            prepare_windows(train, scaler, kind.encode),
-            prepare_windows(val, scaler, kind.encode),
-            learning_rate=learning_rate,
-            seed=seed,
-            budget=budget,
+            network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
         )
         return cls(name, network, scaler, report, kind)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, 48) in each view's unit."""
-        # torch splits nothing into one empty batch, which a Fourier transform refuses.
+        # torch splits nothing into one empty batch, which a Fourier transform rejects.
         if not views:
             return stack_rows([])
 
@@ -196,11 +185,7 @@ class NetworkBaseline:
 
     @classmethod
     def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Args:
-            folder: where it was written.
-            kind: a network that is not in the table, as :meth:`fit` was given it.
+        """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
 
         Raises:
             CheckpointMismatch: the folder is incomplete, or its weights are of another network.
@@ -225,24 +210,34 @@ class NetworkBaseline:
 
 
 def find_network(name: str) -> NetworkKind:
-    """Return what is known of a network.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return the entry of a network; ConfigError if the name is unknown."""
     if name not in NETWORKS:
         raise ConfigError(f"no network {name!r}; known: {', '.join(NETWORKS)}")
     return NETWORKS[name]
 
 
-def draw_network(kind: NetworkKind, seed: int) -> Network:
-    """Return a network whose weights are drawn with a seed."""
+def sample_network(kind: NetworkKind, seed: int) -> Network:
+    """Return a network with weights sampled under a seed."""
     # The caller's generator stays as it was; equal seeds give equal weights.
-    with draw_with_seed(seed):
+    with use_seed(seed):
         return kind.make()
 
 
-def prepare_windows(
+def _prepare_splits(
+    name: str, train: WindowSet, val: WindowSet, kind: NetworkKind
+) -> tuple[Scaler, tuple[NetworkInputs, Tensor], tuple[NetworkInputs, Tensor]]:
+    """Return the scaler, and inputs and targets of train and validation."""
+    raise_if_held_out(train, name)
+    raise_if_held_out(val, name)
+    scaler = Scaler.fit(train)
+    return (
+        scaler,
+        _prepare_windows(train, scaler, kind.encode),
+        _prepare_windows(val, scaler, kind.encode),
+    )
+
+
+def _prepare_windows(
     windows: WindowSet, scaler: Scaler, encode: Encode
 ) -> tuple[NetworkInputs, Tensor]:
     """Return inputs and scaled targets (N, H), NaN where masked."""
@@ -262,3 +257,43 @@ def _select_weights(network: Network) -> dict[str, Tensor]:
         for name, value in network.state_dict().items()
         if name not in frozen
     }
+
+
+def choose_learning_rate(
+    name: str,
+    train: WindowSet,
+    val: WindowSet,
+    *,
+    rates: Sequence[float],
+    budget: FitBudget,
+    seed: int = 0,
+    kind: NetworkKind | None = None,
+) -> float:
+    """Return the learning rate with the least validation loss after the same short fit.
+
+    Args as for :meth:`NetworkBaseline.fit`, and:
+        rates: the rates that are tried, each under the same seed.
+        budget: what each of them may spend.
+
+    Raises:
+        NonFiniteLoss: a fit diverged with every rate; others as for :meth:`NetworkBaseline.fit`.
+    """
+    kind = kind or find_network(name)
+    _, *prepared = _prepare_splits(name, train, val, kind)
+
+    losses: dict[float, float] = {}
+    for rate in rates:
+        network = sample_network(kind, seed)
+        try:
+            report = fit_network(network, *prepared, learning_rate=rate, seed=seed, budget=budget)
+        except NonFiniteLoss:
+            # A rate that diverges is a rate that is not chosen.
+            losses[rate] = math.inf
+        else:
+            losses[rate] = report.validation_loss
+        log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
+
+    best = min(losses, key=losses.__getitem__)
+    if not math.isfinite(losses[best]):
+        raise NonFiniteLoss(f"{name} diverges with every learning rate of {rates}; give lower ones")
+    return best

@@ -8,7 +8,7 @@ Series Forecasting?", NeurIPS 2024. No library at hand provides them.
 Differs: the backbone is this project's, not GPT-2; it has no learned positions to train, so norms,
 patch embedding and output map are what is trained.
 
-Networks that read text beside the patches (``news_aware``) put their tokens in front of them.
+Networks that read text beside the patches (``paper.gpt4mts``) put their tokens in front of them.
 
 Shapes: B windows, L input steps, P patches, D width of the backbone.
 """
@@ -22,8 +22,7 @@ from torch.nn import functional
 
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.lm.frozen_linear import frozen_linear
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.layers import Network
+from compevo_core.networks.layers import Network, NetworkInputs
 
 PATCH_STEPS = 16
 PATCH_STRIDE = 8
@@ -68,13 +67,7 @@ class GPT4TS(PatchNetwork):
         layers: int = LAYERS,
         matmul_dtype: torch.dtype | None = None,
     ) -> None:
-        """Copy the first layers of a decoder.
-
-        Args:
-            decoder: the stack of layers of a transformers model; it stays as it is.
-            layers: number of its layers that are used.
-            matmul_dtype: type of the products with frozen layers; None: that of the weights.
-        """
+        """Copy the first layers of a decoder, as :func:`copy_first_layers` does."""
         super().__init__(width=decoder.config.hidden_size)
         self.decoder = copy_first_layers(decoder, layers, matmul_dtype)
         for name, parameter in self.decoder.named_parameters():
@@ -93,10 +86,7 @@ def copy_first_layers(
 ) -> Any:  # noqa: ANN401
     """Return a copy of a decoder's first layers and its norm, without embedded words.
 
-    Args:
-        decoder: the stack of layers of a transformers model; it stays as it is.
-        layers: number of its layers that are copied.
-        matmul_dtype: type of the products; None: that of the weights.
+    Products run in ``matmul_dtype``, by default the type of the weights.
     """
     # Training changes the norms, and the model may be shared with others.
     original, decoder.layers = decoder.layers, decoder.layers[:layers]
@@ -130,5 +120,5 @@ def _convert_products(decoder: nn.Module, dtype: torch.dtype) -> None:
         (name, layer) for name, layer in decoder.named_modules() if isinstance(layer, nn.Linear)
     ]
     for name, layer in linear:
-        parent, _, own = name.rpartition(".")
-        setattr(decoder.get_submodule(parent), own, _FrozenLinear(layer, dtype))
+        parent, _, last = name.rpartition(".")
+        setattr(decoder.get_submodule(parent), last, _FrozenLinear(layer, dtype))

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.data.view import HORIZON, LOOKBACK
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.layers import Network, StepEmbedding, encode_positions
+from compevo_core.networks.layers import Network, NetworkInputs, StepEmbedding, encode_positions
 
 CHILDREN = (4, 4)
 """Nodes of a scale that share a node of the next one."""
@@ -30,14 +29,7 @@ class Pyraformer(Network):
     def __init__(
         self, *, width: int = 128, inner: int = 256, heads: int = 8, layers: int = 2
     ) -> None:
-        """Make the layers.
-
-        Args:
-            width: features of a node.
-            inner: features inside a layer's two linear maps.
-            heads: heads of attention.
-            layers: encoder layers.
-        """
+        """Make layers over nodes of ``width`` features, ``inner`` inside the linear maps."""
         super().__init__()
         self.embedding = StepEmbedding(width)
         self.register_buffer("positions_LD", encode_positions(LOOKBACK, width))

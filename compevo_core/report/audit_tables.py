@@ -1,15 +1,15 @@
 """Does news help? The news audit as a sentence and tables, for terminal, page and docs.
 
-What belongs here: the verdict, effects of own news against each other reading by group. What does
-not: measuring them (``experiments.news_audit``).
+What belongs here: the verdict, effects of own news against each other kind of news by group. What
+does not: measuring them (``paper.news_audit``).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
-from compevo_core.experiments.news_audit import ALL, SERIES, TOPIC, WITH_NEWS
-from compevo_core.experiments.perturbations import IRRELEVANT, NONE, OWN, SWAPPED
-from compevo_core.report.tables import Table
+from compevo_core.paper.news_audit import ALL, SERIES, TOPIC, WITH_NEWS
+from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
+from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
     format_number,
@@ -17,8 +17,6 @@ from compevo_core.report.wording import (
     format_with_unit,
     scope_name,
 )
-
-Row = Mapping[str, Any]
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
 KINDS = {ALL: "All windows", WITH_NEWS: "Windows with news", SERIES: "", TOPIC: "News about "}
@@ -44,80 +42,75 @@ def format_audit(rows: Sequence[Row]) -> str:
 
 
 def judge_news(rows: Sequence[Row]) -> str:
-    """Say whether own news helped in one scope, against none and against that of another day.
+    """Say whether own news helped in one scope, against no news and against another day's news.
 
     A gain over no news alone is not called help: it must be these articles, not any.
     """
     overall = {row["news"]: row for row in rows if row["group_kind"] == ALL}
     own, none, swapped = overall[OWN], overall[NONE], overall[SWAPPED]
-    had = format_percent(own["n_with_news"] / own["n_windows"])
-    first = (
-        f"{own['n_windows']:,} windows, {had} of them with at least one article. MAE "
-        f"{format_with_unit(own['mae'], own['unit'])} with own news, "
-        f"{format_number(none['mae'])} without, {format_number(swapped['mae'])} with that of "
+    return (
+        f"{_judge(none, swapped)} {own['n_windows']:,} windows, "
+        f"{format_percent(own['n_with_news'] / own['n_windows'])} of them with at least one "
+        f"article. MAE {format_with_unit(own['mae'], own['unit'])} with own news, "
+        f"{format_number(none['mae'])} without, {format_number(swapped['mae'])} with news of "
         "another day."
     )
-    return f"{_judge(none, swapped)} {first}"
 
 
 def _judge(none: Row, swapped: Row) -> str:
     if none["interval_low"] is None or swapped["interval_low"] is None:
-        return "It cannot be told: these are too few days for an interval."
+        return "Unknown: there are too few days for an interval."
     # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
     is_better = [row["interval_high"] < 0 for row in (none, swapped)]
-    is_worse = [row["interval_low"] > 0 for row in (none, swapped)]
     if all(is_better):
         return "Yes, the news helps."
     if is_better[0]:
-        return "Not the news of the day: that of another day does as well."
-    if is_worse[0]:
+        return "The gain is not from this day's news: news of another day helps as much."
+    if none["interval_low"] > 0:
         return "No: with news the forecast is worse than without."
-    return "No gain can be told: the interval of the difference from no news holds zero."
+    return "No measurable gain: the confidence interval includes zero."
 
 
 def audit_table(rows: Sequence[Row]) -> Table:
-    """Return effects by group: own news less each other reading, with intervals."""
+    """Return effects by group: own news less each other kind, with intervals."""
     # In the order that they were measured in: all, with news, series, topics.
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
 
     first = rows[0]
-    source = SOURCES.get(first["source"], first["source"])
-    return Table(
-        header=[
-            "Group",
-            "Windows",
-            "With news",
-            f"MAE {first['unit']}",
-            *(f"less {name}" for name in OTHERS.values()),
-        ],
-        rows=[_cells(kind, group, by_news) for (kind, group), by_news in groups.items()],
-        caption=f"{scope_name(first['dataset'], first['subset'])}: does news help {source}?",
-        wrap_columns=frozenset({4, 5, 6}),
-        highlighted_rows=frozenset({0}),
+    effects: dict[str, Callable[[Mapping[str, Row]], str]] = {
+        f"less {name}": functools.partial(_format_effect, news) for news, name in OTHERS.items()
+    }
+    return tabulate(
+        groups.values(),
+        {
+            "Group": lambda by_news: _name_group(by_news[OWN]),
+            "Windows": lambda by_news: format_number(by_news[OWN]["n_windows"]),
+            "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
+            f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
+            **effects,
+        },
+        caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
+        f"{SOURCES.get(first['source'], first['source'])}?",
+        wrap_columns=(4, 5, 6),
+        highlighted=(0,),
         notes=(
-            "MAE with own news less that with the other reading, with its 95 % interval (whole "
-            "days drawn again): below zero own news is better. A window counts for every topic "
-            f"that one of its articles is nearest to. {MISSING}: the other reading had no article "
-            "either, or the days are too few.",
+            "MAE with own news minus MAE with the other news, and its 95 % interval (whole days "
+            "resampled): below zero own news is better. A window counts for every topic that one "
+            f"of its articles is nearest to. {MISSING}: no article of the other kind, or too few "
+            "days.",
         ),
     )
 
 
-def _cells(kind: str, group: str, by_news: Mapping[str, Row]) -> list[str]:
-    own = by_news[OWN]
-    name = KINDS.get(kind, "")
-    return [
-        name + group if kind in (SERIES, TOPIC) else name,
-        format_number(own["n_windows"]),
-        format_number(own["n_with_news"]),
-        format_number(own["mae"]),
-        *(_effect(by_news.get(news)) for news in OTHERS),
-    ]
+def _name_group(row: Row) -> str:
+    kind, group = row["group_kind"], row["group"]
+    return KINDS.get(kind, "") + (group if kind in (SERIES, TOPIC) else "")
 
 
-def _effect(row: Row | None) -> str:
+def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
+    row = by_news.get(news)
     if row is None or row["interval_low"] is None:
         return MISSING
     # A control that found no article to read is no control.

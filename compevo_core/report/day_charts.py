@@ -1,24 +1,27 @@
-"""An issued forecast as a chart that one can point at.
+"""An issued forecast as a chart that one can point at, and as a still picture of the same traces.
 
-What belongs here: plotly figures of one series, as plain data. What does not: the script that draws
-them (``templates/charts.js``), colours (``report.theme``), the same picture without a script
-(``report.day_pictures``).
+What belongs here: plotly figures of one series as plain data, and their drawing by matplotlib for
+the UI, for print and for a browser without scripts. What does not: the script that draws the
+figures (``templates/charts.js``), colours (``report.figures``).
 
 Text in a figure is read by plotly as a little HTML, so text from data is escaped here.
 """
 
 import html
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import date2num
+from matplotlib.figure import Figure
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.day_summary import BAND_80, BAND_95, choose_decimals, select_band
-from compevo_core.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
-from compevo_core.report.forecast_days import ForecastDay, measure_day
-from compevo_core.report.theme import (
+from compevo_core.forecast.day_summary import BAND_80, BAND_95, choose_decimals, select_band
+from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
+from compevo_core.report.figures import (
     ACCENT,
     BAND_FILL_80,
     BAND_FILL_95,
@@ -26,12 +29,28 @@ from compevo_core.report.theme import (
     HISTORY,
     INK,
     MUTED,
+    THEME,
     agent_colour,
     method_colour,
+    set_clock,
 )
+from compevo_core.report.inputs import ForecastDay, measure_day
 from compevo_core.report.wording import method_name
 
+MOST_SERIES = 6
+"""Series that a still picture shows, the first ones of the record."""
+
+CHART_LAYOUT = {
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "font": {"color": MUTED, "size": 12.5, "family": "system-ui, sans-serif"},
+}
+"""What every plotly figure of the page has in common."""
+
 _HEIGHT = 390  # pixels
+_COLUMNS = 2
+_INCHES = (4.6, 2.4)  # of one plot of the still picture
+_BANDS = ((BAND_95, BAND_FILL_95, "95 % band"), (BAND_80, BAND_FILL_80, "80 % band"))
+_DASHES = {"dot": ":", "dash": "--"}
 
 Trace = dict[str, Any]
 
@@ -39,94 +58,56 @@ Trace = dict[str, Any]
 def chart_series(day: ForecastDay, entity: str) -> dict[str, Any]:
     """Return the figure of one series: yesterday and the day that is forecast."""
     issued = day.issued
-    forecast = issued.select_points(entity)[METHOD]
-    decimals = choose_decimals([float(np.abs(forecast).max())])
-
-    traces = [
-        *_draw_bands(issued, entity),
-        *_draw_agents(issued, entity),
-        *_draw_before(day, entity),
-        *_draw_known(day, entity),
-        *_draw_published(issued, entity),
-        _line(issued.starts, forecast, issued, method_name(METHOD), color=ACCENT, width=2.8),
-    ]
+    decimals = choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())])
     unit = html.escape(issued.unit)
+
+    traces = list(_list_traces(day, entity))
     for trace in traces:
         bound = trace.pop("meta", "")
         trace["hovertemplate"] = f"{bound} %{{y:,.{decimals}f}} {unit}".strip()
     return {"data": traces, "layout": _lay_out(issued)}
 
 
-def _draw_bands(issued: IssuedForecast, entity: str) -> list[Trace]:
-    """Draw both bands, the wider one first, so that the narrower one lies on it."""
-    traces = []
-    for band, fill, name in (
-        (BAND_95, BAND_FILL_95, "95 % band"),
-        (BAND_80, BAND_FILL_80, "80 % band"),
-    ):
+def _list_traces(day: ForecastDay, entity: str) -> Iterator[Trace]:
+    """Yield the lines of one series, each lying on those before it."""
+    issued, before = day.issued, day.before
+    starts, points = issued.starts, issued.select_points(entity)
+
+    for band, fill, name in _BANDS:
         bounds = select_band(issued, entity, band)
-        if bounds is None:
-            continue
+        if bounds is not None:
+            # The upper bound fills down to the lower one, and represents both in the legend.
+            low, high = (
+                _line(starts, values, issued, name, color=fill, width=0) for values in bounds
+            )
+            yield low | {"legendgroup": name, "showlegend": False, "meta": "from"}
+            yield high | {"legendgroup": name, "fill": "tonexty", "fillcolor": fill, "meta": "to"}
 
-        low, high = bounds
-        lower = _line(issued.starts, low, issued, name, color=fill, width=0)
-        upper = _line(issued.starts, high, issued, name, color=fill, width=0)
-        # The upper bound fills down to the lower one, and stands for both in the legend.
-        traces.append(lower | {"legendgroup": name, "showlegend": False, "meta": "from"})
-        traces.append(
-            upper | {"legendgroup": name, "fill": "tonexty", "fillcolor": fill, "meta": "to"}
-        )
-    return traces
+    # The legend is read from the last trace to the first.
+    facts = next(series for series in issued.facts["series"] if series["entity"] == entity)
+    for agent, weight in reversed(list(enumerate(facts["weights"]))):
+        style = {"color": agent_colour(agent), "width": 1.0}
+        name = f"agent {agent} ({100 * weight:.0f} %)"
+        yield _line(starts, points[f"{AGENT}{agent}"], issued, name, **style)
 
+    if before is not None and entity in before.entities:
+        values = before.select_points(entity)[METHOD]
+        style = {"color": ACCENT, "width": 1.8, "dash": "dot"}
+        name = f"{method_name(METHOD)}, yesterday's forecast"
+        yield _line(before.starts, values, before, name, **style)
 
-def _draw_agents(issued: IssuedForecast, entity: str) -> list[Trace]:
-    weights = next(one["weights"] for one in issued.facts["series"] if one["entity"] == entity)
-    points = issued.select_points(entity)
-    return [
-        _line(
-            issued.starts,
-            points[f"{AGENT}{agent}"],
-            issued,
-            f"agent {agent} ({100 * weight:.0f} %)",
-            color=agent_colour(agent),
-            width=1.0,
-        )
-        # The legend is read from the last trace to the first.
-        for agent, weight in reversed(list(enumerate(weights)))
-    ]
-
-
-def _draw_before(day: ForecastDay, entity: str) -> list[Trace]:
-    """Draw the forecast of the day before, dotted."""
-    before = day.before
-    if before is None or entity not in before.entities:
-        return []
-    values = before.select_points(entity)[METHOD]
-    name = f"{method_name(METHOD)}, yesterday's forecast"
-    return [_line(before.starts, values, before, name, color=ACCENT, width=1.8, dash="dot")]
-
-
-def _draw_known(day: ForecastDay, entity: str) -> list[Trace]:
-    """Draw what was measured yesterday, and of the day itself where it is known by now."""
-    issued = day.issued
-    length = measure_day(issued)
-    lines = [([start - length for start in issued.starts], day.find_yesterday(entity))]
+    measured = [day.find_yesterday(entity)]
+    times = [start - measure_day(issued) for start in starts]
     truth = day.find_truth(issued, entity)
     if truth is not None:
-        lines.append((issued.starts, truth))
+        measured.append(truth)
+        times += starts
+    yield _line(times, np.concatenate(measured), issued, "measured", color=INK, width=2.2)
 
-    starts = [start for some, _ in lines for start in some]
-    values = np.concatenate([values for _, values in lines])
-    return [_line(starts, values, issued, "measured", color=INK, width=2.2)]
-
-
-def _draw_published(issued: IssuedForecast, entity: str) -> list[Trace]:
-    values = issued.select_points(entity).get(PUBLISHED)
-    if values is None:
-        return []
-    colour = method_colour(PUBLISHED)
-    name = "published forecast"
-    return [_line(issued.starts, values, issued, name, color=colour, width=1.8, dash="dash")]
+    if PUBLISHED in points:
+        style = {"color": method_colour(PUBLISHED), "width": 1.8, "dash": "dash"}
+        yield _line(starts, points[PUBLISHED], issued, "published forecast", **style)
+    yield _line(starts, points[METHOD], issued, method_name(METHOD), color=ACCENT, width=2.8)
 
 
 def _line(
@@ -136,14 +117,12 @@ def _line(
     name: str,
     **style: object,
 ) -> Trace:
-    clock = [f"{start.astimezone(issued.zone):%Y-%m-%dT%H:%M}" for start in starts]
-    # JSON has no NaN: a missing value is null, and breaks the line.
-    numbers = [round(float(value), 6) if np.isfinite(value) else None for value in values]
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": clock,
-        "y": numbers,
+        "x": [f"{start.astimezone(issued.zone):%Y-%m-%dT%H:%M}" for start in starts],
+        # JSON has no NaN: a missing value is null, and breaks the line.
+        "y": [round(float(value), 6) if np.isfinite(value) else None for value in values],
         "name": html.escape(name),
         "line": style,
     }
@@ -153,31 +132,75 @@ def _lay_out(issued: IssuedForecast) -> dict[str, Any]:
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickcolor": GRID}
     origin = f"{issued.origin:%Y-%m-%dT%H:%M}"
     is_daily = issued.starts[1] - issued.starts[0] >= timedelta(days=1)
-    return {
+    # What lies right of this line was unknown.
+    border = {"type": "line", "x0": origin, "x1": origin, "yref": "paper", "y0": 0, "y1": 1}
+    return CHART_LAYOUT | {
         "height": _HEIGHT,
         "margin": {"l": 64, "r": 12, "t": 10, "b": 40},
-        "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": MUTED, "size": 12.5, "family": "system-ui, sans-serif"},
         "hovermode": "x unified",
         "dragmode": False,  # a finger that scrolls the page must not zoom a chart
         "legend": {"orientation": "h", "y": -0.2, "traceorder": "reversed"},
-        "xaxis": {
-            **axis,
+        "xaxis": axis
+        | {
             "tickformat": "%d %b" if is_daily else "%H:%M\n%a %d %b",
             "hoverformat": "%a %d %b" if is_daily else "%a %d %b, %H:%M",
         },
-        "yaxis": {**axis, "title": {"text": html.escape(issued.unit)}, "tickformat": ",~g"},
-        # What lies right of this line was unknown.
-        "shapes": [
-            {
-                "type": "line",
-                "x0": origin,
-                "x1": origin,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": HISTORY, "width": 1},
-            }
-        ],
+        "yaxis": axis | {"title": {"text": html.escape(issued.unit)}, "tickformat": ",~g"},
+        "shapes": [border | {"line": {"color": HISTORY, "width": 1}}],
     }
+
+
+def plot_day(day: ForecastDay) -> Figure:
+    """Plot the charts of the first series as one still picture."""
+    entities = day.issued.entities[:MOST_SERIES]
+    columns = min(_COLUMNS, len(entities))
+    rows = -(-len(entities) // columns)
+
+    with mpl.rc_context(THEME):
+        size = (columns * _INCHES[0], rows * _INCHES[1] + 0.5)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axis, entity in zip(axes, entities, strict=False):
+            _plot_series(axis, day, entity)
+        for axis in axes[len(entities) :]:
+            axis.set_visible(False)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2 * columns
+        )
+    return figure
+
+
+def _plot_series(axis: Axes, day: ForecastDay, entity: str) -> None:
+    figure = chart_series(day, entity)
+    lower: FloatArray = np.empty(0)
+    for trace in figure["data"]:
+        times = [_find_day(moment) for moment in trace["x"]]
+        values = np.array([np.nan if y is None else y for y in trace["y"]])
+        # Weights differ between series, which share one legend.
+        label = html.unescape(trace["name"]).partition(" (")[0]
+        line = trace["line"]
+        if "fill" in trace:
+            fill = _read_fill(trace["fillcolor"])
+            axis.fill_between(times, lower, values, color=fill, linewidth=0, label=label)
+        elif line["width"]:
+            style = {"color": line["color"], "linestyle": _DASHES.get(line.get("dash"), "-")}
+            axis.plot(times, values, linewidth=0.8 * line["width"], label=label, **style)
+        lower = values
+
+    axis.axvline(_find_day(figure["layout"]["shapes"][0]["x0"]), color=HISTORY)
+    set_clock(axis, UTC)
+    # A name from data may hold a dollar sign, which would begin a formula.
+    axis.set_title(entity.replace("$", r"\$"))
+    axis.set_ylabel(day.issued.unit.replace("$", r"\$"))
+
+
+def _find_day(moment: str) -> float:
+    """Return matplotlib's number of a day for the wall clock of a trace."""
+    return float(date2num(datetime.fromisoformat(moment)))  # type: ignore[no-untyped-call]
+
+
+def _read_fill(css: str) -> tuple[float, ...]:
+    """Return a colour ``rgba(r,g,b,a)`` of the page as matplotlib reads it."""
+    *colour, alpha = css.removeprefix("rgba(").removesuffix(")").split(",")
+    return (*(int(part) / 255 for part in colour), float(alpha))

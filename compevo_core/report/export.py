@@ -13,13 +13,13 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.files import write_atomically
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.report.paper.scores import choose_settings, list_test_scopes
+from compevo_core.report.paper.scores import list_test_scopes, select_settings
 from compevo_core.report.rows import drop_agents, drop_sweeps
 from compevo_core.report.wording import NAIVE
+from compevo_core.runtime.files import write_atomically
 
 FEV, GIFT_EVAL = "fev", "gift-eval"
 TARGETS = (FEV, GIFT_EVAL)
@@ -98,7 +98,7 @@ def _average(rows: pl.DataFrame, dataset: str, subset: str) -> Iterator[pl.DataF
     tasks = series if series["entity"].n_unique() > 1 else scope.filter(pl.col("entity") == POOLED)
     for _, own in tasks.group_by("method", maintain_order=True):
         yield (
-            choose_settings(own)
+            select_settings(own)
             .group_by("method", "subset", "entity", maintain_order=True)
             .agg(*(pl.col(name).mean() for name in _AVERAGED), pl.col("n_windows").first())
         )

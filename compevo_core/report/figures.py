@@ -1,28 +1,143 @@
-"""Axes in the project's look, and plots as images inside the page.
+"""The one look of all plots, and plots as images inside the page.
 
-What belongs here: making an axis, its title and legend, encoding a plot as SVG. What does not:
-colours and fonts (``report.theme``), what is plotted (the modules ``report.*_plots`` and
-``report.forecast_pictures``), the markup around an image (``templates/macros.html``).
+What belongs here: colours, fonts and line styles, an axis with its lines, title and legend,
+encoding a plot as SVG. What does not: what is plotted (``report.plots``, ``report.plots``,
+``report.day_charts``, ``report.mechanism``), the markup of an image (``templates/macros.html``).
 """
 
 import base64
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timezone
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from compevo_core.report.theme import THEME
+from compevo_core.report.wording import method_name
+
+INK = "#1c2430"
+MUTED = "#5b6675"
+GRID = "#e3e7ec"
+ACCENT = "#0b5cad"
+HISTORY = "#8a94a3"
+OTHER_BARS = "#b9c3cf"
+RED, GREEN, PURPLE, GOLD = "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b"
+
+# The narrower band lies on the wider one, so that it is the darker.
+BAND_FILL_80 = "rgba(11,92,173,0.20)"
+BAND_FILL_95 = "rgba(11,92,173,0.10)"
+
+METHOD_COLOURS = {
+    "compevo": ACCENT,
+    "persistence": GOLD,
+    "weekly": "#8c6d1f",
+    "calendar-ridge": RED,
+    "gbm": GREEN,
+    "published": PURPLE,
+    "published-error-ridge": "#a83250",
+    "published-error-gbm": "#4a90c2",
+    "prior": RED,
+    "sa": GREEN,
+    "mael": GOLD,
+    "mae-gpt": PURPLE,
+    "mad-rl": RED,
+}
+_UNKNOWN_METHOD = "#6b7684"
+_AGENT_COLOURS = (
+    *(ACCENT, RED, GREEN, PURPLE, GOLD),
+    *("#4a90c2", "#a83250", "#5f6b2d", "#00808a", "#6b6b6b"),
+)
+_AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
+
+#: What a chart's colours become on a dark page, with at least 4.5 : 1 for lines and text.
+DARK_COLOURS = {
+    INK: "#eef2f6",
+    MUTED: "#aab4c0",
+    GRID: "#343d49",
+    HISTORY: "#8a94a3",
+    ACCENT: "#6cb2f5",
+    BAND_FILL_80: "rgba(108,178,245,0.26)",
+    BAND_FILL_95: "rgba(108,178,245,0.13)",
+    RED: "#f08a5a",
+    GREEN: "#5cc79b",
+    PURPLE: "#d08be4",
+    GOLD: "#e0b04a",
+    "#4a90c2": "#86c1ea",
+    "#a83250": "#ee7f9b",
+    "#5f6b2d": "#b3c06b",
+    "#00808a": "#4fc3cc",
+    "#6b6b6b": "#b5b5b5",
+}
+
+#: matplotlib's settings while a figure is made or saved.
+THEME: Any = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "axes.edgecolor": GRID,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.7,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "figure.dpi": 100,
+    # A fixed salt gives the same element ids, so that the same figure gives the same bytes.
+    "svg.hashsalt": "compevo",
+    # Letters as outlines: the page looks the same where DejaVu Sans is not installed.
+    "svg.fonttype": "path",
+    "axes.formatter.useoffset": False,
+}
+
+# Inches: a plot in two columns of the page, and one in three.
+HALF = (5.0, 3.1)
+THIRD = (3.6, 2.8)
+
+
+#: Options of matplotlib by name.
+Style = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawn plot and a text that says what it shows, for readers who do not see it."""
+    """A finished plot and a text that says what it shows, for readers who do not see it."""
 
     figure: Figure
     alt: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of one line, how it looks, and the lowest and highest value at each point, if any.
+
+    A point without a value (None) is left out; a NaN breaks the line.
+    """
+
+    x: Sequence[float]
+    y: Sequence[float | None]
+    style: Mapping[str, Any] = field(default_factory=dict)
+    band: tuple[Sequence[float], Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,43 +151,66 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Images under one caption, side by side in ``columns`` columns where the screen is wide."""
+    """Images under one caption, side by side in ``columns`` columns where the screen is wide.
+
+    Without a caption, the template gives one.
+    """
 
     images: Sequence[Image]
     caption: str
     columns: int = 1
 
 
-def make_picture(plots: Sequence[Plot], *, caption: str, columns: int = 1) -> Picture:
-    """Encode plots for the page.
+def plot_lines(
+    lines: Sequence[Line],
+    *,
+    size: tuple[float, float],
+    title: str = "",
+    x_label: str = "",
+    y_label: str = "",
+    is_counted: bool = False,
+    legend_columns: int = 3,
+) -> Axes:
+    """Plot lines on one axis in the project's look.
 
-    Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
+    Args:
+        lines: lines without any value leave no entry in the legend.
+        size: width and height in inches.
+        title: above the axis.
+        x_label: what is on the horizontal axis.
+        y_label: what is on the vertical axis.
+        is_counted: whether the horizontal axis counts something, as rounds.
+        legend_columns: most columns of the legend.
     """
-    # SVG, because lines stay sharp at any width of the page.
-    images = [
-        Image(
-            source=_encode_svg(plot.figure), alt=plot.alt, width=float(plot.figure.get_figwidth())
-        )
-        for plot in plots
-    ]
-    return Picture(images=images, caption=caption, columns=columns)
+    axis = make_axis(*size)
+    for line in lines:
+        points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+        if not points:
+            continue
+        # A line of one point is invisible without a marker.
+        marker: Style = {"marker": "o"} if len(points) == 1 else {}
+        axis.plot(*zip(*points, strict=True), **(marker | dict(line.style)))
+        if line.band is not None:
+            fill: Style = {"color": line.style["color"], "alpha": 0.15, "linewidth": 0}
+            axis.fill_between(line.x, *line.band, **fill)
+
+    with mpl.rc_context(THEME):
+        axis.set_title(title)
+    axis.set(xlabel=x_label, ylabel=y_label)
+    if is_counted:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(axis, columns=legend_columns)
+    return axis
 
 
-def make_axis(*, width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure of one axis in the project's look; sizes are in inches."""
+def make_axis(width: float, height: float, **options: Any) -> Axes:  # noqa: ANN401 - of matplotlib
+    """Return the only axis of a new figure in the project's look; sizes are in inches."""
     with mpl.rc_context(THEME):
         figure = Figure(figsize=(width, height), layout="constrained")
-        axis = figure.subplots()
-
-    # matplotlib would write a shared power of ten above the axis, where the title stands.
+        axis: Axes = figure.add_subplot(**options)
+    # matplotlib would write a shared power of ten above the axis, where the title is.
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.9g}")
-    return figure, axis
-
-
-def set_title(axis: Axes, text: str) -> None:
-    """Set a title in the project's place and weight."""
-    with mpl.rc_context(THEME):
-        axis.set_title(text)
+    return axis
 
 
 def add_legend(axis: Axes, *, columns: int = 3) -> None:
@@ -81,8 +219,8 @@ def add_legend(axis: Axes, *, columns: int = 3) -> None:
     It has at most ``columns`` columns, and fewer where the figure would cut the last one off.
     """
     handles, labels = axis.get_legend_handles_labels()
-    figure = axis.get_figure(root=True)
-    if not handles or figure is None:
+    figure = get_figure(axis)
+    if not handles:
         return
 
     with mpl.rc_context(THEME):
@@ -96,6 +234,34 @@ def add_legend(axis: Axes, *, columns: int = 3) -> None:
             legend.remove()
 
 
+def set_clock(axis: Axes, zone: timezone) -> None:
+    """Label the horizontal axis with the time of day; a caption names the year."""
+    # matplotlib.dates is not annotated.
+    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=7)  # type: ignore[no-untyped-call]
+    axis.xaxis.set_major_locator(locator)
+    formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
+    axis.xaxis.set_major_formatter(formatter)
+
+
+def get_figure(axis: Axes) -> Figure:
+    """Return the figure that an axis is part of."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None  # noqa: S101 - every axis here was made with its figure
+    return figure
+
+
+def make_picture(plots: Sequence[Plot], *, caption: str = "", columns: int = 1) -> Picture:
+    """Encode plots for the page.
+
+    Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
+    """
+    images = [
+        Image(_encode_svg(plot.figure), plot.alt, float(plot.figure.get_figwidth()))
+        for plot in plots
+    ]
+    return Picture(images=images, caption=caption, columns=columns)
+
+
 def _encode_svg(figure: Figure) -> str:
     """Return a figure as a data URI; the same figure gives the same text."""
     buffer = io.BytesIO()
@@ -106,3 +272,33 @@ def _encode_svg(figure: Figure) -> str:
     # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
     return f"data:image/svg+xml;base64,{encoded}"
+
+
+def agent_colour(agent: int) -> str:
+    """Return the colour of an agent."""
+    return _AGENT_COLOURS[agent % len(_AGENT_COLOURS)]
+
+
+def agent_style(agent: int) -> Style:
+    """Return the line style of an agent.
+
+    Colour and dash both differ, so that print and colour-blind readers can tell agents apart.
+    """
+    dash = _AGENT_DASHES[agent % len(_AGENT_DASHES)]
+    return {"color": agent_colour(agent), "linestyle": dash, "label": f"agent {agent}"}
+
+
+def method_colour(method: str) -> str:
+    """Return the colour of a method, the same in every plot."""
+    return METHOD_COLOURS.get(method, _UNKNOWN_METHOD)
+
+
+def method_style(method: str) -> Style:
+    """Return the line style of a method: CompEvo lies on the others and is the thickest."""
+    is_compevo = method == "compevo"
+    return {
+        "color": method_colour(method),
+        "label": method_name(method),
+        "linewidth": 2.2 if is_compevo else 1.4,
+        "zorder": 3 if is_compevo else 2,
+    }

@@ -1,43 +1,151 @@
 """Everything a report shows, read from disk once.
 
-What belongs here: result rows, run folders, check tables and forecast panels as plain objects, and
-the names of files that are not understood. What does not: drawing and wording; writing any of those
-files (``training.run_folder``, ``evaluation``, ``lud.measure``).
+What belongs here: result rows, run folders, check tables, forecast panels and issued forecasts with
+what has become known of their days, as plain objects. What does not: plotting and wording; writing
+any of those files (``training.run_folder``, ``evaluation``, ``compevo_core.forecast.issued``).
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from compevo_core.config import RENAMED_SETTINGS
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.configs import read_configs
+from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
-from compevo_core.mechanism.files import read_typed
-from compevo_core.mechanism.logics import LOGIC_SCHEMA
-from compevo_core.mechanism.traces import TRACE_SCHEMA
-from compevo_core.report.forecast_days import ForecastDay
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.forecast.issued import (
+    FACTS_FILE,
+    IssuedForecast,
+    find_issued,
+    find_newest,
+    read_issued,
+)
+from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
-# The columns by which a file of checks or of paired tests is known; it may have more.
+Truth = Mapping[tuple[str, datetime], FloatArray]
+"""Measured values (H,), NaN where unknown, by series and origin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastDay:
+    """The newest issued forecast of one data set and the record of the days before it.
+
+    Attributes:
+        issued: the newest forecast.
+        before: the forecast of the day before that knew as much; None where none was issued.
+        truth: what was measured on both days.
+        scores: rows of ``issued_scores.SCORED_SCHEMA`` of all days that are over, of forecasts that
+            knew as much.
+    """
+
+    issued: IssuedForecast
+    before: IssuedForecast | None = None
+    truth: Truth = field(default_factory=dict)
+    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
+
+    def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
+        """Return what was measured (H,) on a forecast's day; None where nothing was."""
+        return self.truth.get((entity, issued.origin))
+
+    def find_yesterday(self, entity: str) -> FloatArray:
+        """Return the values (H,) of the day before, NaN where unknown.
+
+        What was measured since counts, or else what was known when the forecast was issued.
+        """
+        eve = self.issued.origin - measure_day(self.issued)
+        if (entity, eve) in self.truth:
+            return self.truth[entity, eve]
+
+        series = {str(facts["entity"]): facts for facts in self.issued.facts["series"]}
+        values = series[entity].get("inputs") or [None] * HORIZON
+        return np.array([np.nan if value is None else value for value in values])
+
+
+def measure_day(issued: IssuedForecast) -> timedelta:
+    """Return the length of what a forecast covers: the next one begins there."""
+    starts = issued.starts
+    return starts[-1] - starts[0] + (starts[1] - starts[0])
+
+
+def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
+    """Read the newest forecast of every data set and what is known of the days before it.
+
+    Args:
+        issued: folder of issued forecasts, a folder in it for each data set.
+        windows: folder of windows, in which each data set has one too; their truth is used.
+        scored: folder of the scores of issued forecasts, a Parquet file in it for each data set.
+
+    Raises:
+        CheckpointMismatch: a record was altered.
+        DataError: a record or the windows are torn.
+    """
+    days = []
+    for root in sorted(path for path in issued.glob("*") if path.is_dir()):
+        folder = find_newest(root)
+        if folder is None:
+            continue
+
+        newest = read_issued(folder)
+        earliest = newest.origin - 2 * measure_day(newest)
+        days.append(
+            ForecastDay(
+                issued=newest,
+                before=_read_before(root, newest),
+                truth=_read_truth(windows / root.name, earliest),
+                scores=_read_scores(scored, newest),
+            )
+        )
+    return days
+
+
+def _read_before(root: Path, newest: IssuedForecast) -> IssuedForecast | None:
+    """Return the forecast of the day before that knew as much before its day."""
+    lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
+    origin = newest.origin - measure_day(newest)
+    folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
+    return read_issued(folder) if (folder / FACTS_FILE).exists() else None
+
+
+def _read_scores(folder: Path | None, newest: IssuedForecast) -> pl.DataFrame:
+    """Return the scores of a data set's forecasts that knew as much; empty where there are none."""
+    path = folder / f"{newest.facts['dataset']}.parquet" if folder else None
+    rows = pl.read_parquet(path) if path and path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    return rows.filter(pl.col("known_to") == name_known_to(newest.facts))
+
+
+def _read_truth(folder: Path, earliest: datetime) -> dict[tuple[str, datetime], FloatArray]:
+    """Return what windows since an instant hold as their truth; empty where there are none."""
+    if not folder.exists():
+        return {}
+    return {
+        (window.view.entity, window.view.origin_utc): window.y
+        for window in WindowSet.read(folder)
+        if window.view.origin_utc >= earliest
+    }
+
+
+# The columns by which each kind of file is known; it may have more.
 CHECK_COLUMNS = ("check", "passed", "detail")
 PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
-# What files of older versions lack is shown as missing.
+LUD_COLUMNS = ("table", "subject", "judge", "kappa")
+AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
+# What a file of paired tests lacks is shown as missing.
 ADDED_PAIRED_COLUMNS = (
     *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
     *("interval_low", "interval_high", "seeds_a", "seeds_b", "budget"),
 )
-
-# Files of further tables, by the columns that each is known by.
-LUD_COLUMNS = ("table", "subject", "judge", "kappa")
-AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -93,8 +201,9 @@ class TrainingRun:
         """Return the values of one key of the rounds; None where a round has none."""
         # A zero of a round that sampled nothing is no measurement.
         return [
-            None if key in REWRITING_KEYS and not record.evolved else _none_if_empty(record, key)
+            None if (key in REWRITING_KEYS and not record.evolved) or value == [] else value
             for record in self.rounds
+            for value in [getattr(record, key)]
         ]
 
     def has_values(self, key: str) -> bool:
@@ -159,11 +268,6 @@ class ReportInputs:
         return str(config.get("forecast", {}).get("prior", ""))
 
 
-def _none_if_empty(record: RoundRecord, key: str) -> Any:  # noqa: ANN401 - a value of any key
-    value = getattr(record, key)
-    return None if value == [] else value
-
-
 def read_inputs(
     results: Path,
     run_folders: Sequence[Path],
@@ -179,16 +283,13 @@ def read_inputs(
         run_folders: training runs to show.
         mode: kind of data: sample, archive or live.
         generated_at: moment that the page names as its own, with zone.
-        days: the newest issued forecasts, as ``report.forecast_days.read_days`` reads them.
+        days: the newest issued forecasts, as ``report.inputs.read_days`` reads them.
 
     Raises:
         DataError: a file is torn or of another version.
     """
     checks: list[LeakageCheck] = []
-    paired: list[dict[str, Any]] = []
-    lud: list[dict[str, Any]] = []
-    audit: list[dict[str, Any]] = []
-    unread: list[str] = []
+    paired, lud, audit, unread = [], [], [], []
     traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
     logics = [pl.DataFrame(schema=LOGIC_SCHEMA)]
     for path in sorted(results.glob("*.csv")):
@@ -196,15 +297,16 @@ def read_inputs(
         if is_result_file(header):
             continue  # read_rows reads all of them together
 
-        # Files are told apart by their columns, so that they may have any name.
+        # Files are known by their columns, so that they may have any name.
         if set(CHECK_COLUMNS) <= set(header):
             checks += _read_checks(path)
         elif set(PAIRED_COLUMNS) <= set(header):
-            paired += _read_paired(path)
+            missing = dict.fromkeys(ADDED_PAIRED_COLUMNS)
+            paired += [missing | test for test in _read_table(path)]
         elif set(LUD_COLUMNS) <= set(header):
-            lud += _read_plain(path)
+            lud += _read_table(path)
         elif set(AUDIT_COLUMNS) <= set(header):
-            audit += _read_plain(path)
+            audit += _read_table(path)
         elif list(TRACE_SCHEMA) == header:
             traces.append(read_typed(path, TRACE_SCHEMA))
         elif list(LOGIC_SCHEMA) == header:
@@ -248,12 +350,12 @@ def read_run(path: Path) -> TrainingRun:
 
     return TrainingRun(
         name=folder.name,
-        config=_read_settings(folder.model_config_file),
+        config=_read_json(folder.model_config_file),
         summary=_read_json(folder.metrics_file) if folder.metrics_file.exists() else {},
         rounds=rounds,
         panels=read_panels(folder.panels_file) if folder.panels_file.exists() else (),
         lud=_read_json(folder.lud_summary_file) if has_lud else {},
-        lud_rows=_read_plain(folder.lud_rows_file) if has_lud else (),
+        lud_rows=_read_table(folder.lud_rows_file) if has_lud else (),
     )
 
 
@@ -267,27 +369,9 @@ def _read_checks(path: Path) -> list[LeakageCheck]:
     ]
 
 
-def _read_paired(path: Path) -> list[dict[str, Any]]:
-    frame = pl.read_csv(path)
-    absent = [name for name in ADDED_PAIRED_COLUMNS if name not in frame.columns]
-    nulls = [pl.lit(None).alias(name) for name in absent]
-    return frame.with_columns(nulls).select(*PAIRED_COLUMNS, *ADDED_PAIRED_COLUMNS).to_dicts()
-
-
-def _read_plain(path: Path) -> list[dict[str, Any]]:
+def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     return pl.read_csv(path, infer_schema_length=None).to_dicts()
-
-
-def _read_settings(path: Path) -> Settings:
-    """Read a configuration under today's names, without defaults for what it does not hold."""
-    # A default would be shown as if the run had been made with it.
-    settings: dict[str, dict[str, Any]] = {}
-    for section, values in _read_json(path).items():
-        for key, value in values.items():
-            name = RENAMED_SETTINGS.get(f"{section}.{key}", f"{section}.{key}")
-            settings.setdefault(section, {})[name.partition(".")[2]] = value
-    return settings
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,42 +1,51 @@
 """Result tables as Markdown, and writing them between markers in documents.
 
-What belongs here: the full and the short tables with their summaries, replacing what stands between
-two markers, comparing. What does not: any other text of those documents.
+What belongs here: the full tables with their summaries, the short one, replacing what stands
+between two markers, comparing. What does not: any other text of those documents.
 
     python -m compevo_core.report.markdown README.md docs/explanation/results.md
     python -m compevo_core.report.markdown --check README.md docs/explanation/results.md
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from compevo_core.data.files import write_text
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.audit_tables import format_audit
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.paper.tables import format_all_paper_tables
-from compevo_core.report.quantile_tables import sureness_table
 from compevo_core.report.result_tables import (
     agent_table,
     headline_table,
+    list_variant_tables,
+    quantile_table,
     short_table,
 )
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
-from compevo_core.report.variant_tables import list_variant_tables
-from compevo_core.report.wording import join_items
+from compevo_core.runtime.files import write_text
 
-#: What the short tables show: operational demand as it was known when AEMO issued its own forecast,
-#: and electricity, the test set published with the paper's baseline.
-SHORT_SCOPES = (
-    ("electricity-operational", "operational-2026-200-known-1700"),
-    ("electricity", "n2f-test-100"),
+#: What the short table shows: operational demand as known when AEMO issues its own forecast.
+SHORT_SCOPE = ("electricity-operational", "operational-2026-200-known-1700")
+READING = (
+    "Pinball: mean loss of the quantiles at 0.1, 0.5 and 0.9. WQL: twice the pinball losses over "
+    "the sum of actual values, mean over nine levels from 0.05 to 0.95. A good band holds its "
+    "share of the actual values and is narrow."
 )
+"""What holds for every table of quantiles, said once beside them."""
+
+_COUNTED = {
+    "Windows": "windows",
+    "Points": "points",
+    "Masked": "masked",
+    "Not in MAPE": "not in MAPE",
+}
 NO_ROWS = "*No committed result rows yet.*"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,37 +58,40 @@ class Block(NamedTuple):
     format_content: Callable[[ReportInputs], str]
 
 
-def format_results(inputs: ReportInputs) -> str:
-    """Return the tables of all scopes with their summaries, then ablations and controls."""
+def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
+    """Return the tables of all scopes with their summaries, then ablations and controls.
+
+    Args:
+        inputs: what the report is made of.
+        is_compact: say counts that all rows of a table share in a sentence, not in columns.
+    """
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
 
+    show = _format_compactly if is_compact else _format_table
     # Each table is followed by its own summary: a reader must not have to look for the verdict.
-    parts: list[str] = []
+    parts: list[str] = [READING] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
-        parts += _format_table(headline_table(inputs.rows, dataset, subset))
+        parts += show(headline_table(inputs.rows, dataset, subset))
         parts += _format_agents(inputs, dataset, subset)
-        sureness = sureness_table(inputs.rows, dataset, subset)
-        parts += [] if sureness is None else _format_table(sureness)
-        parts += _format_summaries(inputs, dataset, subset)
+        parts += [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
+        quantiles = quantile_table(inputs.rows, dataset, subset)
+        parts += [] if quantiles is None else show(quantiles)
 
     # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
         for table in list_variant_tables(inputs, dataset):
-            parts += _format_table(table)
+            parts += show(table)
     return "\n\n".join(parts)
 
 
 def format_short_results(inputs: ReportInputs) -> str:
-    """Return the main methods on the short scopes, each with its summary."""
-    present = list_scopes(select_pooled(inputs.rows))
-    parts: list[str] = []
-    for dataset, subset in SHORT_SCOPES:
-        if (dataset, subset) in present:
-            parts += _format_table(short_table(inputs.rows, dataset, subset))
-            parts += _format_summaries(inputs, dataset, subset)
-    return "\n\n".join(parts) or NO_ROWS
+    """Return the table of the main methods on the short scope."""
+    if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
+        return NO_ROWS
+    table = short_table(inputs.rows, *SHORT_SCOPE)
+    return f"**{table.caption}**\n\n{table.to_markdown()}"
 
 
 # The markers are HTML comments, which Markdown does not show.
@@ -87,7 +99,7 @@ BLOCKS = (
     Block(
         "<!-- results: made by `make readme` from results/*.csv -->",
         "<!-- end of results -->",
-        format_results,
+        lambda inputs: format_results(inputs, is_compact=True),
     ),
     Block(
         "<!-- results-short: made by `make readme` -->",
@@ -197,9 +209,29 @@ def main(
         raise typer.Exit(1)
 
 
-def _format_table(table: Table) -> Iterator[str]:
-    yield f"**{table.caption}**"
-    yield table.to_markdown()
+def _format_table(table: Table) -> list[str]:
+    return [f"**{table.caption}**", table.to_markdown()]
+
+
+def _format_compactly(table: Table) -> list[str]:
+    """Return caption and table, with counts that all rows share in a sentence."""
+    shared = {
+        place: f"{table.rows[0][place]} {_COUNTED[title]}"
+        for place, title in enumerate(table.header)
+        if title in _COUNTED and len({row[place] for row in table.rows}) == 1
+    }
+    places = [place for place in range(len(table.header)) if place not in shared]
+    notes = " ".join(table.notes)
+    if shared:
+        notes = f"{', '.join(shared.values())}. {notes}".strip()
+    compact = replace(
+        table,
+        header=[table.header[place] for place in places],
+        rows=[[row[place] for place in places] for row in table.rows],
+        # Text and best cells are left of the counts.
+        notes=[notes] if notes else [],
+    )
+    return _format_table(compact)
 
 
 def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
@@ -207,12 +239,11 @@ def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]
     table = agent_table(inputs.rows, dataset, subset)
     if table is None:
         return []
-    errors = [f"{cells[0].removesuffix(' alone')} {cells[1]}" for cells in table.rows]
-    return [f"Agents alone, {table.header[1]}: {join_items(errors)}."]
-
-
-def _format_summaries(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
-    return [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
+    errors = [
+        f"{cells[0].removeprefix('Agent ').replace(' alone', '')}: {cells[1]}"
+        for cells in table.rows
+    ]
+    return [f"Agents alone, {table.header[1]}: {', '.join(errors)}."]
 
 
 if __name__ == "__main__":

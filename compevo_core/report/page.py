@@ -1,20 +1,50 @@
 """The report: one page with its style, images and charts inside, so that nothing is fetched.
 
-What belongs here: the frame of the page, the note on the kind of data, writing the file. What does
-not: sections (``report.sections``), markup (``templates/page.html``).
+What belongs here: which sections the page has, the note on the kind of data, rendering and writing
+the file. What does not: the contents of tables and plots, the sections of one run
+(``report.run_sections``), markup and introductions (``templates``).
+
+Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
+are untrusted text. A value that a template names and the view lacks is an error, not empty text.
 """
 
 import base64
+import functools
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from compevo_core.data.files import write_text
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
+from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.rendering import read_scripts, render
-from compevo_core.report.sections import build_sections
-from compevo_core.report.theme import DARK_COLOURS
+from compevo_core.report.mechanism import list_groups
+from compevo_core.report.paper.cells import READING
+from compevo_core.report.paper.changes import show_curves
+from compevo_core.report.paper.tables import PAPER_TABLES, build_paper_tables
+from compevo_core.report.plots import show_ablation, show_methods, show_panel, show_reliability
+from compevo_core.report.result_tables import (
+    agent_table,
+    check_table,
+    headline_table,
+    identity_table,
+    is_of_variant,
+    list_variant_tables,
+    paired_table,
+    quantile_table,
+    region_table,
+)
+from compevo_core.report.rows import list_scopes, select_pooled
+from compevo_core.report.run_sections import Section, build_run_sections
+from compevo_core.report.summaries import summarize_results
+from compevo_core.report.tables import Table
+from compevo_core.report.tomorrow import view_day
 from compevo_core.report.wording import format_moment
+from compevo_core.runtime.files import write_text
 
 # A reader must learn before any number whether the data is real.
 BANNERS = {
@@ -30,9 +60,15 @@ MIXED = (
     " Some rows below come from synthetic data; they are marked under 'Where the numbers come "
     "from'."
 )
+#: Subsets later than all training data have a section apart from the results.
+LEAKAGE_SUBSET = "inference-"
+# Absolute and relative: demand differs several-fold between regions.
+REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 
 SCRIPTS_MARK = "<!-- scripts -->"
 """Where the page's template wants its scripts."""
+
+Scope = tuple[str, str]
 
 
 def write_report(inputs: ReportInputs, path: Path) -> Path:
@@ -42,8 +78,12 @@ def write_report(inputs: ReportInputs, path: Path) -> Path:
 
 def render_page(inputs: ReportInputs) -> str:
     """Return the page as HTML; equal inputs give equal text."""
-    # The samples of real exchange rates stand among synthetic series, so sample mode always warns.
+    # The samples of real exchange rates are among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
+    banner = BANNERS.get(inputs.mode, f"Data mode: {inputs.mode}.")
+    if inputs.is_synthetic and inputs.mode != "sample":
+        banner += MIXED
+
     has_charts = bool(inputs.days) or not inputs.logics.is_empty()
     scripts = read_scripts() if has_charts else ()
     page = render(
@@ -51,24 +91,156 @@ def render_page(inputs: ReportInputs) -> str:
         has_charts=has_charts,
         script_policy=_allow_scripts(scripts),
         dark_colours=DARK_COLOURS,
-        banner=_describe_data(inputs),
+        banner=banner,
         banner_class="synthetic" if has_synthetic else "real",
         made=format_moment(inputs.generated_at),
         sections=build_sections(inputs),
     )
     # After the rendering, which would escape them. No text of the data can hold this mark: there
     # its first character is escaped.
-    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{one}</script>" for one in scripts))
+    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
+
+
+@functools.cache
+def template_environment() -> Environment:
+    """Return the environment over ``report/templates``."""
+    return Environment(
+        loader=PackageLoader("compevo_core.report"),
+        # For every template, whatever its ending: a missed one is a hole.
+        autoescape=True,
+        # The default would render a misspelled name as empty text, and nobody would see it.
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render(template: str, **view: object) -> str:
+    """Fill a template with a view."""
+    return template_environment().get_template(template).render(view)
+
+
+@functools.cache
+def read_scripts() -> tuple[str, ...]:
+    """Return plotly's script, which has 4.8 MB, and the one that plots the page's charts."""
+    from plotly.offline import get_plotlyjs
+
+    loader = PackageLoader("compevo_core.report")
+    return get_plotlyjs(), loader.get_source(template_environment(), "charts.js")[0]
 
 
 def _allow_scripts(scripts: Sequence[str]) -> str:
     """Return the page's policy for scripts: these to the letter, and no other."""
     if not scripts:
         return ""
-    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts)
-    return "; script-src " + " ".join(f"'sha256-{one}'" for one in hashes)
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = (base64.b64encode(digest).decode() for digest in digests)
+    return "; script-src " + " ".join(f"'sha256-{value}'" for value in hashes)
 
 
-def _describe_data(inputs: ReportInputs) -> str:
-    text = BANNERS.get(inputs.mode, f"Data mode: {inputs.mode}.")
-    return text + MIXED if inputs.is_synthetic and inputs.mode != "sample" else text
+def build_sections(inputs: ReportInputs) -> list[Section]:
+    """Return every section that has something to show, in reading order."""
+    scopes = list_scopes(select_pooled(inputs.rows))
+    tests = [scope for scope in scopes if not scope[1].startswith(LEAKAGE_SUBSET)]
+    later = [scope for scope in scopes if scope not in tests]
+    has_rows = not inputs.rows.is_empty()
+
+    def show(anchor: str, title: str, **view: Any) -> list[Section]:  # noqa: ANN401 - any view
+        template = "tomorrow.html" if anchor == "tomorrow" else "sections.html"
+        macro = anchor.replace("-", "_")
+        return [Section(anchor=anchor, title=title, template=template, macro=macro, view=view)]
+
+    # The first two are always there: the absence of forecasts or scores is also shown.
+    sections = show("tomorrow", "Tomorrow", days=[view_day(day) for day in inputs.days])
+    sections += show("summary", "Summary", summaries=summarize_results(inputs))
+    paired = [test for test in inputs.paired if not is_of_variant(test)]
+    if tests or paired:
+        results = [_view_scope(inputs.rows, *scope) for scope in tests]
+        table = paired_table(paired) if paired else None
+        sections += show("results", "Results", scopes=results, paired=table)
+    quantiles = [_view_quantiles(inputs.rows, *scope) for scope in tests]
+    if shown := [view for view in quantiles if view["table"] is not None]:
+        sections += show("how-sure", "Uncertainty", scopes=shown)
+    if regions := _list_regions(inputs.rows, tests):
+        sections += show("regions", "Results by region", tables=regions)
+    if inputs.panels:
+        panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
+        sections += show("forecasts", "Forecasts and actual values", panels=panels)
+    sections += _list_run_sections(inputs)
+    if groups := list_groups(inputs):
+        sections += show("mechanism", "Mechanism", groups=groups)
+    if variants := _list_variants(inputs):
+        sections += show("ablation", "Ablation and controls", datasets=variants)
+    if has_rows:
+        papers = [
+            {"title": title, "tables": build_paper_tables(name, inputs)}
+            for name, (title, _) in PAPER_TABLES.items()
+        ]
+        title = "Comparison with the paper"
+        curves = show_curves(inputs)
+        sections += show("paper", title, groups=papers, curves=curves, reading=READING)
+    if audits := list_audits(inputs.audit):
+        views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
+        sections += show("news", "Does news help?", audits=views)
+    if later or inputs.checks:
+        headlines = [headline_table(inputs.rows, *scope) for scope in later]
+        sections += show(
+            "leakage",
+            "Leakage check",
+            tables=headlines + _list_regions(inputs.rows, later),
+            checks=check_table(inputs.checks) if inputs.checks else None,
+            passed=sum(check.passed for check in inputs.checks),
+            total=len(inputs.checks),
+        )
+    if has_rows:
+        table = identity_table(inputs.rows)
+        title = "Where the numbers come from"
+        sections += show("identity", title, table=table, unread=inputs.unread)
+    return sections + show("terms", "Glossary")
+
+
+def _view_scope(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Any]:
+    return {
+        "table": headline_table(rows, dataset, subset),
+        "bars": show_methods(rows, dataset, subset),
+        "agents": agent_table(rows, dataset, subset),
+    }
+
+
+def _view_quantiles(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Any]:
+    return {
+        "table": quantile_table(rows, dataset, subset),
+        "reliability": show_reliability(rows, dataset, subset),
+    }
+
+
+def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
+    tables = (
+        region_table(rows, dataset, subset, metric, label)
+        for dataset, subset in scopes
+        for metric, label in REGION_METRICS
+    )
+    return [table for table in tables if table is not None]
+
+
+def _list_variants(inputs: ReportInputs) -> list[dict[str, Any]]:
+    rows = select_pooled(inputs.rows, ablation=True)
+    return [
+        {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
+        for name in rows.get_column("dataset").unique(maintain_order=True)
+    ]
+
+
+def _list_run_sections(inputs: ReportInputs) -> list[Section]:
+    # With one run its name says nothing; the index keeps the anchors apart.
+    has_several = len(inputs.runs) > 1
+    return [
+        replace(
+            section,
+            anchor=f"{section.anchor}-{index}",
+            title=f"{section.title}: {run.name}" if has_several else section.title,
+        )
+        for index, run in enumerate(inputs.runs)
+        for section in build_run_sections(run)
+    ]

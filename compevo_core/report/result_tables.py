@@ -1,20 +1,19 @@
-"""Errors as tables: by method, by region, by ablation variant.
+"""Result rows as tables: errors, quantile scores, identity of rows, checks and paired tests.
 
-What belongs here: selecting, ordering and labelling result rows. What does not: reading files
-(``report.rows``), HTML and Markdown (``report.tables``), sentences about who won
-(``report.summaries``), tables of hashes and tests (``report.provenance_tables``).
+What belongs here: selecting, ordering and labelling result rows, hashes and test outcomes as cells.
+What does not: reading files (``report.rows``), building tables of columns (``report.tables``),
+sentences about who won (``report.summaries``), the tests themselves (``evaluation.comparison``).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import polars as pl
 
-from compevo_core.evaluation.budget_order import rank_budget
+from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.experiments.ablation import FULL_METHOD
-from compevo_core.experiments.controls import CONTROLS
-from compevo_core.experiments.systems import SYSTEMS
+from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
+from compevo_core.report.inputs import LeakageCheck, ReportInputs
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
@@ -22,15 +21,17 @@ from compevo_core.report.rows import (
     drop_short_fits,
     drop_sweeps,
     is_synthetic,
-    select_agents,
+    list_scopes,
     select_pooled,
     select_scope,
 )
-from compevo_core.report.tables import Table
+from compevo_core.report.tables import Column, Row, Table, build_table, tabulate
 from compevo_core.report.wording import (
     AGENT,
+    MISSING,
     NAIVE,
     format_column,
+    format_interval,
     format_number,
     format_percent,
     join_items,
@@ -38,115 +39,213 @@ from compevo_core.report.wording import (
     scope_name,
     shorten_hash,
 )
+from compevo_core.runtime.durations import describe_duration
 
-METRICS = (
-    ("mae", "MAE"),
-    ("rmse", "RMSE"),
-    ("mape_pct", "MAPE %"),
-    ("wape_pct", "WAPE %"),
-    ("mase", "MASE"),
-)
-# Rule of the benchmark: how much was masked or left out stands with the errors.
-COUNTS = ("n_windows", "n_points", "n_masked", "mape_skipped")
-SHORT_METRICS = frozenset({"mae", "rmse", "mape_pct"})
+_IDENTITY: dict[str, Callable[[Row], str]] = {
+    "Method": lambda row: method_name(row["method"]),
+    "Experiment": lambda row: row["experiment"] or "",
+    "Data": lambda row: scope_name(row["dataset"], row["subset"], synthetic=bool(row["synthetic"])),
+    "Seed": lambda row: format_number(row["seed"]),
+    "Config": lambda row: shorten_hash(row["config_hash"]),
+    "Data hash": lambda row: shorten_hash(row["data_hash"]),
+    "Artifact": lambda row: shorten_hash(row["artifact_hash"]),
+    "Commit": lambda row: shorten_hash(row["commit"]),
+    "Device": lambda row: row["device"] or "",
+    "Time": lambda row: describe_duration(row["seconds"], missing=MISSING),
+    "Backbone": lambda row: row["backbone"] or "",
+    "Knowledge until": lambda row: row["knowledge_cutoff"] or "",
+    "News to choose": lambda row: format_percent(row["news_choice_share"]),
+    "Trained on": lambda row: "train and validation" if row["refit"] else "train",
+    "Data kind": lambda row: "synthetic" if row["synthetic"] else "real",
+}
+_PAIRED: dict[str, Callable[[Row], str]] = {
+    "Method": lambda test: method_name(test["method_a"]),
+    "Against": lambda test: method_name(test["method_b"]),
+    "Data": lambda test: scope_name(test["dataset"], test["subset"]),
+    "Windows": lambda test: format_number(test["n"]),
+    "Blocks of days": lambda test: format_number(test["n_blocks"]),
+    "Mean difference": lambda test: format_number(test["mean_difference"]),
+    "95 % interval": lambda test: format_interval(test),
+    "p, two-sided": lambda test: _format_two_sided(test),
+    "p, one-sided": lambda test: format_number(test["p_value"]),
+}
+_SIDES = {-1: " (better)", 1: " (worse)"}
+
+
+def identity_table(rows: pl.DataFrame) -> Table:
+    """Return what each pooled row was made from: hashes, commit, device, time, backbone."""
+    # Rows by region and of a population's parts come from the same run as its pooled row and would
+    # repeat its hashes.
+    return tabulate(
+        drop_parts(rows.filter(pl.col("entity") == POOLED)).to_dicts(),
+        _IDENTITY,
+        caption="Identity of every pooled row",
+        text_columns=range(len(_IDENTITY)),
+    )
+
+
+def check_table(checks: Sequence[LeakageCheck]) -> Table:
+    """Return the leakage checks with their outcome in words; failed ones are highlighted."""
+    return Table(
+        header=["Check", "Outcome", "Detail"],
+        rows=[
+            [check.name, "passed" if check.passed else "FAILED", check.detail] for check in checks
+        ],
+        caption="Leakage checks",
+        text_columns=frozenset({0, 1, 2}),
+        # A failed check must not pass for one of many lines.
+        highlighted_rows=frozenset(i for i, check in enumerate(checks) if not check.passed),
+    )
+
+
+def is_of_variant(test: Row) -> bool:
+    """Whether a paired test compares a change of an experiment with its reference."""
+    # The full method is never an opponent elsewhere: there it is the one that is compared.
+    return test["method_b"] in {experiment.reference for experiment in EXPERIMENTS.values()}
+
+
+def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
+    """Return the paired tests of variants and controls of one data set; None without any."""
+    chosen = [
+        test for test in tests if test["method_b"] == FULL_METHOD and test["dataset"] == dataset
+    ]
+    if not chosen:
+        return None
+    return replace(
+        paired_table(chosen),
+        caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
+        notes=(
+            "Difference: the variant's error minus the full method's, by window, each the mean "
+            "over its seeds; below zero the variant is better. The interval resamples whole days; "
+            "it does not include the variation between seeds.",
+        ),
+    )
+
+
+def paired_table(tests: Sequence[Row]) -> Table:
+    """Return the paired tests as evaluation computed them."""
+    return tabulate(
+        tests,
+        _PAIRED,
+        caption="Paired comparisons by window",
+        text_columns=(0, 1, 2),
+        wrap_columns=(6, 7),
+        notes=(
+            "Difference: the first method's error minus the other's, mean over windows, in the "
+            "unit of the series; below zero the first is better. The interval resamples blocks of "
+            "days.",
+            "p: Wilcoxon's signed-rank test on means of blocks, two-sided with the better side, "
+            "and the paper's one-sided test that the first method's error is smaller. Without a "
+            "number of blocks it was computed on single windows and is too small.",
+        ),
+    )
+
+
+def _format_two_sided(test: Row) -> str:
+    if test["p_two_sided"] is None:
+        return MISSING
+    return format_number(test["p_two_sided"]) + _SIDES.get(test["rank_sign"], "")
+
+
+METRICS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
+# Rule of the benchmark: how much was masked or left out is shown with the errors.
+COUNTS = {
+    "n_windows": "Windows",
+    "n_points": "Points",
+    "n_masked": "Masked",
+    "mape_skipped": "Not in MAPE",
+}
+SHORT_METRICS = ("mae", "rmse", "mape_pct")
 MOST_SHORT_ROWS = 5
-REFIT = ", refit"
-WITH_UNIT = frozenset({"mae", "rmse"})
 # More columns than this cannot be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
-HIGHLIGHTED_METHODS = frozenset({"compevo"})
-
-Row = Mapping[str, Any]
+HIGHLIGHTED_METHOD = "compevo"
 
 
 def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Return methods by metrics for one data set and subset, lowest MAE first, without agents."""
     chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
-    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
-    return _method_table(rank_methods(chosen), f"{name}: pooled errors")
+    return _method_table(chosen, f"{_name_scope(chosen, dataset, subset)}: pooled errors")
 
 
 def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
     """Return the errors of each agent's own forecasts; None where agents were not scored."""
-    chosen = select_agents(select_scope(select_pooled(rows), dataset, subset))
+    chosen = select_scope(select_pooled(rows), dataset, subset)
+    chosen = chosen.filter(pl.col("method").str.starts_with(AGENT))
     if chosen.is_empty():
         return None
 
-    records = sorted(average_over_seeds(chosen).to_dicts(), key=_agent_number)
-    unit = common_unit(records)
-    columns = [
-        label_methods(records),
-        *(format_column(metric, [row[metric] for row in records]) for metric, _ in METRICS),
-        [str(row["seeds"]) for row in records],
-    ]
-    return Table(
-        header=["Agent", *(metric_title(key, label, unit) for key, label in METRICS), "Seeds"],
-        rows=list(zip(*columns, strict=True)),
-        caption=f"{scope_name(dataset, subset, synthetic=is_synthetic(chosen))}: agents alone",
-        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records], columns[1:]),
+    records = sorted(
+        average_over_seeds(chosen).to_dicts(),
+        key=lambda row: (row["config_hash"] or "", int(row["method"].removeprefix(AGENT))),
     )
-
-
-def _agent_number(row: Row) -> tuple[str, int]:
-    return row["config_hash"] or "", int(row["method"].removeprefix(AGENT))
+    return build_table(
+        [
+            _label_column(records, "Agent"),
+            *(Column.of_metric(records, metric) for metric in METRICS),
+            Column(title="Seeds", cells=[str(row["seeds"]) for row in records]),
+        ],
+        caption=f"{_name_scope(chosen, dataset, subset)}: agents alone",
+    )
 
 
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Return CompEvo, the best others and the naive one, with the most used metrics only."""
     chosen = drop_parts(select_scope(select_pooled(rows), dataset, subset))
     ranked = rank_methods(chosen)
-    # CompEvo is shown wherever it stands: a table without it would answer nobody's question. So is
-    # the naive forecast: without it errors of a few percent apart say nothing of their size.
-    others = [row for row in ranked if row["method"] not in (*HIGHLIGHTED_METHODS, NAIVE)]
-    room = MOST_SHORT_ROWS - (len(ranked) - len(others))
-    dropped = others[max(room, 0) :]
-    records = [row for row in ranked if row not in dropped]
-
-    unit = common_unit(records)
-    metrics = [(metric, label) for metric, label in METRICS if metric in SHORT_METRICS]
-    columns = [
-        label_methods(records),
-        *(format_column(metric, [row[metric] for row in records]) for metric, _ in metrics),
-        [format_number(row["n_windows"]) for row in records],
-        [str(row["seeds"]) for row in records],
-    ]
-    return Table(
-        header=[
-            "Method",
-            *(metric_title(metric, label, unit) for metric, label in metrics),
-            "Windows",
-            "Seeds",
+    # CompEvo is always shown, and so is the naive forecast: without it, errors of a few percent
+    # apart say nothing of their size.
+    others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]
+    room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
+    records = [row for row in ranked if row not in others[room:]]
+    return build_table(
+        [
+            _label_column(records),
+            *(Column.of_metric(records, metric) for metric in SHORT_METRICS),
+            Column.of_number(records, "n_windows", "Windows"),
+            Column(title="Seeds", cells=[str(row["seeds"]) for row in records]),
         ],
-        rows=list(zip(*columns, strict=True)),
-        caption=scope_name(dataset, subset, synthetic=is_synthetic(chosen)),
-        best_cells=find_lowest([[row[key] for key, _ in metrics] for row in records], columns[1:]),
-        highlighted_rows=_highlighted(records),
-        notes=_notes(records),
+        caption=_name_scope(chosen, dataset, subset),
+        highlighted=find_highlighted(records),
+        notes=_describe_rows(records),
     )
 
 
-def ablation_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
-    """Return the ablation variants of one scope, lowest MAE first; None without any."""
-    is_shown = ~pl.col("method").is_in([*CONTROLS, *SYSTEMS])
-    title = "ablation under one equal budget"
-    return _variant_table(rows.filter(is_shown), dataset, subset, title)
+def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
+    """Return the errors of variants and of controls by scope, then their paired tests."""
+    pooled = select_pooled(inputs.rows, ablation=True)
+    is_full = pl.col("method") == FULL_METHOD
+    is_control = pl.col("method").is_in(list_changes("control", "system"))
+
+    tables = []
+    # One scope a table: errors on different windows do not compare.
+    for name, subset in list_scopes(pooled):
+        chosen = select_scope(pooled, dataset, subset)
+        for title, is_shown in (
+            ("ablation under one equal budget", is_full | ~is_control),
+            ("controls under the same budget", is_full | is_control),
+        ):
+            rows = chosen.filter(is_shown)
+            # The full method alone is compared with nothing.
+            if name == dataset and set(rows.get_column("method")) - {FULL_METHOD}:
+                tables.append(_method_table(rows, f"{_name_scope(rows, dataset, subset)}: {title}"))
+    tests = variant_test_table(inputs.paired, dataset)
+    return tables + ([tests] if tests else [])
 
 
-def control_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
-    """Return controls, other systems of agents and the full method; None without any of them."""
-    is_shown = pl.col("method").is_in([FULL_METHOD, *CONTROLS, *SYSTEMS])
-    title = "controls under the same budget"
-    return _variant_table(rows.filter(is_shown), dataset, subset, title)
-
-
-def _variant_table(rows: pl.DataFrame, dataset: str, subset: str, title: str) -> Table | None:
-    chosen = select_scope(select_pooled(rows, ablation=True), dataset, subset)
-    # The full method alone is compared with nothing.
-    if set(chosen.get_column("method")) <= {FULL_METHOD}:
-        return None
-
-    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
-    return _method_table(rank_methods(chosen), f"{name}: {title}")
+def _method_table(rows: pl.DataFrame, caption: str) -> Table:
+    records = rank_methods(rows)
+    return build_table(
+        [
+            _label_column(records),
+            *(Column.of_metric(records, metric) for metric in METRICS),
+            *(Column.of_number(records, key, title) for key, title in COUNTS.items()),
+            Column(title="Seeds", cells=[_describe_seeds(row) for row in records], may_wrap=True),
+        ],
+        caption=caption,
+        highlighted=find_highlighted(records),
+        notes=_describe_rows(records),
+    )
 
 
 def region_table(
@@ -163,42 +262,65 @@ def region_table(
     if not 2 <= len(entities) <= MOST_ENTITIES:
         return None
 
-    # Methods stand in the order of the headline table, those without a pooled row after them.
+    # Methods are in the order of the headline table, those without a pooled row after them.
     ranked = rank_methods(drop_agents(select_scope(select_pooled(rows), dataset, subset)))
-    order = [row["method"] for row in ranked]
+    order = dict.fromkeys(row["method"] for row in ranked)
     present = set(chosen.get_column("method").to_list())
-    methods = [name for name in dict.fromkeys(order) if name in present]
-    methods += sorted(present - set(order))
+    methods = [name for name in order if name in present] + sorted(present - set(order))
 
     # A method that was not scored in a region leaves a gap, shown as "n/a".
-    values = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
-    grid = [[values.get((method, entity)) for entity in entities] for method in methods]
-    columns = [format_column(metric, column) for column in zip(*grid, strict=True)]
-    cells = zip(*columns, strict=True)
-
-    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
-    return Table(
-        header=["Method", *entities],
-        rows=[[method_name(m), *line] for m, line in zip(methods, cells, strict=True)],
-        caption=f"{name}: {label} by region",
-        best_cells=find_lowest(grid, columns),
-        highlighted_rows=frozenset(i for i, m in enumerate(methods) if m in HIGHLIGHTED_METHODS),
+    known = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
+    columns = [Column(title="Method", cells=[method_name(m) for m in methods], is_text=True)]
+    for entity in entities:
+        values = [known.get((method, entity)) for method in methods]
+        columns.append(Column(title=entity, cells=format_column(metric, values), values=values))
+    return build_table(
+        columns,
+        caption=f"{_name_scope(chosen, dataset, subset)}: {label} by region",
+        highlighted=(i for i, method in enumerate(methods) if method == HIGHLIGHTED_METHOD),
     )
+
+
+def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
+    """Return scores of quantiles by method, lowest pinball loss first; None without any."""
+    records = rank_by_pinball(rows, dataset, subset)
+    if not records:
+        return None
+    return build_table(
+        [
+            _label_column(records),
+            Column.of_metric(records, "pinball_10_50_90"),
+            Column.of_metric(records, "wql"),
+            # A narrow band is no merit of its own, so only losses have a best.
+            Column.of_share(records, "coverage_80", "In 80 % band"),
+            Column.of_metric(records, "width_80", is_marked=False),
+            Column.of_share(records, "coverage_95", "In 95 % band"),
+            Column.of_metric(records, "width_95", is_marked=False),
+        ],
+        caption=f"{name_records(records)}: uncertainty",
+        highlighted=find_highlighted(records),
+    )
+
+
+def rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> list[Row]:
+    """Return the methods with quantiles, lowest pinball loss first."""
+    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
+    known = average_over_seeds(chosen).drop_nulls("pinball_10_50_90")
+    return list(known.sort("pinball_10_50_90", "method").iter_rows(named=True))
 
 
 def rank_methods(rows: pl.DataFrame) -> list[Row]:
     """Average rows over seeds and order them by MAE, those without one last."""
-    return list(
-        average_over_seeds(rows).sort("mae", "method", nulls_last=True).iter_rows(named=True)
-    )
+    ranked = average_over_seeds(rows).sort("mae", "method", nulls_last=True)
+    return list(ranked.iter_rows(named=True))
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
     """Return display names; a method with several budgets or configurations is named with them.
 
-    So is one that had less than a full budget: it stands beside others that had one.
+    So is one that had less than a full budget, because others beside it had one.
     """
-    names = [method_name(row["method"]) + (REFIT if row["refit"] else "") for row in records]
+    names = [method_name(row["method"]) + ", refit" * bool(row["refit"]) for row in records]
     labels = []
     for name, row in zip(names, records, strict=True):
         if rank_budget(row["budget"]) > rank_budget(None):
@@ -210,128 +332,71 @@ def label_methods(records: Sequence[Row]) -> list[str]:
     return labels
 
 
-def common_unit(records: Sequence[Row]) -> str:
-    """Return the unit of all rows; empty where they differ or have none."""
-    units = {row["unit"] for row in records if row["unit"]}
-    return units.pop() if len(units) == 1 else ""
+def name_records(records: Sequence[Row]) -> str:
+    """Return the display name of the data set and subset that all records share."""
+    synthetic = any(row["synthetic"] for row in records)
+    return scope_name(records[0]["dataset"], records[0]["subset"], synthetic=synthetic)
 
 
-def metric_title(metric: str, label: str, unit: str) -> str:
-    """Return the column title of a metric, with its unit if it has one."""
-    return f"{label} {unit}" if metric in WITH_UNIT and unit else label
+def find_highlighted(records: Sequence[Row]) -> list[int]:
+    """Return the places of the rows that are shaded."""
+    return [i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD]
 
 
-def _method_table(records: Sequence[Row], caption: str) -> Table:
-    unit = common_unit(records)
-    errors = [metric_title(metric, label, unit) for metric, label in METRICS]
-    header = ["Method", *errors, "Windows", "Points", "Masked", "Not in MAPE", "Seeds"]
-
-    columns = [
-        label_methods(records),
-        *(format_column(metric, [row[metric] for row in records]) for metric, _ in METRICS),
-        *([format_number(row[count]) for row in records] for count in COUNTS),
-        [_describe_seeds(row) for row in records],
-    ]
-    return Table(
-        header=header,
-        rows=list(zip(*columns, strict=True)),
-        caption=caption,
-        wrap_columns=frozenset({len(header) - 1}),
-        best_cells=find_lowest([[row[key] for key, _ in METRICS] for row in records], columns[1:]),
-        highlighted_rows=_highlighted(records),
-        notes=_notes(records),
-    )
+def _name_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:
+    return scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
 
-def find_lowest(
-    grid: Sequence[Sequence[float | None]], printed: Sequence[Sequence[str]]
-) -> frozenset[tuple[int, int]]:
-    """Return the cells with the lowest value of each column; column 0 holds the method's name.
-
-    Args:
-        grid: values by row and column.
-        printed: texts by column and row, of these columns first. What prints alike is marked alike:
-            digits that nobody sees are no difference.
-    """
-    cells: set[tuple[int, int]] = set()
-    for column, values in enumerate(zip(*grid, strict=True), start=1):
-        rows = [row for row, value in enumerate(values) if value is not None]
-        # A single value is the lowest of nothing.
-        if len(rows) < 2:
-            continue
-
-        texts = printed[column - 1]
-        lowest = texts[min(rows, key=lambda row: values[row])]
-        cells |= {(row, column) for row in rows if texts[row] == lowest}
-    return frozenset(cells)
-
-
-def _highlighted(records: Sequence[Row]) -> frozenset[int]:
-    return frozenset(i for i, row in enumerate(records) if row["method"] in HIGHLIGHTED_METHODS)
+def _label_column(records: Sequence[Row], title: str = "Method") -> Column:
+    return Column(title=title, cells=label_methods(records), is_text=True)
 
 
 def _describe_seeds(row: Row) -> str:
-    # The range stands with the mean, so that no difference within it is taken for a result.
+    # The range is shown with the mean, so that no difference within it is taken for a result.
     if row["seeds"] == 1:
         return "1"
     low, high = format_number(row["mae_low"]), format_number(row["mae_high"])
     return f"{row['seeds']} (MAE {low} to {high})"
 
 
-def _notes(records: Sequence[Row]) -> list[str]:
+def _describe_rows(records: Sequence[Row]) -> list[str]:
     """Return what a reader must know about the rows: MAPE's threshold, leaks, unread answers."""
     notes = []
-
     thresholds = {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
     if thresholds:
         values = join_items([f"{value:g}" for value in sorted(thresholds)])
-        notes.append(f"MAPE leaves out actual values below {values} in size.")
+        notes.append(f"MAPE excludes actual values below {values} in size.")
 
     for key, text in (
         ("leaky", "Made with a leaky prompt"),
         ("possibly_memorised", "The backbone may have memorised this period"),
     ):
-        names = [method_name(row["method"]) for row in records if row[key]]
-        if names:
-            notes.append(f"{text}: {join_items(list(dict.fromkeys(names)))}.")
+        if names := _name_methods(row for row in records if row[key]):
+            is_for_all = len(records) > 1 and all(row[key] for row in records)
+            notes.append(f"{text}: {'all rows' if is_for_all else join_items(names)}.")
 
     # Only methods that answer in text can fail to be parsed; a rate of zero is not worth a note.
-    unread = [
+    unparsed = [
         f"{method_name(row['method'])} {format_percent(row['parse_failure_rate'])}"
         for row in records
         if row["parse_failure_rate"]
     ]
-    if unread:
+    if unparsed:
         notes.append(
-            f"Answers that could not be parsed; the fallback is scored: {join_items(unread)}."
+            f"Answers that could not be parsed (the fallback is scored): {join_items(unparsed)}."
         )
 
-    notes += _describe_choice(records)
-    if any(row["refit"] for row in records):
-        notes.append(
-            "Refit: trained once more on train and validation together, after validation had made "
-            "every choice."
+    # Methods that read different numbers of articles: each share with its own.
+    shares = sorted({row["news_choice_share"] for row in records} - {None})
+    for share in shares:
+        windows = (
+            f"In {format_percent(share)} of the windows" if share else "In none of the windows"
         )
+        text = f"{windows} there were more candidate articles than an agent reads"
+        names = _name_methods(row for row in records if row["news_choice_share"] == share)
+        notes.append(f"{text}: {join_items(names)}." if len(shares) > 1 else f"{text}.")
     return notes
 
 
-def _describe_choice(records: Sequence[Row]) -> list[str]:
-    """Say in how many windows a logic could choose; equal for all methods that read as much."""
-    shares = {row["news_choice_share"] for row in records if row["news_choice_share"] is not None}
-    texts = [
-        f"In {format_percent(share)} of these windows a logic had more articles than it may read."
-        for share in sorted(shares)
-    ]
-    if len(texts) < 2:
-        return texts
-
-    # Methods that read different numbers of articles: each share with its own.
-    return [
-        f"{text.removesuffix('.')}: {join_items(_methods_with(records, share))}."
-        for text, share in zip(texts, sorted(shares), strict=True)
-    ]
-
-
-def _methods_with(records: Sequence[Row], share: float) -> list[str]:
-    names = [method_name(row["method"]) for row in records if row["news_choice_share"] == share]
-    return list(dict.fromkeys(names))
+def _name_methods(records: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(method_name(row["method"]) for row in records))

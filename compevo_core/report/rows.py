@@ -11,61 +11,28 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.budget_order import rank_budget
-from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
+from compevo_core.evaluation.comparison import rank_budget
+from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
-from compevo_core.experiments.sweeps import ABLATION, PREFIX
+from compevo_core.paper.changes import ABLATION, PREFIX
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
 IDENTITY = (
-    "experiment",
-    "method",
-    "dataset",
-    "split",
-    "subset",
-    "entity",
-    "seed",
-    "config_hash",
-    "data_hash",
-    "budget",
+    *("experiment", "method", "dataset", "split", "subset", "entity"),
+    *("seed", "config_hash", "data_hash", "budget"),
 )
-
 _AVERAGED = (
-    "mae",
-    "rmse",
-    "mape_pct",
-    "wape_pct",
-    "mase",
-    "parse_failure_rate",
-    "seconds",
-    "seconds_per_window",
-    "train_seconds",
-    "peak_memory_gb",
+    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate"),
+    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
     *QUANTILE_COLUMNS,
 )
 # Equal in all seeds of one method and configuration, or only shown as an example of them.
 _TAKEN_FROM_FIRST = (
-    "config_hash",
-    "n_windows",
-    "n_points",
-    "n_masked",
-    "mape_skipped",
-    "mape_threshold",
-    "unit",
-    "leaky",
-    "synthetic",
-    "possibly_memorised",
-    "knowledge_cutoff",
-    "artifact_hash",
-    "commit",
-    "device",
-    "backbone",
-    "news_choice_share",
-    "refit",
-    "trainable_parameters",
+    *("config_hash", "n_windows", "n_points", "n_masked", "mape_skipped", "mape_threshold"),
+    *("unit", "leaky", "synthetic", "possibly_memorised", "knowledge_cutoff", "artifact_hash"),
+    *("commit", "device", "backbone", "news_choice_share", "refit", "trainable_parameters"),
     "learning_rate",
 )
-
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
@@ -110,7 +77,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
             f"{path}: a value does not fit its column ({error}); evaluate again"
         ) from error
 
-    # Older versions did not measure what was added later: unknown, not false.
+    # What a row was not measured for is unknown, not false.
     nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
     return rows.with_columns(nulls).select(list(RESULT_SCHEMA))
 
@@ -126,8 +93,7 @@ def read_rows(folder: Path) -> pl.DataFrame:
 
 
 def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the last written row of each identity."""
-    # A row without a subset (empty or null) is of its whole split.
+    """Keep the last written row of each identity; a row without a subset is of its whole split."""
     is_whole_split = pl.col("subset").fill_null("") == ""
     subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
     named = rows.with_columns(subset.alias("subset"))
@@ -136,7 +102,7 @@ def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Select rows over all entities: those of the ablation, or all but those, sweeps, short fits.
+    """Select rows over all entities: the ablation's, or all without ablation, sweeps, short fits.
 
     They are never shown together, because ablation variants train under a smaller budget.
     """
@@ -180,11 +146,6 @@ def drop_parts(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~pl.col("method").str.contains(_PARTS))
 
 
-def select_agents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Select the rows of single agents."""
-    return rows.filter(pl.col("method").str.contains(_AGENTS))
-
-
 def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """List each (dataset, subset) with rows, in the order of first appearance."""
     scopes = rows.select("dataset", "subset").unique(maintain_order=True)
@@ -198,8 +159,8 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
         The rows without ``seed``, with ``seeds`` (how many), the range of the MAE over them
         (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
     """
-    # A configuration holds its seed, so that two seeds of one method have two hashes. Rows of older
-    # versions and of methods without a configuration stand for themselves.
+    # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
+    # without a configuration are grouped by their own hash.
     has_settings = pl.col("seedless_hash").fill_null("") != ""
     settings = pl.when(has_settings).then(pl.col("seedless_hash")).otherwise(pl.col("config_hash"))
     rows = rows.with_columns(settings.alias("seedless_hash"))

@@ -1,32 +1,44 @@
-"""The parts of one training run: settings, curves by round, health, logics, theory, updates.
+"""The sections of one training run: training, health, logics, theory, logic updates.
 
-What belongs here: which parts a run has, its settings at a glance and its curves. What does not:
-drawing (``report.training_plots``), the tables of logics (``report.logic_tables``), of theory
-(``report.theory_tables``) and of logic updates (``report.lud_tables``), markup (``templates``).
+What belongs here: which sections a run has, its settings at a glance, and the tables of what
+training measured, fitted and wrote (``rounds.jsonl``, ``metrics.json``, ``lud.json``; paper 5.1,
+appendices B and F). What does not: measuring them (``training``, ``paper.lud_measure``), plots
+(``report.plots``), captions and how to read them (``templates/run.html``).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from compevo_core.durations import describe_duration
-from compevo_core.report.calibration_tables import calibration_table
+from compevo_core.data.arrays import evenly_spaced
 from compevo_core.report.figures import make_picture
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.logic_tables import logics_view
-from compevo_core.report.lud_tables import lud_view
-from compevo_core.report.mechanism.tables import run_plateau_table
-from compevo_core.report.theory_tables import theory_view
-from compevo_core.report.training_plots import (
+from compevo_core.report.mechanism import run_plateau_table
+from compevo_core.report.plots import (
     HEALTH,
+    has_fixed_regret,
     plot_health,
     plot_losses,
     plot_policy,
     plot_selection,
+    plot_theory,
+    plot_updates,
 )
-from compevo_core.report.wording import MISSING, format_number
+from compevo_core.report.tables import Row, Table, tabulate
+from compevo_core.report.wording import (
+    MISSING,
+    format_number,
+    format_percent,
+    join_items,
+    shorten_hash,
+)
+from compevo_core.runtime.durations import describe_duration
+from compevo_core.training.round_record import RoundRecord
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10
+# Of thousands of rounds, a reader needs the course: the first, the last and some between.
+SHOWN_ROUNDS = 6
 #: Section and name of each setting shown at a glance, and its label.
 SETTINGS = (
     ("backbone", "name_or_path", "backbone"),
@@ -36,99 +48,52 @@ SETTINGS = (
     ("grpo", "group_size", "logics in a group"),
     ("selection", "fitness_shift", "fitness shift"),
 )
+GUARDS = {
+    "none": "Selection weighs the agents.",
+    "equal": "Fallback: all agents have equal weights; with selected weights the population was "
+    "worse than its prior on validation.",
+    "best": "Fallback: only the best agent is used; the full population was worse than the prior "
+    "on validation.",
+    "prior": "Fallback: the prior alone is used; no agent was better on validation.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPart:
-    """One part of a run: anchor and title without the run, template, and what it shows."""
+class Section:
+    """One section of the page: its id, its heading, and what a macro of a template shows."""
 
     anchor: str
     title: str
     template: str
-    view: Mapping[str, object]
+    macro: str
+    view: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_run_parts(run: TrainingRun) -> list[RunPart]:
-    """Return each part of a run that has something to show."""
+def build_run_sections(run: TrainingRun) -> list[Section]:
+    """Return each section of a run that has something to show."""
     if not run.rounds:
         return []
-
-    parts = [
-        RunPart(
-            anchor="training", title="Training", template="training.html", view=training_view(run)
-        ),
-        *_health_parts(run),
-        RunPart(
-            anchor="logics", title="Logics by round", template="logics.html", view=logics_view(run)
-        ),
-        RunPart(
-            anchor="theory",
-            title="Theory diagnostics",
-            template="theory.html",
-            view=theory_view(run),
-        ),
-    ]
+    parts = [("training", "Training", view_training(run))]
+    if run.has_values("effective_agents"):
+        parts.append(("health", "Health of the population", view_health(run)))
+    parts.append(("logics", "Logics by round", view_logics(run)))
+    parts.append(("theory", "Theory diagnostics", view_theory(run)))
     # LUD is measured after training, on demand.
     if run.lud:
-        parts.append(
-            RunPart(
-                anchor="lud", title="Logic update degree", template="lud.html", view=lud_view(run)
-            )
-        )
-    return parts
-
-
-def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
-    """Return (name, value) of what identifies a run at a glance."""
-    seconds = sum(record.seconds for record in run.rounds)
-    length = [
-        ("agents", str(run.agents)),
-        ("rounds", _describe_rounds(run)),
-        ("training time", describe_duration(seconds, missing=MISSING)),
+        parts.append(("lud", "Logic update degree", view_lud(run)))
+    return [
+        Section(anchor=name, title=title, template="run.html", macro=name, view=view)
+        for name, title, view in parts
     ]
-    # A run of an older version lacks settings that were added since.
-    settings = [(label, run.setting(section, name)) for section, name, label in SETTINGS]
-    return length + [(label, value) for label, value in settings if value]
 
 
-def _describe_rounds(run: TrainingRun) -> str:
-    """Return the number of rounds, with those of the supervised stage and those that rewrote."""
-    parts = [str(len(run.rounds))]
-    if run.rounds[0].stage == "supervised":
-        boundary = run.first_evolving_round
-        parts.append(f"{len(run.rounds) if boundary is None else boundary} supervised")
-    if len(run.rewriting_rounds) < len(run.rounds):
-        parts.append(f"{len(run.rewriting_rounds)} rewriting logics")
-    return ", ".join(parts)
-
-
-def training_view(run: TrainingRun) -> Mapping[str, object]:
+def view_training(run: TrainingRun) -> Mapping[str, Any]:
     """Return the facts and the curves of a run."""
-    # Pictures in reading order: did it learn, who was selected, what did the policy step do.
-    pictures = [
-        make_picture(
-            plot_losses(run),
-            caption="Loss terms of each round, and the validation error where it was measured.",
-            columns=2,
-        ),
-        make_picture(
-            plot_selection(run),
-            caption="Selection: reward and fitness of each agent, its weight in the forecast, and "
-            "its gate.",
-            columns=2,
-        ),
-        make_picture(
-            plot_policy(run),
-            caption="The policy step: distance to the frozen reference, share of clipped tokens, "
-            "and whether the regularisers pull with the main loss (1), across it (0) or against it "
-            "(-1).",
-            columns=3,
-        ),
-    ]
-
     return {
         "facts": list_facts(run),
-        "pictures": pictures,
+        "losses": make_picture(plot_losses(run), columns=2),
+        "selection": make_picture(plot_selection(run), columns=2),
+        "policy": make_picture(plot_policy(run), columns=3),
         "plateau": run_plateau_table(run),
         "calibration": calibration_table(run),
         "has_stages": run.first_evolving_round is not None,
@@ -136,36 +101,67 @@ def training_view(run: TrainingRun) -> Mapping[str, object]:
     }
 
 
-def _health_parts(run: TrainingRun) -> list[RunPart]:
-    # Older versions did not measure it.
-    if not run.has_values("effective_agents"):
-        return []
+def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
+    """Return (name, value) of what identifies a run at a glance."""
+    rounds = [str(len(run.rounds))]
+    if run.rounds[0].stage == "supervised":
+        boundary = run.first_evolving_round
+        rounds.append(f"{len(run.rounds) if boundary is None else boundary} supervised")
+    if len(run.rewriting_rounds) < len(run.rounds):
+        rounds.append(f"{len(run.rewriting_rounds)} rewriting logics")
+
+    seconds = sum(record.seconds for record in run.rounds)
+    settings = [(label, run.setting(section, name)) for section, name, label in SETTINGS]
     return [
-        RunPart(
-            anchor="health",
-            title="Health of the population",
-            template="health.html",
-            view=health_view(run),
-        )
+        ("agents", str(run.agents)),
+        ("rounds", ", ".join(rounds)),
+        ("training time", describe_duration(seconds, missing=MISSING)),
+        *((label, value) for label, value in settings if value),
     ]
 
 
-def health_view(run: TrainingRun) -> Mapping[str, object]:
+def calibration_table(run: TrainingRun) -> Table | None:
+    """Return validation errors of prior, population and sealed model; None where not measured."""
+    report = run.summary.get("calibration")
+    if not report:
+        return None
+
+    shares = [f"{format_percent(share)} for agent {i}" for i, share in enumerate(report["blend"])]
+    level = "No level of known errors is added."
+    if report["half_life_days"] is not None:
+        level = (
+            f"Known errors are added by series and step ({report['known_errors']}, half-life "
+            f"{report['half_life_days']:g} days)."
+        )
+    return Table(
+        header=["Forecast", "Validation MAE (scaled)"],
+        rows=[
+            ["best prior, as it is", format_number(report["prior_mae"])],
+            ["population before calibration", format_number(report["raw_mae"])],
+            ["population as sealed", format_number(report["calibrated_mae"])],
+        ],
+        caption=f"Calibration on {report['windows']:,} validation windows",
+        highlighted_rows=frozenset({2}),
+        notes=[
+            f"Share of each agent's correction that is kept, mean over steps: {join_items(shares)};"
+            " 0 % returns its prior.",
+            level,
+            GUARDS.get(report["guard"], f"Guard: {report['guard']}."),
+            "These windows were also used for selection; only the test split is an unbiased "
+            "estimate.",
+        ],
+    )
+
+
+def view_health(run: TrainingRun) -> Mapping[str, Any]:
     """Return whether the population is more than one agent repeated, by round and at the end."""
     last = [record for record in run.rounds if record.effective_agents is not None][-LAST_ROUNDS:]
-    means = {
-        key: format_number(sum(getattr(record, key) for record in last) / len(last))
-        for key, _ in HEALTH
-    }
-
     return {
-        "picture": make_picture(
-            plot_health(run),
-            caption="Correlation of errors, gain of the plain mean over the best agent, and "
-            "effective number of agents, in the batch of each round.",
-            columns=3,
-        ),
-        "means": means,
+        "picture": make_picture(plot_health(run), columns=3),
+        "means": {
+            key: format_number(sum(getattr(record, key) for record in last) / len(last))
+            for key in HEALTH
+        },
         "n_rounds": len(last),
         "agents": run.agents,
         "weights": [
@@ -174,3 +170,257 @@ def health_view(run: TrainingRun) -> Mapping[str, object]:
         ],
         "equal_weight": format_number(1.0 / run.agents),
     }
+
+
+def view_logics(run: TrainingRun) -> Mapping[str, Any]:
+    """Return what became of each logic, and the logics of evenly spaced rounds."""
+    # Rounds after which nothing was rewritten would repeat the logics of the one before.
+    versions = [run.rounds[0]] + [
+        run.rounds[t] for t in range(1, len(run.rounds)) if run.rounds[t - 1].evolved
+    ]
+    shown = [versions[position] for position in evenly_spaced(len(versions), SHOWN_ROUNDS)]
+    return {
+        "change": _change_table(run),
+        "samples": _describe_samples(run),
+        # The ends are open, because their comparison is what most readers look for.
+        "rounds": [
+            {
+                "number": record.round,
+                "is_open": index in (0, len(shown) - 1),
+                "table": _logic_table(record),
+            }
+            for index, record in enumerate(shown)
+        ],
+        "total": len(versions),
+    }
+
+
+def _change_table(run: TrainingRun) -> Table:
+    """Return each agent's first and last logic, and how many rewritings replaced the played one."""
+    # What the last round wrote was never played, so it replaced nothing that a reader could see.
+    steps = [
+        (record.logics, following.logics)
+        for record, following in zip(run.rounds[:-1], run.rounds[1:], strict=True)
+        if record.evolved
+    ]
+    rows = []
+    for agent in range(run.agents):
+        first, last = run.rounds[0].logics[agent], run.rounds[-1].logics[agent]
+        replaced = sum(before[agent] != after[agent] for before, after in steps)
+        end = "as at the start" if first == last else last
+        rows.append([f"agent {agent}", first, end, f"{replaced} of {len(steps)}"])
+    return Table(
+        header=["Agent", "First logic", "Last logic", "Rewritings that replaced it"],
+        rows=rows,
+        caption="What the logics became",
+        text_columns=frozenset({0, 1, 2}),
+    )
+
+
+def _describe_samples(run: TrainingRun) -> str:
+    """Say how much of what the agents wrote was of use; empty where they wrote nothing."""
+    rewriting = run.rewriting_rounds
+    # Each agent drafts one candidate and samples its group.
+    written = sum(
+        len(record.candidates) + sum(map(len, record.group_logics)) for record in rewriting
+    )
+    if not written:
+        return ""
+
+    empty = sum(record.empty_logics for record in rewriting)
+    equal = sum(record.equal_groups for record in rewriting)
+    return (
+        f"Logics were rewritten in {len(rewriting)} of {len(run.rounds)} rounds. Of {written:,} "
+        f"texts written, {format_percent(empty / written)} were empty or a placeholder and were "
+        f"replaced by the agent's old logic. Of {run.agents * len(rewriting):,} groups of samples, "
+        f"{equal:,} had identical rewards and gave no gradient."
+    )
+
+
+def _logic_table(record: RoundRecord) -> Table:
+    columns = zip(record.logics, record.rewards, record.weights, strict=True)
+    return Table(
+        header=["Agent", "Logic", "Reward", "Weight"],
+        rows=[
+            [f"agent {agent}", logic, format_number(reward), format_number(weight)]
+            for agent, (logic, reward, weight) in enumerate(columns)
+        ],
+        text_columns=frozenset({0, 1}),
+    )
+
+
+def view_theory(run: TrainingRun) -> Mapping[str, Any]:
+    """Return the plots, and the growth of regret as a table where it was fitted."""
+    return {
+        "picture": make_picture(plot_theory(run), columns=3),
+        "has_fixed_regret": has_fixed_regret(run),
+        "growth": growth_table(run),
+    }
+
+
+def growth_table(run: TrainingRun) -> Table | None:
+    """Return how regret against the best fixed logic grew; None where it was not fitted."""
+    fits = run.summary.get("regret_exponent")
+    # The fit is written with the summary, when the run ends.
+    if not has_fixed_regret(run) or not isinstance(fits, Mapping):
+        return None
+
+    # Regret is a running total, so the last round that has one holds the whole of it.
+    regrets = [regret for regret in run.values_of("regret") if regret is not None][-1]
+    lines = [(f"agent {i}", regret, fits["agents"][i]) for i, regret in enumerate(regrets)]
+    lines.append(("mean of agents", sum(regrets) / len(regrets), fits["mean"]))
+    return Table(
+        header=[
+            *("Agent", "Regret at the end", "Exponent", "95 % interval", "Rounds used", "Meaning")
+        ],
+        rows=[
+            [
+                name,
+                format_number(regret),
+                "" if fit["exponent"] is None else f"{fit['exponent']:.2f}",
+                "" if fit["low"] is None else f"{fit['low']:.2f} to {fit['high']:.2f}",
+                f"{fit['n_used']} of {len(run.rewriting_rounds)}",
+                describe_growth(fit),
+            ]
+            for name, regret, fit in lines
+        ],
+        caption="Growth of regret against the best fixed logic",
+        text_columns=frozenset({0, 5}),
+        notes=(
+            "Regret grew with the number of rounds T as T to the power of the exponent: 1 is in "
+            "proportion to the rounds, 0.5 the rate of the paper's theorem. Rounds with regret at "
+            "or below zero cannot enter the fit.",
+        ),
+    )
+
+
+def describe_growth(fit: Row) -> str:
+    """Say what a fitted exponent and its interval show, and what they do not."""
+    if fit["exponent"] is None:
+        return f"no fit: {fit['reason']}"
+    if fit["low"] is None:
+        return f"no interval: {fit['reason']}"
+    if fit["high"] < 1:
+        return f"below 1: sublinear over the {fit['n_used']} rounds fitted; not a proof"
+    if fit["low"] > 1:
+        return f"above 1: faster than in proportion over the {fit['n_used']} rounds fitted"
+    return "the interval includes 1: sublinear growth is not shown"
+
+
+def view_lud(run: TrainingRun) -> Mapping[str, Any]:
+    """Return how far logics moved; of another model's files, only that they are out of date."""
+    lud, judges = run.lud, run.lud["judges"]
+    # A run folder that is trained again keeps the files of the first training.
+    trained = run.summary.get("artifact_hash")
+    if trained and lud["artifact_hash"] != trained:
+        return {"is_stale": True}
+
+    tables = [_distance_table(lud), _score_table(lud)]
+    # One judge has nobody to agree with.
+    if lud["agreement"]:
+        tables.append(_agreement_table(lud))
+    # A run without fixed logics has no gains to measure.
+    scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
+    if scored:
+        tables.append(_gain_table(scored))
+    return {
+        "is_stale": False,
+        # The answers of a small local model look like measurements, so the page warns of them.
+        "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
+        "picture": make_picture(plot_updates(run), columns=2) if run.lud_rows else None,
+        "tables": tables,
+        "has_gains": bool(scored),
+    }
+
+
+def _distance_table(lud: Mapping[str, Any]) -> Table:
+    return tabulate(
+        lud["agents"],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "First to last logic": lambda row: format_number(row["first_to_last"]),
+            "Mean of round to round": lambda row: format_number(row["mean_delta"]),
+            "Rounds without change": lambda row: f"{row['unchanged']} of {lud['updates_an_agent']}",
+        },
+        caption="Embedding distance between logics",
+        notes=(f"Encoder: {lud['encoder']}.",),
+    )
+
+
+def _score_table(lud: Mapping[str, Any]) -> Table:
+    failures = [
+        f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in lud["judges"]
+    ]
+    return tabulate(
+        [row | {"judge": judge["name"]} for judge in lud["judges"] for row in judge["agents"]],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "Judge": lambda row: row["judge"],
+            "Updates": lambda row: f"{row['pairs']} ({row['unchanged']} unchanged)",
+            "Strategy shift": lambda row: format_percent(row["mean_strategy_shift"]),
+            "Evidence recombined": lambda row: format_percent(row["mean_evidence_recombination"]),
+            "Mean RIUS": lambda row: format_number(row["mean_rius"]),
+            "Mean LUD": lambda row: format_number(row["mean_lud"]),
+        },
+        caption="Judged updates",
+        text_columns=(0, 1, 2),
+        notes=(
+            f"Judged: {len(lud['judged_rounds'])} of {lud['updates_an_agent']} updates of each "
+            "agent, evenly spaced; an unchanged text counts as 0 and is not sent to the judge. "
+            f"Answers that could not be parsed (excluded): {join_items(failures)}. "
+            f"Prompt {shorten_hash(lud['prompt_hash'])}.",
+        ),
+    )
+
+
+def _agreement_table(lud: Mapping[str, Any]) -> Table:
+    # Kappa is undefined, not zero, where a judge gave one and the same answer throughout.
+    return tabulate(
+        lud["agreement"],
+        {
+            "Judge": lambda row: row["first"],
+            "Against": lambda row: row["second"],
+            "Pairs": lambda row: format_number(row["n"]),
+            "Kappa, RIUS at least 1": lambda row: format_number(row["kappa_gate"]),
+            "Kappa, shift": lambda row: format_number(row["kappa_strategy_shift"]),
+            "Kappa, evidence": lambda row: format_number(row["kappa_evidence_recombination"]),
+            "r of LUD": lambda row: format_number(row["pearson_lud"]),
+        },
+        caption="Agreement of judges on the same changed updates",
+        text_columns=(0, 1),
+        notes=(
+            f"Cohen's kappa and Pearson's r: 1 is full agreement, 0 is chance; {MISSING}: a judge "
+            "always gave the same answer.",
+        ),
+    )
+
+
+def _gain_table(judges: Sequence[Row]) -> Table:
+    """Return what updates saved, by how far the logic moved (paper F.4)."""
+    rows, correlations = [], []
+    for judge in judges:
+        gains = judge["gains"]
+        low, high = gains["regime_edges"]
+        # A regime holds its lower edge and not its upper one.
+        ranges = [f"below {low:g}", f"{low:g} to {high:g}", f"from {high:g}"]
+        columns = (gains[f"{name}_by_regime"] for name in ("n", "mean_lud", "mean_gain"))
+        rows += [
+            [judge["name"], regime, bounds, *map(format_number, numbers)]
+            for regime, bounds, *numbers in zip(gains["regimes"], ranges, *columns, strict=True)
+        ]
+        correlations.append(
+            f"{format_number(gains['pearson_r'])} by {judge['name']} "
+            f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
+        )
+    return Table(
+        header=["Judge", "Regime", "LUD", "Updates", "Mean LUD", "Mean error saved"],
+        rows=rows,
+        caption="Error saved by an update, by its LUD",
+        text_columns=frozenset({0, 1, 2}),
+        notes=(
+            "Error saved: scaled error of the old logic minus the new one's, on the same windows. "
+            "The new logic was the best of its group on these windows, so the saving is "
+            "overestimated.",
+            f"Pearson's r of LUD and error saved: {join_items(correlations)}.",
+        ),
+    )

@@ -1,15 +1,15 @@
 """The results in plain sentences: is CompEvo better, equal or worse than each other method.
 
-What belongs here: comparing two rows of the same scope and saying the outcome without flattering
-it. What does not: metrics (``evaluation.metrics``), significance (``evaluation.significance``),
-layout (``templates/summary.html``).
+What belongs here: finding the rivals of each configuration in a scope with their paired tests, and
+wording the outcome without flattering it. What does not: metrics (``evaluation.metrics``),
+significance (``evaluation.comparison``), layout (``templates/sections.html``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from compevo_core.evaluation.budget_order import rank_budget
+from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.rows import (
@@ -20,12 +20,8 @@ from compevo_core.report.rows import (
     select_pooled,
     select_scope,
 )
-from compevo_core.report.wording import (
-    format_with_unit,
-    method_name,
-    scope_name,
-    shorten_hash,
-)
+from compevo_core.report.tables import Row
+from compevo_core.report.wording import format_with_unit, method_name, scope_name, shorten_hash
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
@@ -39,68 +35,152 @@ RIVALS = (
 )
 #: Scored from the same run as the population: another configuration's are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
+_NAMES = {
+    "prior": "its own prior",
+    "compevo-prior": "its own prior",
+    "compevo-equal": "the equally weighted mean of its own agents",
+    "published": "AEMO's published day-ahead forecast (POE50)",
+    "sa": "a single agent (SA)",
+    **{system: method_name(system) for system in ("mael", "mae-gpt", "mad-rl")},
+}
+
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 #: A lower error alone does not say whether other days would have given it.
 LOWER_THAN_PRIOR = (
-    "CompEvo's error is lower than its prior's here; no comparison by window says whether by more "
-    "than chance."
+    "CompEvo's error is lower than its prior's here; without a comparison by window it is unknown "
+    "whether by more than chance."
 )
 WITHOUT_PRIOR = "Its agents start from no prior."
-
 #: The agents correct the forecast of the prior: without an improvement they have done nothing.
 NO_BETTER_THAN_PRIOR = (
     "CompEvo does not improve on its prior here: the language-model agents added no measurable "
     "value."
 )
-
 #: Where the paired test says that chance alone may have made the difference.
-NOT_TOLD_FROM_PRIOR = (
-    "Whether CompEvo improves on its prior cannot be told here: the difference lies between {low} "
-    "and {high} (95 %, blocks of days drawn)."
+NOT_SIGNIFICANT = (
+    "The difference to its prior is not significant here: it lies between {low} and {high} (95 %, "
+    "blocks of days resampled)."
 )
-
 TOO_FEW_DAYS = (
-    "Whether CompEvo improves on its prior cannot be told here: {n} block(s) of days are too few "
-    "for a test."
+    "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
+    "test."
 )
 
-Row = Mapping[str, Any]
 Outcome = Literal["better", "equal", "worse", "lower", "higher", "unclear"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """CompEvo against one other method.
+class Rival:
+    """One method that CompEvo is compared with in a scope.
 
     Attributes:
-        outcome: how CompEvo did. Without a comparison by window its error is lower or higher, and
-            no more is said; where there is one that cannot tell the two apart, it is unclear.
-        sentence: the same with both errors.
-        is_lower: whether CompEvo's error is lower, whatever a comparison by window says.
-        is_tested: whether there is such a comparison.
-        is_prior: whether the other method is the prior that CompEvo started from.
-        is_part: whether the other one is a part of the same population, and no other method.
+        row: its errors.
+        mae: the error of CompEvo.
+        test: comparison by window; None where there is none.
+        is_prior: whether it is the prior that CompEvo started from.
     """
 
-    outcome: Outcome
-    sentence: str
-    is_lower: bool
-    is_tested: bool = False
-    is_prior: bool = False
-    is_part: bool = False
+    row: Row
+    mae: float
+    test: Row | None
+    is_prior: bool
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of the same population, and no other method."""
+        return self.row["method"] in _PARTS
+
+    @property
+    def difference(self) -> float:
+        """Error of CompEvo relative to the rival's, minus one."""
+        # A rival without any error leaves no scale: any error of ours is then 100 % worse.
+        mae = self.row["mae"]
+        return (self.mae - mae) / mae if mae else float(self.mae > 0)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether CompEvo's error is lower, whatever a comparison by window says."""
+        return self.difference <= -TIE
+
+    @property
+    def outcome(self) -> Outcome:
+        """How CompEvo did: lower or higher where there is no test, unclear where it shows nothing.
+
+        A difference may be chance where its interval includes zero or the days were too few.
+        """
+        if abs(self.difference) < TIE:
+            return "equal"
+        if self.test is None:
+            return "lower" if self.difference < 0 else "higher"
+        low, high = self.test["interval_low"], self.test["interval_high"]
+        if low is None or low <= 0 <= high:
+            return "unclear"
+        return "better" if self.difference < 0 else "worse"
+
+    @property
+    def sentence(self) -> str:
+        """The outcome with both errors."""
+        unit = self.row["unit"]
+        errors = (
+            f"MAE {format_with_unit(self.mae, unit)} against "
+            f"{format_with_unit(self.row['mae'], unit)}"
+        )
+        name, percent = self._describe(), f"{100 * abs(self.difference):.1f} %"
+        match self.outcome:
+            case "equal":
+                return f"Equals {name}: {errors}."
+            case "unclear":
+                return f"Not significantly different from {name}: {errors}; {self._bound(unit)}."
+            case "lower":
+                return f"Its error is {percent} lower than the error of {name}: {errors}."
+            case "higher":
+                return f"Its error is {percent} higher than the error of {name}: {errors}."
+            case "better":
+                return f"Beats {name} by {percent}: {errors}."
+            case _:
+                return f"Does not beat {name}; it is {percent} worse: {errors}."
+
+    def _bound(self, unit: str) -> str:
+        if self.test is None or self.test["interval_low"] is None:
+            return "there are too few days"
+        low, high = (
+            format_with_unit(self.test[f"interval_{end}"], unit) for end in ("low", "high")
+        )
+        return f"the difference lies between {low} and {high}"
+
+    def _describe(self) -> str:
+        method = self.row["method"]
+        # Descriptions are part of a sentence; names of systems and networks keep their capitals.
+        name = method_name(method)
+        plain = _NAMES.get(method, name.lower() if method in RIVALS else name)
+        is_named = self.is_prior and method not in ("prior", "compevo-prior")
+        return f"its own prior ({plain})" if is_named else plain
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSummary:
-    """All comparisons of one configuration of CompEvo in one data set and subset."""
+    """All comparisons of one configuration of CompEvo in one data set and subset.
 
-    scope: str
+    ``configuration`` names it where the scope has several, and is empty elsewhere.
+    """
+
+    name: str
+    configuration: str
     summary: str
-    comparisons: Sequence[Comparison]
+    rivals: Sequence[Rival]
+
+    @property
+    def scope(self) -> str:
+        """Name of the data set and subset, and of the configuration."""
+        return f"{self.name}, {self.configuration}" if self.configuration else self.name
 
     def to_line(self) -> str:
-        """Return scope and summary as one line, for Markdown and the terminal."""
-        return f"{self.scope}: {self.summary}"
+        """Return the summary as one line below the table of its scope."""
+        return (
+            f"CompEvo ({self.configuration}): {self.summary}"
+            if self.configuration
+            else self.summary
+        )
 
 
 def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
@@ -115,174 +195,114 @@ def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
 def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
     """Yield one summary for each configuration of CompEvo in one data set and subset."""
     rows = select_scope(select_pooled(inputs.rows), dataset, subset)
-    records = [
-        row
-        for row in average_over_seeds(drop_agents(rows)).iter_rows(named=True)
-        if row["mae"] is not None
-    ]
-    # Of a method with several budgets the largest: the last that is put in stays.
-    by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)
-    others = {row["method"]: row for row in by_budget if row["method"] != COMPEVO}
+    known = average_over_seeds(drop_agents(rows)).drop_nulls("mae")
+    records = list(known.iter_rows(named=True))
     populations = [row for row in records if row["method"] == COMPEVO]
     name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
     # Several configurations are summarized each: a mean over them would describe none.
     for row in populations:
-        own = {
-            part["method"]: part
-            for part in records
-            if part["method"] in _PARTS and part["seedless_hash"] == row["seedless_hash"]
-        }
-        rivals = {name: other for name, other in others.items() if name not in _PARTS} | own
-        # The run's own row of its prior says what the agents started from. Without it the prior is
-        # scored under its method's name, or as "prior" where it was scored apart.
-        prior_rows = {"prior", inputs.prior_of(row["config_hash"])}
-        priors = {"compevo-prior"} if "compevo-prior" in own else prior_rows
-        is_only_one = len(populations) == 1
-        # Paired tests name no configuration, and are of a model that was not refitted.
-        is_tested = not row["refit"] and sum(not other["refit"] for other in populations) == 1
-        tests = _find_tests(inputs, dataset, subset, row["budget"]) if is_tested else {}
-        comparisons = [
-            _compare(row, rivals[rival], tests.get(rival), is_prior=rival in priors)
-            for rival in sorted(rivals, key=_place)
-        ]
-        of_priors = [tests[prior] for prior in priors if prior in tests]
-        test = of_priors[0] if len(of_priors) == 1 else None
-        configuration = f", configuration {shorten_hash(row['config_hash'])}"
+        rivals = find_rivals(inputs, row, records)
+        configuration = f"configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
-            scope=name if is_only_one else name + configuration,
-            summary=_summarize(row, comparisons, test, prior=inputs.prior_of(row["config_hash"])),
-            comparisons=comparisons,
+            name=name,
+            configuration=configuration if len(populations) > 1 else "",
+            summary=_summarize(row, rivals, prior=inputs.prior_of(row["config_hash"])),
+            rivals=rivals,
         )
 
 
-def _find_tests(
-    inputs: ReportInputs, dataset: str, subset: str, budget: str | None
-) -> dict[str | None, Row]:
-    """Return CompEvo's comparisons by window, by the other method.
+def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -> list[Rival]:
+    """Return what one configuration of CompEvo is compared with, in the order of the list.
 
-    Those of earlier versions, with neither an interval nor a number of blocks, are left out.
+    Args:
+        inputs: paired tests and priors.
+        population: the row of CompEvo, mean over its seeds.
+        records: all rows of its scope, each the mean over seeds.
     """
-    paired = inputs.paired
+    # Of a method with several budgets the largest: the last that is put in stays.
+    by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)
+    rivals = {
+        row["method"]: row
+        for row in by_budget
+        if row["method"] not in (COMPEVO, *_PARTS)
+        or (row["method"] in _PARTS and row["seedless_hash"] == population["seedless_hash"])
+    }
+    # The run's own row of its prior says what the agents started from. Without it the prior is
+    # scored under its method's name, or as "prior" where it was scored apart.
+    priors = {"compevo-prior"}
+    if "compevo-prior" not in rivals:
+        priors = {"prior", inputs.prior_of(population["config_hash"])}
+
+    # Paired tests name no configuration, and are of a model that was not refitted.
+    plain = [row for row in records if row["method"] == COMPEVO and not row["refit"]]
+    is_tested = not population["refit"] and len(plain) == 1
+    tests = _find_tests(inputs, population) if is_tested else {}
+    return [
+        Rival(
+            row=rivals[method],
+            mae=population["mae"],
+            test=tests.get(method),
+            is_prior=method in priors,
+        )
+        for method in sorted(rivals, key=_place)
+    ]
+
+
+def _find_tests(inputs: ReportInputs, population: Row) -> dict[str, Row]:
+    """Return CompEvo's comparisons by window, by the other method."""
+    paired, budget = inputs.paired, population["budget"]
     if budget:
         paired = [test for test in inputs.paired_at_budget if test["budget"] == budget]
+    scope = (population["dataset"], population["subset"], COMPEVO)
     return {
         test["method_b"]: test
         for test in paired
-        if (test["dataset"], test["subset"], test["method_a"]) == (dataset, subset, COMPEVO)
-        and (test.get("interval_low") is not None or test.get("n_blocks") is not None)
+        if (test["dataset"], test["subset"], test["method_a"]) == scope
+        # Without an interval and a number of blocks a test says nothing of the difference.
+        and (test["interval_low"] is not None or test["n_blocks"] is not None)
     }
-
-
-def _compare(population: Row, rival: Row, test: Row | None, *, is_prior: bool) -> Comparison:
-    difference = _relative_difference(population["mae"], rival["mae"])
-    name = _name_rival(rival, is_prior=is_prior)
-    errors = (
-        f"MAE {format_with_unit(population['mae'], population['unit'])} against "
-        f"{format_with_unit(rival['mae'], rival['unit'])}"
-    )
-
-    outcome: Outcome
-    chance = _describe_chance(test, population["unit"]) if test is not None else ""
-    if abs(difference) < TIE:
-        outcome, sentence = "equal", f"Equals {name}: {errors}."
-    elif chance:
-        outcome, sentence = "unclear", f"Cannot be told apart from {name}: {errors}; {chance}."
-    elif test is None:
-        outcome, side = ("lower", "below") if difference < 0 else ("higher", "above")
-        sentence = f"Its error is {100 * abs(difference):.1f} % {side} that of {name}: {errors}."
-    elif difference < 0:
-        outcome, sentence = "better", f"Beats {name} by {-100 * difference:.1f} %: {errors}."
-    else:
-        worse = f"it is {100 * difference:.1f} % worse"
-        outcome, sentence = "worse", f"Does not beat {name}; {worse}: {errors}."
-    return Comparison(
-        outcome=outcome,
-        sentence=sentence,
-        is_lower=difference <= -TIE,
-        is_tested=test is not None,
-        is_prior=is_prior,
-        is_part=rival["method"] in _PARTS,
-    )
-
-
-def _describe_chance(test: Row, unit: str) -> str:
-    """Return why a comparison by window cannot tell two methods apart; empty where it can."""
-    low, high = test["interval_low"], test["interval_high"]
-    if low is None:
-        return "these are too few days"
-    if low > 0 or high < 0:
-        return ""
-    bounds = f"{format_with_unit(low, unit)} and {format_with_unit(high, unit)}"
-    return f"the difference lies between {bounds}"
 
 
 def _place(method: str) -> tuple[int, str]:
-    """Return where a method stands in the list: those without a place of their own last."""
     return (RIVALS.index(method) if method in RIVALS else len(RIVALS), method)
 
 
-def _relative_difference(mae: float, rival_mae: float) -> float:
-    # A rival without any error leaves no scale: any error of ours is then 100 % worse.
-    return (mae - rival_mae) / rival_mae if rival_mae else float(mae > 0)
-
-
-def _name_rival(rival: Row, *, is_prior: bool) -> str:
-    names = {
-        "prior": "its own prior",
-        "compevo-prior": "its own prior",
-        "compevo-equal": "the equally weighted mean of its own agents",
-        "published": "AEMO's published day-ahead forecast (POE50)",
-        "sa": "a single agent (SA)",
-        **{system: method_name(system) for system in ("mael", "mae-gpt", "mad-rl")},
-    }
-    name = method_name(rival["method"])
-    # Descriptions stand in a sentence; names of systems and networks keep their capitals.
-    plain = names.get(rival["method"], name.lower() if rival["method"] in RIVALS else name)
-    is_named = is_prior and rival["method"] not in ("prior", "compevo-prior")
-    return f"its own prior ({plain})" if is_named else plain
-
-
-def _summarize(
-    population: Row, comparisons: Sequence[Comparison], test: Row | None, *, prior: str
-) -> str:
+def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
     error = (
         f"MAE {format_with_unit(population['mae'], population['unit'])} over "
         f"{population['n_windows']:,} windows"
     )
-    if not comparisons:
+    if not rivals:
         return f"{error}; no other method was scored here."
 
     # Ties do not count as wins, and neither do errors of the population's own parts.
-    others = [comparison for comparison in comparisons if not comparison.is_part]
-    beaten = sum(comparison.is_lower for comparison in others)
-    counted = f"{error}; a lower error than {beaten} of {len(others)} other methods"
+    others = [rival for rival in rivals if not rival.is_part]
+    beaten = sum(rival.is_beaten for rival in others)
+    text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
     # An error alone does not say whether other days would have given the same order.
-    if beaten and any(comparison.is_tested for comparison in others):
-        confirmed = sum(comparison.outcome == "better" for comparison in others)
-        counted += f"; the interval says so for {confirmed} of them"
-    sentences = [f"{counted}."]
+    if beaten and any(rival.test for rival in others):
+        text += f"; significant for {sum(rival.outcome == 'better' for rival in others)} of them"
 
     # Without its configuration the prior is unknown, and nothing is claimed about it.
-    priors = [comparison for comparison in comparisons if comparison.is_prior]
+    priors = [rival for rival in rivals if rival.is_prior]
     if prior == "none":
-        sentences.append(WITHOUT_PRIOR)
-    elif priors:
-        sentences.append(_judge_prior(population, priors, test))
-    return " ".join(sentences)
+        return f"{text}. {WITHOUT_PRIOR}"
+    return f"{text}. {_judge_prior(priors, population['unit'])}" if priors else f"{text}."
 
 
-def _judge_prior(population: Row, priors: Sequence[Comparison], test: Row | None) -> str:
+def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
     """Return what the rows, and the paired test where there is one, say about the prior."""
-    if not all(comparison.is_lower for comparison in priors):
+    if not all(rival.is_beaten for rival in priors):
         return NO_BETTER_THAN_PRIOR
-    if test is None:
+    tests = [rival.test for rival in priors if rival.test]
+    if len(tests) != 1:
         return LOWER_THAN_PRIOR
+
+    (test,) = tests
     if test["interval_low"] is None:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
     if test["interval_high"] < 0:
         return IMPROVES_ON_PRIOR
-
-    ends = (test["interval_low"], test["interval_high"])
-    low, high = (format_with_unit(bound, population["unit"]) for bound in ends)
-    return NOT_TOLD_FROM_PRIOR.format(low=low, high=high)
+    low, high = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
+    return NOT_SIGNIFICANT.format(low=low, high=high)

@@ -1,15 +1,35 @@
-"""A table of text cells, and Markdown tables.
+"""A table of text cells, the columns that tables are built from, and Markdown tables.
 
-What belongs here: cells, alignment and emphasis of a table, writing it as Markdown. What does not:
-which rows a table shows (``report.result_tables`` and the modules of the sections), its HTML
-(``templates/macros.html``), its look (``templates/report.css``).
+What belongs here: cells, alignment and emphasis of a table, columns of metrics, writing Markdown.
+What does not: which rows a table shows (``report.result_tables``, ``report.paper`` and the modules
+of the sections), its HTML (``templates/macros.html``), its look (``templates/report.css``).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from compevo_core.report.wording import format_column, format_number, format_percent
+
+Row = Mapping[str, Any]
 
 # The line under the header of a Markdown table says how a column is aligned.
 _RULES = {"l": "---", "r": "---:"}
+
+#: Title and number format of each metric that a row can hold.
+METRIC_TITLES = {
+    "mae": "MAE",
+    "mse": "MSE",
+    "rmse": "RMSE",
+    "mape_pct": "MAPE %",
+    "wape_pct": "WAPE %",
+    "mase": "MASE",
+    "pinball_10_50_90": "Pinball",
+    "wql": "WQL",
+    "width_80": "Width",
+    "width_95": "Width",
+}
+_WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +52,8 @@ class Table:
     caption: str = ""
     text_columns: frozenset[int] = frozenset({0})
     wrap_columns: frozenset[int] = frozenset()
-    best_cells: frozenset[tuple[int, int]] = field(default_factory=frozenset)
-    highlighted_rows: frozenset[int] = field(default_factory=frozenset)
+    best_cells: frozenset[tuple[int, int]] = frozenset()
+    highlighted_rows: frozenset[int] = frozenset()
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -47,11 +67,7 @@ class Table:
 
     def css_class(self, column: int) -> str | None:
         """Return the CSS classes of a column's cells; None where it needs none."""
-        names = [
-            name
-            for name, columns in (("text", self.text_columns), ("wrap", self.wrap_columns))
-            if column in columns
-        ]
+        names = ["text"] * (column in self.text_columns) + ["wrap"] * (column in self.wrap_columns)
         return " ".join(names) or None
 
     def to_markdown(self) -> str:
@@ -65,6 +81,105 @@ class Table:
         ]
         align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table: title, cells from the first row to the last, and how it is set.
+
+    Attributes:
+        values: numbers behind the cells, where the lowest is set in bold; None: nothing is marked.
+        ranked: texts by which numbers are alike, where the cells hold more; None: the cells.
+    """
+
+    title: str
+    cells: Sequence[str]
+    is_text: bool = False
+    may_wrap: bool = False
+    values: Sequence[float | None] | None = None
+    ranked: Sequence[str] | None = None
+
+    @classmethod
+    def of_metric(cls, rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Self:
+        """Return a metric of all rows in equal decimals, with the unit that they share."""
+        values = [row[metric] for row in rows]
+        unit = common_unit(rows) if metric in _WITH_UNIT else ""
+        return cls(
+            title=f"{METRIC_TITLES[metric]} {unit}".strip(),
+            cells=format_column(metric, values),
+            values=values if is_marked else None,
+        )
+
+    @classmethod
+    def of_number(cls, rows: Sequence[Row], key: str, title: str) -> Self:
+        """Return one value of all rows, each in the decimals that fit it."""
+        return cls(title=title, cells=[format_number(row[key]) for row in rows])
+
+    @classmethod
+    def of_share(cls, rows: Sequence[Row], key: str, title: str) -> Self:
+        """Return one share of all rows as percentages."""
+        return cls(title=title, cells=[format_percent(row[key]) for row in rows])
+
+    def find_lowest(self) -> list[int]:
+        """Return the rows that print the lowest value; none where fewer than two have one."""
+        values = self.values or ()
+        known = [row for row, value in enumerate(values) if value is not None]
+        if len(known) < 2:
+            return []
+        # What prints alike is marked alike: digits that nobody sees are no difference.
+        texts = self.ranked or self.cells
+        lowest = texts[min(known, key=lambda row: values[row] or 0.0)]
+        return [row for row in known if texts[row] == lowest]
+
+
+def build_table(
+    columns: Sequence[Column],
+    *,
+    caption: str = "",
+    highlighted: Iterable[int] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return the table of some columns, all of one length."""
+    return Table(
+        header=[column.title for column in columns],
+        rows=list(zip(*(column.cells for column in columns), strict=True)),
+        caption=caption,
+        text_columns=frozenset(i for i, column in enumerate(columns) if column.is_text),
+        wrap_columns=frozenset(i for i, column in enumerate(columns) if column.may_wrap),
+        best_cells=frozenset(
+            (row, i) for i, column in enumerate(columns) for row in column.find_lowest()
+        ),
+        highlighted_rows=frozenset(highlighted),
+        notes=notes,
+    )
+
+
+def tabulate(
+    rows: Iterable[Row],
+    cells: Mapping[str, Callable[[Row], str]],
+    *,
+    caption: str = "",
+    text_columns: Iterable[int] = (0,),
+    wrap_columns: Iterable[int] = (),
+    highlighted: Iterable[int] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table with one line a row; ``cells`` maps a column title to what it shows."""
+    return Table(
+        header=list(cells),
+        rows=[[cell(row) for cell in cells.values()] for row in rows],
+        caption=caption,
+        text_columns=frozenset(text_columns),
+        wrap_columns=frozenset(wrap_columns),
+        highlighted_rows=frozenset(highlighted),
+        notes=notes,
+    )
+
+
+def common_unit(rows: Iterable[Row]) -> str:
+    """Return the unit of all rows; empty where they differ or have none."""
+    units = {row["unit"] for row in rows if row["unit"]}
+    return units.pop() if len(units) == 1 else ""
 
 
 def markdown_table(

@@ -64,7 +64,7 @@ SUBSET_NAMES = {
 }
 #: The seasonal naive: the same step of the last season, and on daily grids a random walk.
 NAIVE = "persistence"
-#: What the rows of one agent's own forecasts begin with, and those of recalibrated ones end with.
+#: How names of rows of one agent begin, and names of recalibrated baselines end.
 AGENT = "compevo-agent-"
 ZERO_SHOT = "zero-shot-"
 RECALIBRATED = "-recalibrated"

@@ -1,7 +1,7 @@
 """Forecasts of all agents on windows with a truth, and their errors: for validation, calibration.
 
 What belongs here: collecting the forecasts of every process, the one error that validation and
-calibration go by. What does not: when to measure (``training.loop``), what is fitted to them
+calibration go by. What does not: when to measure (``training.trainer``), what is fitted to them
 (``training.calibration``).
 
 Shapes: A agents, B windows, H horizon.
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.debate import DebateExecutor
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.data.arrays import FloatArray
 from compevo_core.training.model import PopulationModel
@@ -40,11 +41,43 @@ class AgentForecasts:
         """Return the bases with a share of the corrections, (A, B, H)."""
         return self.base_ABH + blend_AH[:, None] * (self.values_ABH - self.base_ABH)
 
-    def take(self, windows: npt.NDArray[np.intp]) -> "AgentForecasts":
+    def select(self, windows: npt.NDArray[np.intp]) -> "AgentForecasts":
         """Return the forecasts of some of the windows."""
         return AgentForecasts(
             self.values_ABH[:, windows], self.base_ABH[:, windows], self.truth_BH[windows]
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationErrors:
+    """Mean absolute errors in scaled units, mean over windows.
+
+    Attributes:
+        aggregate: of the population's forecast.
+        prior: of the best of the agents' bases; of the training mean without any prior.
+    """
+
+    aggregate: float
+    prior: float
+
+
+def measure_validation(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    examples: Sequence[ForecastExample],
+) -> ValidationErrors:
+    """Forecast the examples under the given logics (of all agents) and measure the errors.
+
+    There is no dropout and no gradient, and nothing is sampled: validating changes no later round.
+    """
+    forecasts = forecast_examples(model, executor, logics, examples)
+    weights_BA = weigh_examples(model, examples, forecasts)
+    truth_BH = forecasts.truth_BH
+    return ValidationErrors(
+        aggregate=aggregate_error(forecasts.values_ABH, weights_BA, truth_BH),
+        prior=float(mean_errors(forecasts.base_ABH, truth_BH).min()),
+    )
 
 
 @torch.no_grad()
@@ -54,27 +87,22 @@ def forecast_examples(
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
 ) -> AgentForecasts:
-    """Forecast examples by all agents, without dropout or gradient; nothing is drawn.
+    """Forecast examples by all agents, without dropout or gradient; nothing is sampled.
 
-    Args:
-        model: the population, whose calibration is not applied.
-        executor: forecasts with it.
-        logics: (A,) logics of all agents.
-        examples: windows with their truth; ``run.micro_batch_size`` of them are read at a time.
-
-    Returns:
-        the same on every process.
+    The calibration is not applied. ``run.micro_batch_size`` windows are read at a time. The result
+    is the same on every process.
     """
     # Each process forecasts with the agents it holds; what all need is gathered.
     local = model.shards.local(logics)
     size = model.config.run.micro_batch_size
+    forecast = executor.debate if isinstance(executor, DebateExecutor) else executor.forecast
     values, bases, weights = [], [], []
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
-        made = executor.execute(local, part)
-        values.append(model.shards.all_gather(made.values_ABH, "forecasts"))
-        if made.weights_BA is not None:
-            weights.append(made.weights_BA)
+        forecasts = forecast(local, part)
+        values.append(model.shards.all_gather(forecasts.values_ABH, "forecasts"))
+        if forecasts.weights_BA is not None:
+            weights.append(forecasts.weights_BA)
         bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
 
     return AgentForecasts(

@@ -1,10 +1,11 @@
 """The trained population as a sealed folder: adapters, small tensors, logics, priors, scales.
 
-What belongs here: writing and reading ``<run>/model``. What does not: prediction (``forecaster``),
-checkpoints (``training.checkpoint``), the manifest's form (``training.manifest``).
+What belongs here: writing and reading ``<run>/model``. What does not: prediction
+(``forecast.forecaster``), checkpoints (``training.checkpoint``), the form of the manifest
+(``training.run_folder``).
 
 The hash over the folder's files is the artifact hash of every result row: predicting must leave it
-as it was (decision 17). Names of files and tensors are therefore part of the format.
+as it was (decision 11-settings). Names of files and tensors are therefore part of the format.
 
 Shapes: A agents (of this process).
 """
@@ -17,19 +18,17 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
+from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.config import RunConfig
-from compevo_core.data.files import write_json, write_text
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.online.experience import Experience
+from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.checkpoint import write_sealed_folder
-from compevo_core.training.manifest import verify_manifest
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import PriorSet
-from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.run_folder import RunFolder, verify_manifest
 
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
@@ -58,19 +57,10 @@ def write_model(
     priors: PriorSet,
     facts: Mapping[str, Any],
 ) -> str:
-    """Write the sealed model of a run atomically.
+    """Write the sealed model of a run atomically; return the artifact hash.
 
-    Every process writes the adapters of its own agents; the first writes the rest.
-
-    Args:
-        folder: the run.
-        model: the population, with the tensors to keep.
-        logics: (A,) texts that the agents forecast with, of all agents.
-        priors: fitted on the whole train split.
-        facts: values for the manifest.
-
-    Returns:
-        the artifact hash.
+    Every process writes the adapters of its own agents; the first writes the rest. ``logics`` are
+    the (A,) texts that all agents forecast with, ``facts`` are values for the manifest.
     """
     with write_sealed_folder(folder.path, folder.model, facts, model.shards) as part:
         _write_agents(model, part)
@@ -106,10 +96,8 @@ def load_model(folder: RunFolder, model: PopulationModel) -> None:
     tensors |= load_file(folder.model / _SHARED_FILE)
     model.load(tensors)
 
-    # Models of older versions were sealed without it: they begin with none.
     experience = folder.model / _EXPERIENCE_FILE
-    if experience.exists():
-        model.experience = Experience.load(model.calibration.entities, experience)
+    model.experience = Experience.load(model.calibration.entities, experience)
 
 
 def read_config(run: Path) -> RunConfig:
@@ -168,15 +156,12 @@ def _write_agents(model: PopulationModel, part: Path) -> None:
             save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
 
         # The text decoder has no head of its own, but calibration is fitted for it too.
-        save_file(_take_head(tensors, row), _agent_folder(part, agent) / _HEAD_FILE)
-
-
-def _take_head(tensors: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
-    return {
-        name: value[row].cpu().contiguous()
-        for name, value in tensors.items()
-        if name.startswith(_HEAD_PREFIXES)
-    }
+        head = {
+            name: value[row].cpu().contiguous()
+            for name, value in tensors.items()
+            if name.startswith(_HEAD_PREFIXES)
+        }
+        save_file(head, _agent_folder(part, agent) / _HEAD_FILE)
 
 
 def _agent_folder(model: Path, agent: int) -> Path:

@@ -1,8 +1,9 @@
-"""Fitting the calibration on validation, and the guard that no prior beats the sealed population.
+"""What is fitted on validation after training, and the guard that no prior beats the population.
 
-What belongs here: the order of calibration, the choice of how errors are remembered, the guard
-(decision 42). What does not: applying it (``agents.calibration``), the blend (``training.blend``),
-the arithmetic of known errors (``baselines.known_errors``).
+What belongs here: the order of calibration, the least-squares blend of base and correction, the
+choice of how errors are remembered, the guard, the experience that a population is sealed with
+(decisions 08-calibration, 16-daily-use). What does not: applying the calibration
+(``agents.calibration``), the arithmetic of known errors (``baselines.known_errors``).
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation.
@@ -18,19 +19,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
     RULE_GRID,
+    ErrorEvidence,
     LevelRule,
     count_minutes,
+    estimate_level,
     split_by_time,
 )
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON, replay_days
 from compevo_core.errors import DataError
-from compevo_core.online.experience import Experience
 from compevo_core.training.agent_forecasts import (
     AgentForecasts,
     aggregate_error,
@@ -39,10 +44,21 @@ from compevo_core.training.agent_forecasts import (
     mean_errors,
     weigh_examples,
 )
-from compevo_core.training.blend import fit_blend
-from compevo_core.training.experience import follow_validation
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.window_errors import WindowErrors
+
+NEIGHBOUR_STEPS = 4
+"""Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
+corrections of half hours two hours apart are nearly the same forecast."""
+
+POOLED_WINDOWS = 30.0
+"""Weight of the slope over all steps, in windows of one step with a mean squared correction.
+
+A step's own evidence is the sum over its neighbours, whose weights add up to five, and to three at
+both ends of the horizon. It therefore counts as much as the pooled slope at six windows, at ten
+there, and of a few dozen windows most is its own."""
+
+_Halves = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+"""Positions of the windows of the first and of the second half of validation."""
 
 Guard = Literal["none", "equal", "best", "prior"]
 
@@ -76,26 +92,54 @@ class CalibrationReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fitted:
+class WindowErrors:
+    """Errors of B windows, scaled, with what levels need to know of them.
+
+    Attributes:
+        examples: the windows.
+        series_index: number of each window's series.
+        minutes: origin of each window, in minutes since 1970.
+        error_ABH: truth minus blended forecast, NaN where the truth is missing.
+    """
+
+    examples: Sequence[ForecastExample]
+    series_index: list[int]
+    minutes: list[int]
+    error_ABH: FloatArray
+
+    def select(self, windows: npt.NDArray[np.intp]) -> "WindowErrors":
+        """Return the errors of some of the windows."""
+        return WindowErrors(
+            [self.examples[i] for i in windows],
+            [self.series_index[i] for i in windows],
+            [self.minutes[i] for i in windows],
+            self.error_ABH[:, windows],
+        )
+
+    def prepend(self, earlier: "WindowErrors | None") -> "WindowErrors":
+        """Return these errors with earlier ones before them."""
+        if earlier is None:
+            return self
+        return WindowErrors(
+            [*earlier.examples, *self.examples],
+            earlier.series_index + self.series_index,
+            earlier.minutes + self.minutes,
+            np.concatenate([earlier.error_ABH, self.error_ABH], axis=1),
+        )
+
+    def estimate_level(self, rule: LevelRule, others: Sequence[int], series: int) -> FloatArray:
+        """Return the level (A, B, H) that these errors leave for windows of the given series."""
+        level_AEH = estimate_level(rule, series, self.minutes, self.series_index, self.error_ABH)
+        return level_AEH[:, others]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Correction:
     """How forecasts are corrected: blend, memory of errors, the earlier errors that count."""
 
     blend_AH: FloatArray
     rule: LevelRule
     earlier: WindowErrors | None
-
-    def follow(
-        self,
-        model: PopulationModel,
-        config: RunConfig,
-        forecasts: AgentForecasts,
-        errors: WindowErrors,
-        own_weights_BA: FloatArray | None = None,
-    ) -> Experience:
-        """Return validation as the population would have lived through it, so corrected."""
-        blended_ABH = forecasts.blend(self.blend_AH)
-        return follow_validation(
-            model, config, blended_ABH, errors, self.rule, self.earlier, own_weights_BA
-        )
 
 
 def calibrate(
@@ -118,9 +162,6 @@ def calibrate(
         history: train windows with out-of-fold priors, whose errors may begin the level; those that
             reach into validation are left out. 'validated' uses them where that does better.
 
-    Returns:
-        what was fitted, the same on every process.
-
     Raises:
         DataError: there is no validation window.
     """
@@ -133,29 +174,40 @@ def calibrate(
     weights_BA = weigh_examples(model, val_examples, forecasts)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
-    fitted = _fit(model, executor, logics, forecasts, weights_BA, val_examples, history, config)
-    errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
+    # The blend, then the level of what the blend lets through.
+    halves = split_by_time([example.view for example in val_examples])
+    agents, _, steps = forecasts.values_ABH.shape
+    is_blended = config.calibration.blend
+    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
+    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
+    earlier = None
+    if config.calibration.known_errors != "none":
+        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
+    rule, earlier = _select_rule(config, errors, earlier, weights_BA, halves)
+    fitted = _Correction(blend_AH, rule, earlier)
 
     # Judged with all windows: the choices are made.
-    known = errors.after(fitted.earlier)
-    level_ABH = known.level(fitted.rule, errors.rows, max(known.rows) + 1)
-    sealed_ABH = forecasts.blend(fitted.blend_AH) + level_ABH
+    known = errors.prepend(earlier)
+    level_ABH = known.estimate_level(rule, errors.series_index, max(known.series_index) + 1)
+    sealed_ABH = forecasts.blend(blend_AH) + level_ABH
     learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        lived = fitted.follow(model, config, forecasts, errors)
+        lived = follow_validation(model, config, forecasts, errors, fitted)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
 
     # Where no weighting is as good as the best prior, that is sealed without any correction.
     if guard == "prior":
-        fitted = _Fitted(np.zeros_like(fitted.blend_AH), NO_LEVEL, None)
+        fitted = _Correction(np.zeros_like(blend_AH), NO_LEVEL, None)
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
         override_A = np.eye(len(prior_A))[prior_A.argmin()]
 
     _store(model, fitted.blend_AH, override_A, int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
-    model.experience = fitted.follow(model, config, forecasts, errors, forecasts.weights_BA)
+    model.experience = follow_validation(
+        model, config, forecasts, errors, fitted, forecasts.weights_BA
+    )
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
@@ -178,13 +230,7 @@ def restart_levels(
     """Estimate the levels of a fitted calibration anew; rule, blend and guard stay.
 
     For a population that was trained once more on train and validation: the levels of the first one
-    are the errors of another model.
-
-    Args:
-        model: the population, with the calibration of the first training.
-        executor: forecasts with it.
-        logics: (A,) logics of all agents.
-        examples: windows with their truth and out-of-fold priors.
+    are the errors of another model. The examples need their truth and out-of-fold priors.
     """
     rule = model.calibration.level_rule
     if rule.form == "none":
@@ -197,70 +243,39 @@ def restart_levels(
     _remember(model, rule, known)
 
 
-def _fit(
-    model: PopulationModel,
-    executor: StrategyExecutor,
-    logics: Sequence[str],
-    forecasts: AgentForecasts,
-    weights_BA: FloatArray,
-    val_examples: Sequence[ForecastExample],
-    history: Sequence[ForecastExample],
-    config: RunConfig,
-) -> _Fitted:
-    """Fit the blend, then the level of what the blend lets through."""
-    halves = split_by_time([example.view for example in val_examples])
-    agents, _, steps = forecasts.values_ABH.shape
-    is_blended = config.calibration.blend
-    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
-
-    earlier = None
-    if config.calibration.known_errors != "none":
-        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
-    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
-    return _Fitted(blend_AH, *_find_rule(config, errors, earlier, weights_BA, halves))
-
-
-def _find_rule(
+def _select_rule(
     config: RunConfig,
     errors: WindowErrors,
     earlier: WindowErrors | None,
     weights_BA: FloatArray,
-    halves: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
+    halves: _Halves,
 ) -> tuple[LevelRule, WindowErrors | None]:
-    """Return how errors are remembered, and which earlier ones: as set, or what does best."""
-    form = config.calibration.known_errors
-    if form == "validated":
-        return _choose_rule(errors, earlier, weights_BA, halves)
-    return LevelRule(form, config.calibration.half_life_days), earlier
+    """Return how errors are remembered, and which earlier ones: as set, or what does best.
 
-
-def _choose_rule(
-    errors: WindowErrors,
-    earlier: WindowErrors | None,
-    weights_BA: FloatArray,
-    halves: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
-) -> tuple[LevelRule, WindowErrors | None]:
-    """Return how errors are remembered, and which earlier ones: what does best as it will be used.
-
-    That use is imitated: the level at the middle of validation, frozen, on the second half. It is
-    the population's error that counts, as the population is what is sealed.
+    For 'validated' the later use is imitated: the level at the middle of validation, frozen, on the
+    second half. It is the population's error that counts, as the population is what is sealed.
     """
+    form = config.calibration.known_errors
+    if form != "validated":
+        return LevelRule(form, config.calibration.half_life_days), earlier
+
     first, second = halves
-    judged = errors.take(second)
-    begun = [None] if earlier is None else [None, earlier]
-    options = [(rule, start) for rule in RULE_GRID for start in begun]
     if not first.size and earlier is None:
         return NO_LEVEL, None
 
-    found = []
+    judged = errors.select(second)
+    starts = [None] if earlier is None else [None, earlier]
+    options = [(rule, start) for rule in RULE_GRID for start in starts]
+    option_errors = []
     for rule, start in options:
-        known = errors.take(first).after(start)
-        level_ABH = known.level(rule, judged.rows, max(errors.rows + known.rows) + 1)
+        known = errors.select(first).prepend(start)
+        series = max(errors.series_index + known.series_index) + 1
+        level_ABH = known.estimate_level(rule, judged.series_index, series)
         # An error less its level is the error of the forecast with the level.
         left_BH = np.einsum("abh,ba->bh", judged.error_ABH - level_ABH, weights_BA[second])
-        found.append(float(np.nanmean(np.abs(left_BH), axis=1).mean()))
+        option_errors.append(float(np.nanmean(np.abs(left_BH), axis=1).mean()))
 
-    rule, start = options[int(np.argmin(found))]
+    rule, start = options[int(np.argmin(option_errors))]
     return rule, None if rule.form == "none" else start
 
 
@@ -269,10 +284,7 @@ def _guard(
 ) -> tuple[Guard, FloatArray, float]:
     """Return the first weighting that no prior beats, its override (A,), and its error.
 
-    Args:
-        forecasts: of validation.
-        sealed_ABH: the same, calibrated.
-        learnt: error of the population under the weights that were learnt.
+    ``learnt`` is the error of the population under the weights that were learnt.
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
@@ -340,4 +352,113 @@ def _store(
 def _remember(model: PopulationModel, rule: LevelRule, known: WindowErrors) -> None:
     model.calibration.start_levels(rule)
     local_ABH = model.shards.local(known.error_ABH)
-    model.calibration.observe(known.minutes, known.entities, local_ABH)
+    entities = [example.view.entity for example in known.examples]
+    model.calibration.observe(known.minutes, entities, local_ABH)
+
+
+def follow_validation(
+    model: PopulationModel,
+    config: RunConfig,
+    forecasts: AgentForecasts,
+    errors: WindowErrors,
+    correction: _Correction,
+    own_weights_BA: FloatArray | None = None,
+) -> Experience:
+    """Return validation as the population would have lived through it, day by day.
+
+    Levels and weights of each day are those of when only earlier days were known. ``errors`` are
+    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with.
+    """
+    agents_BAH = forecasts.blend(correction.blend_AH).swapaxes(0, 1).copy()
+    truth_BH = forecasts.truth_BH
+    mixture_BH = np.empty_like(truth_BH)
+    views = [example.view for example in errors.examples]
+    weighting = PopulationWeights(config, model.selection, model.calibration)
+    rule, earlier = correction.rule, correction.earlier
+    has_level = rule.form != "none"
+    evidence = ErrorEvidence.start(agents_BAH.shape[1], len(model.calibration.entities), HORIZON)
+    if earlier is not None and has_level:
+        evidence.add(rule, earlier.minutes, earlier.series_index, earlier.error_ABH)
+
+    order: list[int] = []
+    for ended, today in replay_days(views):
+        order.extend(ended)
+        if ended:
+            known = errors.select(np.array(ended, dtype=np.intp))
+            if has_level:
+                evidence.add(rule, known.minutes, known.series_index, known.error_ABH)
+            past = [views[i] for i in ended]
+            weighting.observe(past, agents_BAH[ended], mixture_BH[ended], truth_BH[ended])
+
+        if today:
+            if has_level:
+                series = [errors.series_index[i] for i in today]
+                agents_BAH[today] += evidence.level()[:, series].swapaxes(0, 1)
+            own_BA = None if own_weights_BA is None else own_weights_BA[today]
+            weights_BAH = weighting.weights([views[i] for i in today], own_BA)
+            mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
+
+    experience = Experience.start(model.calibration.entities, agents_BAH.shape[1])
+    return experience.add(
+        [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
+    )
+
+
+def fit_blend(
+    forecasts: AgentForecasts, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
+) -> FloatArray:
+    """Return the blend (A, H), zero for an agent whose correction has not proved its worth.
+
+    It has where the blended error is below the base's twice: on the windows of the fit, and on each
+    part under the blend of the other part. Any correction fits some of the windows that its blend
+    was fitted on; one that is noise does not fit others.
+
+    Args:
+        forecasts: of all validation windows.
+        first: windows of the first part of the validation span.
+        second: windows of the second part; without either the second test is left out.
+    """
+    blend_AH = _least_squares(forecasts)
+    truth_BH = forecasts.truth_BH
+    base_A = mean_errors(forecasts.base_ABH, truth_BH)
+    has_learnt_A = mean_errors(forecasts.blend(blend_AH), truth_BH) < base_A
+
+    if first.size and second.size:
+        held_out_ABH = np.concatenate(
+            [
+                forecasts.select(judged).blend(_least_squares(forecasts.select(fitted)))
+                for fitted, judged in ((second, first), (first, second))
+            ],
+            axis=1,
+        )
+        both = np.concatenate([first, second])
+        base_A = mean_errors(forecasts.base_ABH[:, both], truth_BH[both])
+        has_learnt_A &= mean_errors(held_out_ABH, truth_BH[both]) < base_A
+
+    return np.asarray(np.where(has_learnt_A[:, None], blend_AH, 0.0))
+
+
+def _least_squares(forecasts: AgentForecasts) -> FloatArray:
+    """Return the slope (A, H) of truth minus base on the correction, pooled, within [0, 1]."""
+    is_known_BH = np.isfinite(forecasts.truth_BH)
+    correction_ABH = forecasts.values_ABH - forecasts.base_ABH
+    residual_ABH = np.where(is_known_BH, forecasts.truth_BH - forecasts.base_ABH, 0.0)
+
+    square_AH = np.where(is_known_BH, correction_ABH**2, 0.0).sum(axis=1)
+    product_AH = (correction_ABH * residual_ABH).sum(axis=1)
+
+    # The slope over all steps stands for so many windows of one step, without its neighbours.
+    total_A1 = square_AH.sum(axis=1, keepdims=True)
+    slope_A1 = product_AH.sum(axis=1, keepdims=True) / np.where(total_A1 > 0, total_A1, 1.0)
+    pooled_A1 = POOLED_WINDOWS * total_A1 / is_known_BH.sum()
+
+    # Weights that fall from 1 to zero beyond the neighbours: they are no mean.
+    steps_H = np.arange(square_AH.shape[1])
+    distance_HH = np.abs(steps_H[:, None] - steps_H)
+    kernel_HH = np.maximum(0.0, 1.0 - distance_HH / (NEIGHBOUR_STEPS + 1))
+    numerator_AH = product_AH @ kernel_HH + pooled_A1 * slope_A1
+    denominator_AH = square_AH @ kernel_HH + pooled_A1
+
+    # An agent that corrects nothing has no slope.
+    safe_AH = np.where(denominator_AH > 0, denominator_AH, 1.0)
+    return np.asarray(np.clip(numerator_AH / safe_AH, 0.0, 1.0))

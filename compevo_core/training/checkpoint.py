@@ -1,11 +1,13 @@
-"""Checkpoints of a running training: atomic, verified, the newest intact one first.
+"""The state of a running training, and its checkpoints: atomic, verified, newest intact one first.
 
-What belongs here: one folder of tensors and JSON a checkpoint, written by all processes together,
-and choosing among several. What does not: what the tensors mean (``training.train_state``), hashes
-(``training.manifest``), the finished model (``training.artifact``).
+What belongs here: which tensors and values carry a run over an interruption, one folder of them a
+checkpoint, choosing among several, supervised stages that several runs share. What does not: the
+form of a sealed folder (``training.run_folder``), the finished model (``training.artifact``).
 
-There is one file an agent, and one of what all agents share, whichever process wrote them. Any
-number of processes can resume from them.
+There is one file an agent, and one of what all agents share, whichever process wrote them: a run
+that was started with any number of processes can resume with any other.
+
+Shapes: A agents (of this process), D hidden size.
 """
 
 import contextlib
@@ -13,25 +15,132 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from compevo_core.data.files import write_text
-from compevo_core.distributed import AgentShards
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.training.manifest import verify_manifest, write_manifest
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.files import hash_text, write_text
+from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
+from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dropout
 
 log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2  # the newest may be damaged by a crash of the machine; the one before is not
+STATE_VERSION = 2  # of the stored names below
+
+_DROPOUT_GENERATOR = "run.global"
+_CUDA_GENERATORS = "run.cuda"
+_AGENT_GENERATOR = "run.sampling"
+_PREVIOUS_STATES = "run.previous_AD"
+_OPTIMIZER_PREFIX = "optimizer."
+_RUN_PREFIX = "run."
+
 _TEMPORARY_PREFIX = ".part-"
 _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
+
+_LATER_ALONE = {
+    "evolution": ("update", "instruction", "max_new_tokens", "temperature", "every"),
+    "grpo": (
+        *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),
+        *("carry", "reward_windows"),
+    ),
+    "objective": ("lambda_pg", "lambda_div", "lambda_prune"),
+    "optim": ("policy_lr",),
+}
+"""Settings that act in the evolution stage alone, by section."""
+
+_KEY_CHARACTERS = 16  # of a stage's hash
+_END = "end"
+_BEST = "best"
+_ROUNDS_FILE = "rounds.jsonl"
+
+
+@dataclasses.dataclass
+class RunProgress:
+    """Numbers of the whole run that grow with its rounds.
+
+    Attributes:
+        best_error: lowest validation error so far, scaled; infinite before the first validation.
+        train_seconds: time of all rounds so far, in seconds.
+    """
+
+    best_error: float = math.inf
+    train_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """A run between two rounds.
+
+    Attributes:
+        agents: tensors of each local agent, by stored name.
+        shared: tensors that all agents share, equal on every process.
+        values: plain values, equal on every process.
+    """
+
+    agents: Mapping[int, Mapping[str, Tensor]]
+    shared: Mapping[str, Tensor]
+    values: Mapping[str, Any]
+
+
+def capture_state(
+    trainer: RoundTrainer, state: RoundState, generators: RunGenerators, progress: RunProgress
+) -> TrainState:
+    """Return everything that the rest of the run depends on; tensors are not copied."""
+    by_agent = trainer.model.agent_tensors()
+    by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
+    shared = trainer.model.shared_tensors()
+    shared[_PREVIOUS_STATES] = state.previous_AD
+
+    # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
+    # their parameter; its counts of steps are scalars, which belong to no agent.
+    parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    shared_parameters = {id(parameter) for parameter in trainer.model.shared_parameters()}
+    slots = trainer.optimizer.state_dict()["state"]
+    for index, parameter in enumerate(parameters):
+        for key, value in slots.get(index, {}).items():
+            name = f"{_OPTIMIZER_PREFIX}{index}.{key}"
+            if id(parameter) in shared_parameters or not value.dim():
+                shared[name] = value
+            else:
+                by_agent[name] = value
+
+    local_agents = trainer.shards.local_agents
+    agents = {
+        agent: {name: value[row] for name, value in by_agent.items()}
+        for row, agent in enumerate(local_agents)
+    }
+    # torch's global generators sample dropout. A process has one, and one a GPU: they are stored
+    # with its first agent.
+    dropout = DropoutState.read()
+    agents[local_agents.start][_DROPOUT_GENERATOR] = dropout.cpu
+    if dropout.cuda is not None:
+        agents[local_agents.start][_CUDA_GENERATORS] = dropout.cuda
+
+    values = {
+        "version": STATE_VERSION,
+        "round": state.round,
+        "logics": state.logics,
+        "rewards": state.rewards,
+        "regret": state.regret.to_dict(),
+        "drawing": generators.numpy_rng.bit_generator.state,
+        "news_drawing": generators.news_rng.bit_generator.state,
+        "best": progress.best_error,
+        "seconds": progress.train_seconds,
+    }
+    return TrainState(agents, shared, values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +148,7 @@ class Checkpoint:
     """A checkpoint on disk; its tensors are read when asked for.
 
     Attributes:
-        folder: where it lies.
+        folder: its folder.
         state: its plain values.
     """
 
@@ -57,49 +166,109 @@ class Checkpoint:
         return tensors
 
 
+def restore_state(
+    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators, progress: RunProgress
+) -> RoundState:
+    """Set a run to what :func:`capture_state` gave; return the state of its next round.
+
+    Raises:
+        CheckpointMismatch: the checkpoint has another version, or is of another model.
+    """
+    values = saved.state
+    # Unknown names would be dropped in silence, and the run would go on from a state that it never
+    # had.
+    if values["version"] != STATE_VERSION:
+        raise CheckpointMismatch(
+            f"{saved.folder} was written by another version of CompEvo (state version "
+            f"{values['version']}, this one reads {STATE_VERSION}); resume with that version, or "
+            "start over with resume=False"
+        )
+
+    agents = [saved.read_agent(agent) for agent in trainer.shards.local_agents]
+    shared = saved.read_shared()
+    _restore_tensors(trainer, agents, shared)
+    _restore_generators(trainer, generators, agents, values)
+
+    progress.best_error = values["best"]
+    progress.train_seconds = values["seconds"]
+    return RoundState(
+        round=values["round"],
+        logics=values["logics"],
+        rewards=values["rewards"],
+        previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
+        regret=RegretTracker.from_dict(values["regret"]),
+    )
+
+
+def _restore_tensors(
+    trainer: RoundTrainer, agents: Sequence[Mapping[str, Tensor]], shared: Mapping[str, Tensor]
+) -> None:
+    # The dropout generator is stored with some agents only, so it cannot be stacked.
+    names = [name for name in agents[0] if not name.startswith(_RUN_PREFIX)]
+    tensors = {name: torch.stack([agent[name] for agent in agents]) for name in names}
+    tensors |= {k: v for k, v in shared.items() if not k.startswith(_RUN_PREFIX)}
+
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in tensors if name.startswith(_OPTIMIZER_PREFIX)]:
+        _, index, key = name.split(".")
+        slots.setdefault(int(index), {})[key] = tensors.pop(name)
+
+    # The optimiser's own groups stay: rates and weight decay come from the configuration.
+    trainer.model.load(tensors)
+    trainer.optimizer.load_state_dict(trainer.optimizer.state_dict() | {"state": slots})
+
+
+def _restore_generators(
+    trainer: RoundTrainer,
+    generators: RunGenerators,
+    agents: Sequence[Mapping[str, Tensor]],
+    values: Mapping[str, Any],
+) -> None:
+    for generator, tensors in zip(generators.agents, agents, strict=True):
+        generator.set_state(tensors[_AGENT_GENERATOR].cpu().clone())
+    generators.numpy_rng.bit_generator.state = values["drawing"]
+    generators.news_rng.bit_generator.state = values["news_drawing"]
+
+    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
+    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
+    seed_dropout(trainer.config.run.seed, trainer.shards.dropout_stream, values["round"])
+    if _DROPOUT_GENERATOR in agents[0]:
+        cuda = agents[0].get(_CUDA_GENERATORS)
+        DropoutState(
+            agents[0][_DROPOUT_GENERATOR].cpu(), None if cuda is None else cuda.cpu()
+        ).restore()
+
+
 def save_checkpoint(
-    root: Path,
-    round_number: int,
-    agents: Mapping[int, Mapping[str, Tensor]],
-    shared: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    shards: AgentShards,
-    *,
-    start: int = 0,
+    root: Path, round_number: int, captured: TrainState, shards: AgentShards, *, start: int = 0
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
     Every process calls this and writes its own agents; the first writes the rest. The processes
-    must see one file system.
-
-    Args:
-        root: folder of the checkpoints.
-        round_number: number of finished rounds.
-        agents: tensors by agent, of the local agents.
-        shared: tensors that all agents share, equal on every process.
-        state: plain values, equal on every process.
-        shards: the processes.
-        start: which start of the run it belongs to (``RunFolder.begin_again``).
+    must see one file system. ``start`` is the start of the run that the checkpoint belongs to.
 
     Raises:
-        CheckpointMismatch: the processes' copies of ``shared`` differ.
+        CheckpointMismatch: the processes' copies of what they share differ.
     """
     target = root / f"round_{round_number:06d}"
     facts = {"round": round_number, "start": start}
     with write_sealed_folder(root, target, facts, shards) as part:
         for agent in shards.written_agents:
-            _write_tensors(agents[agent], part / _agent_file(agent))
+            _write_tensors(captured.agents[agent], part / _agent_file(agent))
 
         # Each process updates its own copy of gates and fusion, and of the adapters of the agents
-        # that it has in common with others. If they have drifted apart, then
-        # which copy is saved would depend on the process, so nothing is saved.
-        copies = {**shared, **({} if shards.splits_agents else _join(agents))}
+        # that it has in common with others. If they have drifted apart, then which copy is saved
+        # would depend on the process, so nothing is saved.
+        copies = dict(captured.shared)
+        if not shards.splits_agents:
+            for agent, tensors in captured.agents.items():
+                copies |= {f"{agent}.{name}": tensor for name, tensor in tensors.items()}
         shards.assert_identical(
             f"gates, fusion, fitness or adapters after round {round_number}", _hash_tensors(copies)
         )
         if shards.is_first:
-            _write_tensors(shared, part / _SHARED_FILE)
-            write_text(part / _STATE_FILE, json.dumps(state, sort_keys=True))
+            _write_tensors(captured.shared, part / _SHARED_FILE)
+            write_text(part / _STATE_FILE, json.dumps(captured.values, sort_keys=True))
 
     if shards.is_first:
         for old in _list_newest_first(root)[KEPT_CHECKPOINTS:]:
@@ -135,14 +304,7 @@ def write_sealed_folder(
     """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
 
     A reader sees the old folder, none, or the whole new one. What an interrupted writing left in
-    ``root`` is removed.
-
-    Args:
-        root: folder of ``target`` and of the temporary folder: one file system, so that the move is
-            a rename.
-        target: the finished folder.
-        facts: values for its manifest.
-        shards: the processes.
+    ``root`` is removed. ``root`` is on the file system of ``target``, so that the move is a rename.
     """
     part = root / f"{_TEMPORARY_PREFIX}{target.name}"
     if shards.is_first:
@@ -167,19 +329,16 @@ def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str 
         try:
             manifest = verify_manifest(folder)
         except (CheckpointMismatch, json.JSONDecodeError, KeyError) as error:
-            log.warning("checkpoint %s refused: %s", folder.name, error)
+            log.warning("checkpoint %s is passed over: %s", folder.name, error)
             continue
 
-        if manifest.get("start", 0) < start:
+        if manifest["start"] < start:
             log.info("checkpoint %s is of a run that was started over since", folder.name)
-            continue
-
-        if most_rounds is not None and manifest["round"] > most_rounds:
+        elif most_rounds is not None and manifest["round"] > most_rounds:
             log.warning("checkpoint %s has more rounds than are recorded", folder.name)
-            continue
-
-        log.info("resuming from checkpoint %s", folder.name)
-        return folder.name
+        else:
+            log.info("resuming from checkpoint %s", folder.name)
+            return folder.name
     return None
 
 
@@ -195,15 +354,63 @@ def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
 
 
-def _join(agents: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {
-        f"{agent}.{name}": t for agent, tensors in agents.items() for name, t in tensors.items()
-    }
-
-
 def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
+    """Return what runs with one supervised stage have in common: settings, windows and articles."""
+    settings = config.to_dict()
+    for section, names in _LATER_ALONE.items():
+        settings[section] = {k: v for k, v in settings[section].items() if k not in names}
+
+    data = {name: value for name, value in identity.items() if name != "config_hash"}
+    return hash_text(repr((sorted(data.items()), settings)))[:_KEY_CHARACTERS]
+
+
+class SharedStages:
+    """States at the end of supervised stages, by :func:`hash_stage`.
+
+    A variant that changes how logics are rewritten has the supervised stage of the full method, to
+    the last bit: nothing is sampled, scored or pruned in it. Most of a training is that stage.
+
+    A state is known by its settings, not by what trained it: use a folder with one version of the
+    code alone, and remove it when the last run has ended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, key: str, shards: AgentShards) -> tuple[Checkpoint, Checkpoint | None] | None:
+        """Return the state at the end of a stage and the best one in it, or None.
+
+        The second is None where nothing was validated in the stage.
+        """
+        end = load_newest_checkpoint(self._folder / key / _END, shards)
+        if end is None:
+            return None
+        return end, load_newest_checkpoint(self._folder / key / _BEST, shards)
+
+    def copy_rounds(self, key: str, run: RunFolder) -> None:
+        """Give a run the records of a stage as its own."""
+        text = (self._folder / key / _ROUNDS_FILE).read_text(encoding="utf-8")
+        write_text(run.rounds_file, text)
+
+    def add(self, key: str, run: RunFolder) -> None:
+        """Add the state of a run whose newest checkpoint is the one at the end of its stage."""
+        stage = self._folder / key
+        if stage.is_dir():
+            shutil.rmtree(stage)
+
+        # The checkpoint at the end comes last: a stage that has one is complete.
+        write_text(stage / _ROUNDS_FILE, run.rounds_file.read_text(encoding="utf-8"))
+        if run.best.is_dir():
+            shutil.copytree(run.best, stage / _BEST)
+        newest = max(run.checkpoints.glob("round_*"))
+        part = stage / f".part-{_END}"
+        shutil.copytree(newest, part / newest.name)
+        part.rename(stage / _END)

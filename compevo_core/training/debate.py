@@ -1,7 +1,7 @@
 """A training round of a debate: two turns or more, verifiers, and PPO on the forecasts' errors.
 
 What belongs here: the order of such a round and its backward passes. What does not: the arithmetic
-and its source (``agents.debate``), reading windows (``agents.debate_executor``), all that a round
+and its source (``agents.debate``), reading windows (``agents.debate``), all that a round
 has in common with any other (``training.round``).
 
 Every round trains each turn's forecasts by their own errors, as the other systems do, and the
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.debate import (
+    DebateExecutor,
     discount_rewards,
     find_better,
     log_density,
@@ -27,20 +28,17 @@ from compevo_core.agents.debate import (
     verifier_loss,
     weigh_by_score,
 )
-from compevo_core.agents.debate_executor import DebateExecutor
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.grpo import policy_loss
 from compevo_core.agents.objective import prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
-from compevo_core.chat_endpoint import Transport
-from compevo_core.lm.adapter_routing import VALUE
-from compevo_core.training.forecast_step import stack_truths
-from compevo_core.training.generators import RunGenerators
+from compevo_core.lm.adapters import VALUE
+from compevo_core.lm.chat_endpoint import Transport
+from compevo_core.training.forecast_step import PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import RoundTrainer
-from compevo_core.training.round_state import PlayedForecasts, RoundState
-from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.schedule import RunGenerators, RunSchedule
 
 
 def build_round_trainer(
@@ -49,14 +47,7 @@ def build_round_trainer(
     schedule: RunSchedule,
     selector: Transport | None = None,
 ) -> RoundTrainer:
-    """Return what trains the rounds of a system.
-
-    Args:
-        model: the population.
-        executor: forecasts with it.
-        schedule: which rounds rewrite or debate, and the learning rates.
-        selector: asks the endpoint that ``evolution.selector`` names.
-    """
+    """Return what trains the rounds of a system; ``selector`` asks an endpoint to mutate logics."""
     if isinstance(executor, DebateExecutor):
         return DebateTrainer(model, executor, schedule)
     return RoundTrainer(model, executor, schedule, model.writer(selector))
@@ -89,7 +80,7 @@ class DebateTrainer(RoundTrainer):
         self.debate_executor = executor
         self._agents = [slice(row, row + 1) for row in range(self.config.population.agents)]
 
-    def _play(
+    def play(
         self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
     ) -> PlayedForecasts:
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""

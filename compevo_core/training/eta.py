@@ -1,13 +1,12 @@
 """How long the rest of a training takes: by kind of work, as rounds have unlike costs.
 
 What belongs here: counting what is left, guessing what a kind costs that has not been seen yet, the
-estimate. What does not: measuring seconds (``training.loop``), wording them
-(``compevo_core.durations``).
+estimate. What does not: measuring seconds (``training.trainer``), wording them
+(``runtime.durations``).
 
 A run ends with its most expensive rounds: those that rewrite logics take 12 to 25 times as long as
-those before, and the mean of the last rounds knows nothing of them. So each kind of work goes by
-its own mean, and one that has not been seen by how much it computes beside the seen ones. The unit
-of that is one window read by one agent through one layer of the backbone.
+those before. So each kind of work goes by its own mean, and one that has not been seen by how much
+it computes beside the seen ones, in windows read by one agent through one layer of the backbone.
 """
 
 from collections import Counter, deque
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from statistics import fmean
 
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.training.schedule import RunSchedule
 
 # Measured with the preset "default" on two processor cores, in units of reading one window. They
@@ -65,7 +64,6 @@ def count_work_left(
     numbers = [*range(done, rounds), *(range(rounds) if refits else ())]
     rewriting = sum(schedule.rewrites(number) for number in numbers)
     ends = range(done + 1, rounds + 1) if validate_every else ()
-
     return Counter(
         {
             Work.TRAINING: len(numbers) - rewriting,
@@ -77,18 +75,12 @@ def count_work_left(
 
 
 def guess_units(config: RunConfig, layers: int, calibration_windows: int) -> dict[Work, float]:
-    """Return how much a piece of each kind computes, in windows read through one layer.
-
-    Args:
-        config: the run's settings.
-        layers: of the backbone.
-        calibration_windows: windows that calibration forecasts.
-    """
+    """Return how much a piece of each kind computes, in windows read through one layer."""
     run, grpo = config.run, config.grpo
     agents = config.population.agents
-    is_text = config.forecast.decoder == "text"
     read = config.forecast.layers or layers
     # Without gradient: an answer as text is written token by token.
+    is_text = config.forecast.decoder == "text"
     forecast = read * (1.0 + (_WRITTEN_TOKEN * _ANSWER_TOKENS if is_text else 0.0))
 
     scored = grpo.reward_windows or run.batch_size

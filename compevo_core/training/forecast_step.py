@@ -5,22 +5,20 @@ aggregate and of each agent, their backward pass. What does not: the other terms
 (``training.update``), the logics' groups (``training.round``).
 
 Dropout, of adapters and of news, belongs to the training pass alone. Rewards, fitness and all
-comparisons come from forecasts without it (decision 9).
-
-Where processes share the agents, the forecasts are gathered, every process computes the loss from
-all of them, and its gradient reaches the local agents.
+comparisons come from forecasts without it (decision 04-policy). Where processes share the agents,
+the forecasts are gathered and every process computes the loss of all of them.
 
 Shapes: A agents (of all processes, unless noted), B windows, H horizon.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import (
@@ -29,9 +27,41 @@ from compevo_core.agents.strategy import (
     NotesByAgent,
     StrategyExecutor,
 )
-from compevo_core.training.generators import DropoutState
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round_state import PlayedForecasts
+from compevo_core.training.schedule import DropoutState
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayedForecasts:
+    """Forecasts of the batch under the logic that each agent plays, without gradient or dropout.
+
+    Attributes:
+        values_ABH: scaled forecasts of all agents.
+        truth_BH: scaled targets; NaN where missing.
+        reward_AB: minus each agent's error on each window (Eq. 3).
+        reward_A: each agent's reward, the mean over the windows.
+        loss_pred: what L_pred minimised, of the training pass (Eq. 7).
+        loss_own: sum of the agents' own errors, of the training pass; 0 where its weight is 0.
+        loss_tokens: cross-entropy of the targets' digits, sum over agents; 0 for the head.
+        n_unparsed: answers of this process's agents that could not be read.
+        n_cut: prompts of this process's agents that were too long.
+        news: ids of the articles that each of this process's agents retrieved, by window.
+        loss_pg: the policy loss of a debate; 0 without one.
+        weights_A: mean weight of each agent where the forecasts themselves give one; else None.
+    """
+
+    values_ABH: Tensor
+    truth_BH: Tensor
+    reward_AB: Tensor
+    reward_A: Tensor
+    loss_pred: float
+    loss_own: float
+    loss_tokens: float
+    n_unparsed: int
+    n_cut: int
+    news: NewsByAgent
+    loss_pg: float = 0.0
+    weights_A: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,51 +71,39 @@ class _MicroBatch:
     Attributes:
         logics: of the local agents.
         examples: the windows.
-        news: what the local agents read of them.
+        news: what the local agents retrieved for them.
+        read_news: what they read of it in the training pass: nothing where it is dropped.
         notes: what they read of each other; None without a debate.
         share: of the round's windows.
-        answer_share: of those whose truth is whole: answers as text are taught of no others.
+        answer_share: of those whose truth is whole, which alone teach answers as text.
         round_number: for messages.
     """
 
     logics: Sequence[str]
     examples: Sequence[ForecastExample]
     news: NewsByAgent
+    read_news: NewsByAgent
     notes: NotesByAgent | None
     share: float
     answer_share: float
     round_number: int
 
-    @property
-    def entities(self) -> list[str]:
-        """The series of each window."""
-        return [example.view.entity for example in self.examples]
-
-    def take(self, windows: Sequence[int]) -> "_MicroBatch":
-        """Return some of the windows."""
-        return dataclasses.replace(
-            self,
-            examples=[self.examples[b] for b in windows],
-            news=[[row[b] for b in windows] for row in self.news],
-            notes=None if self.notes is None else [[row[b] for b in windows] for row in self.notes],
-        )
-
 
 @dataclasses.dataclass(frozen=True)
-class _TrainedForecasts:
-    """What the training pass of a micro-batch gave, without gradient.
+class _PassForecasts:
+    """Forecasts of a micro-batch in one pass, without gradient.
 
     Attributes:
-        values_ABH: forecasts of all agents, with dropout.
-        losses: the micro-batch's share of L_pred, of the own errors and of the token losses.
+        values_ABH: of all agents.
         n_unparsed: answers of the local agents that could not be read.
         n_cut: prompts of the local agents that were too long.
+        losses: share of L_pred, of the own errors and of the token losses; of a training pass.
     """
 
     values_ABH: Tensor
-    losses: tuple[float, float, float]
     n_unparsed: int
     n_cut: int
+    losses: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class ForecastStep:
@@ -97,21 +115,11 @@ class ForecastStep:
         self.config = model.config
         self.shards = model.shards
 
-    @property
-    def has_dropout(self) -> bool:
-        """Whether the training pass sees other forecasts than those that are scored."""
-        return self._drops_units or self.config.news.dropout > 0.0
-
-    @property
-    def _drops_units(self) -> bool:
         # Text is generated without adapter dropout in either pass, and is most of a round's time.
-        return self.config.population.dropout > 0.0 and self.config.forecast.decoder == "head"
-
-    @property
-    def _keeps_undropped(self) -> bool:
-        """Whether forecasts of the training pass that had their news are those to be scored."""
-        # Answers as text that could not be read are counted by micro-batch, not by window.
-        return not self._drops_units and self.config.forecast.decoder == "head"
+        has_head = self.config.forecast.decoder == "head"
+        self._drops_units = has_head and self.config.population.dropout > 0.0
+        self._drops_news = self.config.news.dropout > 0.0
+        self._is_by_agent = self.config.run.gradient == "by-agent"
 
     def run(
         self,
@@ -126,7 +134,7 @@ class ForecastStep:
         Args:
             logics: (A,) of all agents.
             examples: B windows with their truth.
-            news_rng: draws which agents see no news of a window.
+            news_rng: samples which agents see no news of a window.
             round_number: for messages.
             notes: what the local agents read of each other; nothing unless given.
 
@@ -135,32 +143,37 @@ class ForecastStep:
         """
         local_logics: list[str] = self.shards.local(logics)
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
-        shown = self._drop_news(news, news_rng)
+        batches = self._cut(local_logics, examples, news, news_rng, notes, round_number)
 
+        objective = self.config.objective
         # The activations of a micro-batch are freed before the next one; gradients add up.
-        backward = (
-            self._backward_by_agent
-            if self.config.run.gradient == "by-agent"
-            else self._backward_jointly
-        )
-        trained = [
-            backward(part) for part in self._cut(local_logics, examples, shown, notes, round_number)
+        trained = []
+        for batch in batches:
+            states, readings = self._read_for_training(batch)
+            values_ABH, token_loss_A = self._gather(batch, readings)
+            if self._is_by_agent:
+                values_ABH.requires_grad_()  # collects the gradient that each agent is sent
+
+            pred, own = self._measure_losses(batch, values_ABH)
+            total = objective.lambda_pred * pred + objective.lambda_own * own
+            # Each process adds the token losses of its own agents: they reach no shared parameter.
+            tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
+            total = total + batch.answer_share * tokens
+            total.backward()  # type: ignore[no-untyped-call]
+
+            if self._is_by_agent:
+                self._send_gradients(batch, states, values_ABH)
+            pred, own, token_loss_A = (loss.detach() for loss in (pred, own, token_loss_A))
+            losses = (float(pred), float(own), batch.answer_share * float(token_loss_A.sum()))
+            trained.append(_count(values_ABH.detach(), readings, losses))
+
+        scored = [
+            self._score_pass(batch, done) for batch, done in zip(batches, trained, strict=True)
         ]
-        scored = trained
-        if self.has_dropout:
-            clean = self._cut(local_logics, examples, news, notes, round_number)
-            if self._keeps_undropped:
-                shown_parts = self._cut(local_logics, examples, shown, notes, round_number)
-                scored = [
-                    self._forecast_dropped(*parts)
-                    for parts in zip(clean, shown_parts, trained, strict=True)
-                ]
-            else:
-                scored = [self._forecast_without_dropout(part) for part in clean]
 
         values_ABH = torch.cat([part.values_ABH for part in scored], 1)
         truth_BH = stack_truths(examples, values_ABH.device)
-        error_AB = forecast_error(values_ABH, truth_BH, self.config.objective.metric)
+        error_AB = forecast_error(values_ABH, truth_BH, objective.metric)
         loss_pred, loss_own, loss_tokens = np.sum([part.losses for part in trained], 0).tolist()
         return PlayedForecasts(
             values_ABH=values_ABH,
@@ -175,221 +188,218 @@ class ForecastStep:
             news=news,
         )
 
-    def _drop_news(self, news: NewsByAgent, rng: np.random.Generator) -> NewsByAgent:
-        """Return the news of the training pass: none for the pairs of agent and window drawn."""
-        probability = self.config.news.dropout
-        if not probability:
-            return news
-
-        # Drawn for all agents on every process, so that the generator stays the same on all.
-        agents = self.config.population.agents
-        is_dropped_AB = rng.random((agents, len(news[0]))) < probability
-        return [
-            [() if is_dropped else ids for ids, is_dropped in zip(row, dropped_B, strict=True)]
-            for row, dropped_B in zip(news, self.shards.local(is_dropped_AB), strict=True)
-        ]
-
     def _cut(
         self,
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
         news: NewsByAgent,
+        news_rng: np.random.Generator,
         notes: NotesByAgent | None,
         round_number: int,
-    ) -> Iterator[_MicroBatch]:
+    ) -> list[_MicroBatch]:
+        """Cut a batch into micro-batches, and drop news of the training pass."""
+        read_news = self._drop_news(news, news_rng)
         size = self.config.run.micro_batch_size
         answers_B = [example.has_whole_truth for example in examples]
+
+        batches = []
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
-            yield _MicroBatch(
-                logics=logics,
-                examples=examples[part],
-                news=[row[part] for row in news],
-                notes=None if notes is None else [row[part] for row in notes],
-                share=len(examples[part]) / len(examples),
-                answer_share=sum(answers_B[part]) / max(sum(answers_B), 1),
-                round_number=round_number,
+            batches.append(
+                _MicroBatch(
+                    logics=logics,
+                    examples=examples[part],
+                    news=[row[part] for row in news],
+                    read_news=[row[part] for row in read_news],
+                    notes=None if notes is None else [row[part] for row in notes],
+                    share=len(examples[part]) / len(examples),
+                    answer_share=sum(answers_B[part]) / max(sum(answers_B), 1),
+                    round_number=round_number,
+                )
             )
+        return batches
 
-    def _backward_jointly(self, part: _MicroBatch) -> _TrainedForecasts:
-        """Read a micro-batch by all local agents at once, and go backward through all of them."""
-        local = self._read(part, slice(None), train=True)
-        values_ABH, token_loss_A = self._gather(part, [local])
+    def _drop_news(self, news: NewsByAgent, rng: np.random.Generator) -> NewsByAgent:
+        """Return the news of the training pass: none for the sampled pairs of agent and window."""
+        if not self._drops_news:
+            return news
 
-        pred, own = self._loss(part, values_ABH)
-        total = self._weigh(pred, own)
-        # Each process adds the token losses of its own agents: they reach no shared parameter.
-        total = total + part.answer_share * local.token_loss_A.sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        return self._trained(part, values_ABH, (pred, own, token_loss_A), [local])
+        # Sampled for all agents on every process, so that the generator stays the same on all.
+        agents = self.config.population.agents
+        is_dropped_AB = rng.random((agents, len(news[0]))) < self.config.news.dropout
+        return [
+            [() if is_dropped else ids for ids, is_dropped in zip(row, dropped_B, strict=True)]
+            for row, dropped_B in zip(news, self.shards.local(is_dropped_AB), strict=True)
+        ]
 
-    def _backward_by_agent(self, part: _MicroBatch) -> _TrainedForecasts:
-        """Read a micro-batch agent by agent, twice, with the activations of one agent at a time.
+    def _read_for_training(
+        self, batch: _MicroBatch
+    ) -> tuple[list[DropoutState], list[BatchForecasts]]:
+        """Read a micro-batch by all local agents at once, or one by one to save memory.
 
-        The loss needs all forecasts, but each agent only its loss's gradient by its own forecast:
-        the first reading gives the forecasts, the second goes backward (decision 41).
+        One by one, the loss needs all forecasts, but each agent only the gradient by its own: the
+        first reading gives the forecasts without their graph, a second one goes backward (decision
+        12-engine). The dropout states are those before each first reading.
         """
-        states: list[DropoutState] = []
-        first: list[BatchForecasts] = []
-        for row in range(len(part.logics)):
+        if not self._is_by_agent:
+            return [], [self._read(batch, slice(None), batch.read_news, train=True)]
+
+        states, readings = [], []
+        for row in range(len(batch.logics)):
             states.append(DropoutState.read())
-            first.append(self._read_first(part, row))
+            readings.append(self._read_first(batch, row))
+        return states, readings
 
-        values_ABH, token_loss_A = self._gather(part, first)
-
-        # The gradient by the forecasts, and by the gates, which need no second reading.
-        values_ABH.requires_grad_()
-        pred, own = self._loss(part, values_ABH)
-        total = self._weigh(pred, own)
-        total.backward()  # type: ignore[no-untyped-call]
-
-        # Text answers carry no gradient: there is nothing to read again for.
-        if self.config.forecast.decoder == "head":
-            gradient_ABH = self.shards.local(values_ABH.grad)
-            for row, state in enumerate(states):
-                # Back to where the first reading began: the same units are dropped.
-                state.restore()
-                self._read_again(part, row, gradient_ABH[row : row + 1])
-
-        return self._trained(part, values_ABH, (pred, own, token_loss_A), first)
-
-    def _read_first(self, part: _MicroBatch, row: int) -> BatchForecasts:
+    def _read_first(self, batch: _MicroBatch, row: int) -> BatchForecasts:
         """Read a micro-batch by one agent; return its forecasts without their graph."""
-        reading = self._read(part, slice(row, row + 1), train=True)
+        reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
         # The text decoder's token loss is the agent's own: it need not wait for the others.
         if reading.token_loss_A.requires_grad:
-            (part.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
+            (batch.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
         return dataclasses.replace(
             reading,
             values_ABH=reading.values_ABH.detach(),
             token_loss_A=reading.token_loss_A.detach(),
         )
 
-    def _read_again(self, part: _MicroBatch, row: int, gradient_1BH: Tensor) -> None:
-        """Read a micro-batch by one agent once more, and go backward with its loss's gradient."""
+    def _send_gradients(
+        self, batch: _MicroBatch, states: Sequence[DropoutState], values_ABH: Tensor
+    ) -> None:
+        """Send each local agent the gradient by its forecast, through a second reading."""
+        # Text answers carry no gradient: there is nothing to read again for.
+        if self.config.forecast.decoder != "head":
+            return
+
+        gradient_ABH = self.shards.local(values_ABH.grad)
+        for row, state in enumerate(states):
+            # Back to where the first reading began: the same units are dropped.
+            state.restore()
+            self._read_again(batch, row, gradient_ABH[row : row + 1])
+
+    def _read_again(self, batch: _MicroBatch, row: int, gradient_1BH: Tensor) -> None:
         # In a function of its own: its graph is gone before the next agent reads.
-        values_1BH = self._read(part, slice(row, row + 1), train=True).values_ABH
+        values_1BH = self._read(batch, slice(row, row + 1), batch.read_news, train=True).values_ABH
         values_1BH.backward(gradient_1BH)  # type: ignore[no-untyped-call]
 
-    def _forecast_without_dropout(self, part: _MicroBatch) -> _TrainedForecasts:
+    def _score_pass(self, batch: _MicroBatch, trained: _PassForecasts) -> _PassForecasts:
+        """Return forecasts without dropout: those of the training pass where it dropped nothing."""
+        if not (self._drops_units or self._drops_news):
+            return trained
+
+        # Answers as text that could not be read are counted by micro-batch, not by window.
+        if not self._drops_units and self.config.forecast.decoder == "head":
+            return self._read_dropped(batch, trained)
+
         # Agent by agent where memory is short: all of them at once would be the peak of the round.
-        agents = len(part.logics)
-        size = 1 if self.config.run.gradient == "by-agent" else agents
+        agents = len(batch.logics)
+        size = 1 if self._is_by_agent else agents
         readings = [
-            self._read(part, slice(row, row + size), train=False) for row in range(0, agents, size)
+            self._read(batch, slice(row, row + size), batch.news, train=False)
+            for row in range(0, agents, size)
         ]
+        return _count(self._gather(batch, readings)[0], readings)
 
-        values_ABH, _ = self._gather(part, readings)
-        return _TrainedForecasts(
-            values_ABH,
-            (0.0, 0.0, 0.0),
-            sum(reading.n_unparsed for reading in readings),
-            sum(reading.n_cut for reading in readings),
-        )
-
-    def _forecast_dropped(
-        self, clean: _MicroBatch, shown: _MicroBatch, trained: _TrainedForecasts
-    ) -> _TrainedForecasts:
-        """Read again, agent by agent, the windows whose news were dropped; keep the others."""
+    def _read_dropped(self, batch: _MicroBatch, trained: _PassForecasts) -> _PassForecasts:
+        """Read again, agent by agent, the windows whose news were dropped; leave the others."""
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
-        for row, (news, read) in enumerate(zip(clean.news, shown.news, strict=True)):
+        for row, (news, read) in enumerate(zip(batch.news, batch.read_news, strict=True)):
             windows = [b for b, ids in enumerate(news) if ids != read[b]]
             if windows:
-                part = clean.take(windows)
-                reading = self._read(part, slice(row, row + 1), train=False)
+                part = _select(batch, windows)
+                reading = self._read(part, slice(row, row + 1), part.news, train=False)
                 local_ABH[row, windows] = reading.values_ABH[0]
                 n_cut += reading.n_cut
 
         local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
-        values_ABH, _ = self._gather(clean, [local])
-        return _TrainedForecasts(values_ABH, (0.0, 0.0, 0.0), 0, n_cut)
+        return _count(self._gather(batch, [local])[0], [local])
 
-    def _read(self, part: _MicroBatch, agents: slice, *, train: bool) -> BatchForecasts:
+    def _read(
+        self, batch: _MicroBatch, agents: slice, news: NewsByAgent, *, train: bool
+    ) -> BatchForecasts:
         """Forecast a micro-batch by some of the local agents."""
         return self.executor.forecast(
-            part.logics[agents],
-            part.examples,
-            news=part.news[agents],
-            notes=None if part.notes is None else part.notes[agents],
+            batch.logics[agents],
+            batch.examples,
+            news=news[agents],
+            notes=None if batch.notes is None else batch.notes[agents],
             train=train,
             agents=agents,
         )
 
     def _gather(
-        self, part: _MicroBatch, readings: Sequence[BatchForecasts]
+        self, batch: _MicroBatch, readings: Sequence[BatchForecasts]
     ) -> tuple[Tensor, Tensor]:
-        """Gather forecasts and token losses of all agents, and check them.
-
-        Args:
-            part: the micro-batch.
-            readings: those of the local agents, in order; each of one agent or of more.
-        """
+        """Gather and check forecasts and token losses of all agents."""
         local_ABH = torch.cat([reading.values_ABH for reading in readings])
         values_ABH = self.shards.all_gather(local_ABH, "forecasts")
         losses_A = torch.cat([reading.token_loss_A for reading in readings])
         token_loss_A = self.shards.all_gather(losses_A, "losses")
 
         # Gathered values: with NaN in one agent every process stops, none waits for the others.
-        require_finite("the forecast", values_ABH.sum((1, 2)), part.round_number)
-        require_finite("the token loss", token_loss_A, part.round_number)
+        require_finite("the forecast", values_ABH.sum((1, 2)), batch.round_number)
+        require_finite("the token loss", token_loss_A, batch.round_number)
         return values_ABH, token_loss_A
 
-    def _loss(self, part: _MicroBatch, values_ABH: Tensor) -> tuple[Tensor, Tensor]:
+    def _measure_losses(self, batch: _MicroBatch, values_ABH: Tensor) -> tuple[Tensor, Tensor]:
         """Return the micro-batch's share of L_pred, and of the sum of the agents' own errors.
 
         Their gradients reach forecasts and gates.
         """
         objective = self.config.objective
-        truth_BH = stack_truths(part.examples, values_ABH.device)
-        weights_BA = self.model.selection.weights(part.entities)
+        truth_BH = stack_truths(batch.examples, values_ABH.device)
+        entities = [example.view.entity for example in batch.examples]
+        weights_BA = self.model.selection.weights(entities)
         aggregate_BH = aggregate_forecasts(values_ABH, weights_BA)
 
         # Over the windows of the round, not of the micro-batch: its size decides memory alone.
-        windows = len(part.examples) / part.share
+        windows = len(batch.examples) / batch.share
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / windows
         own = torch.zeros_like(pred)
         if objective.lambda_own:
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, self._own_weights(part))
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, self._weigh_windows(batch))
             own = own_AB.sum() / windows
 
-        require_finite("L_pred", pred, part.round_number)
-        require_finite("the own errors", own, part.round_number)
+        require_finite("L_pred", pred, batch.round_number)
+        require_finite("the own errors", own, batch.round_number)
         return pred, own
 
-    def _weigh(self, pred: Tensor, own: Tensor) -> Tensor:
-        objective = self.config.objective
-        return objective.lambda_pred * pred + objective.lambda_own * own
-
-    def _own_weights(self, part: _MicroBatch) -> Tensor:
+    def _weigh_windows(self, batch: _MicroBatch) -> Tensor:
         """Return how much each window and step counts in each agent's own error, (A, B, H)."""
-        views = [example.view for example in part.examples]
+        population, seed = self.config.population, self.config.run.seed
+        views = [example.view for example in batch.examples]
         weights = [
-            own_error_weights(
-                self.config.population.member(agent), views, seed=self.config.run.seed, agent=agent
-            )
-            for agent in range(self.config.population.agents)
+            own_error_weights(population.member(agent), views, seed=seed, agent=agent)
+            for agent in range(population.agents)
         ]
         device = self.model.backbone.device
         return torch.tensor(np.stack(weights), dtype=torch.float32, device=device)
-
-    @staticmethod
-    def _trained(
-        part: _MicroBatch,
-        values_ABH: Tensor,
-        losses: tuple[Tensor, Tensor, Tensor],
-        local: Sequence[BatchForecasts],
-    ) -> _TrainedForecasts:
-        pred, own, token_loss_A = (loss.detach() for loss in losses)
-        return _TrainedForecasts(
-            values_ABH.detach(),
-            (float(pred), float(own), part.answer_share * float(token_loss_A.sum())),
-            sum(reading.n_unparsed for reading in local),
-            sum(reading.n_cut for reading in local),
-        )
 
 
 def stack_truths(examples: Sequence[ForecastExample], device: torch.device) -> Tensor:
     """Return the scaled targets (B, H) of examples, NaN where missing."""
     truths = [example.truth_H for example in examples if example.truth_H is not None]
     return torch.tensor(np.stack(truths), dtype=torch.float32, device=device)
+
+
+def _select(batch: _MicroBatch, windows: Sequence[int]) -> _MicroBatch:
+    return dataclasses.replace(
+        batch,
+        examples=[batch.examples[b] for b in windows],
+        news=[[row[b] for b in windows] for row in batch.news],
+        read_news=[[row[b] for b in windows] for row in batch.read_news],
+        notes=None if batch.notes is None else [[row[b] for b in windows] for row in batch.notes],
+    )
+
+
+def _count(
+    values_ABH: Tensor,
+    readings: Sequence[BatchForecasts],
+    losses: tuple[float, float, float] = (0.0, 0.0, 0.0),
+) -> _PassForecasts:
+    return _PassForecasts(
+        values_ABH,
+        sum(reading.n_unparsed for reading in readings),
+        sum(reading.n_cut for reading in readings),
+        losses,
+    )

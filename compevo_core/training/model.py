@@ -1,35 +1,144 @@
 """The trainable modules of one run: adapters, heads, gates, fusion, on one frozen backbone.
 
-What belongs here: construction from a configuration, groups of parameters, tensors in and out.
-What does not: the training loop (``training.trainer``), files (``training.checkpoint``,
+What belongs here: the systems of agents that one loop trains (paper D.4), what each of them builds,
+groups of parameters, tensors in and out. What does not: the settings that a system needs
+(``config.systems``), the loop (``training.trainer``), files (``training.checkpoint``,
 ``training.artifact``).
+
+Shapes: A agents, D hidden size.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.debate_executor import DebateExecutor
+from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import ForecastDecoder
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompt_mutation import build_mutation_writer
-from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
-from compevo_core.chat_endpoint import Transport
-from compevo_core.config import RunConfig
-from compevo_core.distributed import AgentShards
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.online.experience import Experience
-from compevo_core.training.modules import build_modules
+from compevo_core.lm.chat_endpoint import Transport
+from compevo_core.lm.population import Population
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.prior import mix_priors
-from compevo_core.training.systems import SYSTEMS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System:
+    """What a system trains.
+
+    Attributes:
+        adapters: kinds of adapters of each agent.
+        competes: whether agents see each other in training: fused logics, gates, one gradient norm.
+            Otherwise each learns as if the others were not there.
+        mutates: whether a frozen model rewrites the logics.
+        debates: whether agents revise their forecasts after reading the others' forecasts.
+    """
+
+    adapters: tuple[str, ...]
+    competes: bool
+    mutates: bool = False
+    debates: bool = False
+
+
+SYSTEMS: Mapping[str, System] = {
+    # The paper's method: competition, fused logics, fitness as weights.
+    "compevo": System(adapters=(FORECAST, LOGIC), competes=True),
+    # A single agent: one forecast adapter, the logic it starts with, its own error.
+    "sa": System(adapters=(FORECAST,), competes=False),
+    # Multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The paper
+    # gives one sentence: "parallel-agent averaging without interaction or evolution".
+    "mael": System(adapters=(FORECAST,), competes=False),
+    # Multi-agent evolution: the ensemble, whose logics a frozen language model mutates; each agent
+    # plays the fittest of a logic and its mutations (``agents.prompt_mutation``).
+    "mae-gpt": System(adapters=(FORECAST,), competes=False, mutates=True),
+    # Multi-agent debate with reinforcement learning: agents read each other's forecasts and revise
+    # their own, verified and weighed (``agents.debate``).
+    "mad-rl": System(adapters=DEBATE_KINDS, competes=False, debates=True),
+}
+"""Systems by the name that ``population.system`` gives them.
+
+An ensemble of one agent is the single agent; evolution that never mutates is the ensemble.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class SystemModules:
+    """The modules of a system.
+
+    Attributes:
+        population: the adapters.
+        selection: weights of the agents; its gates are trained where agents compete.
+        fusion: exchange of logic states; None where agents do not compete.
+        debate: value and verifier heads; None where agents do not debate.
+    """
+
+    population: Population
+    selection: FitnessSelection
+    fusion: StrategyFusion | None
+    debate: DebateHeads | None
+
+    def count_trainable(self) -> int:
+        """Return the parameters that training changes."""
+        modules = (self.population.adapters, self.selection, self.fusion, self.debate)
+        return sum(
+            parameter.numel()
+            for module in modules
+            if module is not None
+            for parameter in module.parameters()
+            if parameter.requires_grad
+        )
+
+
+def build_modules(
+    config: RunConfig,
+    backbone: Backbone,
+    shards: AgentShards,
+    entities: Sequence[str],
+    neutral_D: Tensor,
+) -> SystemModules:
+    """Build the modules of ``config.population.system``, sampled from ``config.run.seed``.
+
+    The linear layers of the backbone are replaced; it may be on the meta device. Every soft prompt
+    starts near ``neutral_D``, and fitness may be kept for each of ``entities``.
+    """
+    agents = config.population.agents
+    system = SYSTEMS[config.population.system]
+
+    # The adapters of all agents are sampled on every process, and those of others thrown away: an
+    # agent starts alike whoever holds it. The fusion is sampled after them.
+    generator = torch.Generator().manual_seed(config.run.seed)
+    population = Population(
+        backbone,
+        config.population,
+        generator,
+        shards.local_agents,
+        forecast_layers=config.forecast.layers,
+        kinds=system.adapters,
+    )
+    selection = FitnessSelection(agents, config.selection, entities).to(backbone.device)
+    if system.competes:
+        fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
+        return SystemModules(population, selection, fusion, None)
+
+    selection.requires_grad_(False)  # no gate weighs the agents
+    debate = None
+    if system.debates:
+        debate = DebateHeads(len(shards.local_agents), backbone.hidden_size).to(backbone.device)
+    return SystemModules(population, selection, None, debate)
 
 
 class PopulationModel:
@@ -75,7 +184,11 @@ class PopulationModel:
         self.debate = self.modules.debate
         _, mix_AP = mix_priors(config)
         self.mix_AP = mix_AP[list(self.shards.local_agents)]
-        self.decoder: ForecastDecoder = self._build_decoder()
+        self.decoder: ForecastDecoder = (
+            HeadDecoder(self.population, config, inputs, self.mix_AP)
+            if config.forecast.decoder == "head"
+            else TextDecoder(self.population, config, self.scaler, self.mix_AP)
+        )
 
         # Changes nothing until it is fitted, after training.
         self.calibration = ErrorCalibration(agents, entities, len(self.shards.local_agents)).to(
@@ -89,12 +202,7 @@ class PopulationModel:
         """Return the strategy execution of this population on a news pool (paper 4.1)."""
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
-                self.config,
-                self.population,
-                self.decoder,
-                news_retriever,
-                self.mix_AP,
-                self.debate,
+                self.config, self.population, self.decoder, news_retriever, self.mix_AP, self.debate
             )
         return StrategyExecutor(
             self.config, self.population, self.decoder, news_retriever, self.mix_AP
@@ -117,7 +225,7 @@ class PopulationModel:
 
     @property
     def trainable_parameters(self) -> int:
-        """How many numbers training changes, those of this process's agents."""
+        """How many numbers training changes, of this process's agents."""
         decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
         return self.modules.count_trainable() + decoder
 
@@ -177,16 +285,16 @@ class PopulationModel:
             for part in ("lora_a", "lora_b")
         }
         # "answers" is what saved models and checkpoints call the decoder's module.
-        heads = _name_tensors("answers", self.decoder.module)
+        heads = _add_prefix("answers", self.decoder.module.state_dict())
         if self.debate is not None:
-            heads |= _name_tensors("debate", self.debate)
+            heads |= _add_prefix("debate", self.debate.state_dict())
         return adapters | heads | _add_prefix("calibration", self.calibration.agent_state())
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
-        modules = _name_tensors("selection", self.selection)
+        modules = _add_prefix("selection", self.selection.state_dict())
         if self.fusion is not None:
-            modules |= _name_tensors("fusion", self.fusion)
+            modules |= _add_prefix("fusion", self.fusion.state_dict())
         return modules | _add_prefix("calibration", self.calibration.shared_state())
 
     @torch.no_grad()
@@ -211,21 +319,12 @@ class PopulationModel:
                 )
             value.copy_(tensors[name])
 
-    def _build_decoder(self) -> ForecastDecoder:
-        if self.config.forecast.decoder == "head":
-            return HeadDecoder(self.population, self.config, self.inputs, self.mix_AP)
-        return TextDecoder(self.population, self.config, self.scaler, self.mix_AP)
-
 
 def _embed_end_of_text(backbone: Backbone) -> Tensor:
     """Return the embedding of a token that means nothing, which soft prompts start near, (D,)."""
     eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
     embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
     return embeds_1D[0].detach().float().cpu()
-
-
-def _name_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:
-    return _add_prefix(prefix, module.state_dict())
 
 
 def _add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,46 +1,45 @@
-"""The numeric priors: the forecasters whose errors the agents learn to correct (decision 2).
+"""The numeric priors: the forecasters whose errors the agents learn to correct (02-priors).
 
-What belongs here: which priors the agents of a run need, fitting them on the train split,
-out-of-fold forecasts of that split, examples for the population. What does not: the forecasters
-themselves and the levels of their known errors (``baselines``).
+What belongs here: which priors the agents of a run need, fitting them on the train split and again
+as days become known, out-of-fold forecasts of that split, examples for the population. What does
+not: the forecasters themselves and the levels of their known errors (``baselines``).
 
-A prior's error on the windows that it was fitted on is smaller than on any later window. Agents
-that were trained on such forecasts would learn to trust it too much. They train on forecasts of
-blocks that were left out, one horizon between the targets, and predict with the prior of the whole
-split (decision 15).
+A prior's error on the windows that it was fitted on is smaller than on any later window, and agents
+trained on such forecasts would trust it too much. They train on forecasts of blocks that were left
+out, one horizon between the targets, and predict with the prior of the whole split.
 
 Shapes: A agents, P priors, N windows, H horizon.
 """
 
 import copy
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.blend import BLEND_WEIGHTS
-from compevo_core.baselines.error_levels import ErrorLevels
-from compevo_core.baselines.known_errors import LevelRule
+from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.baselines.zero_shot import PREFIX, make_folder_name
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.replay import replay_days
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.splits import nearest_windows
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.splits import nearest_windows, release_windows
+from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.training.refit import RefitMemory
+from compevo_core.runtime.files import write_json
 
 _FOLDER = "prior"
 _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
+_FITTED_FILE = "fitted.json"
 _NO_PRIOR = "none"
 _SHARED = "shared"
 _ZERO_SHOT = "zero-shot"
@@ -68,9 +67,8 @@ class PriorKey:
 def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     """Return the priors that the agents of a run need, and each agent's share in them.
 
-    Returns:
-        the priors in a fixed order, and shares (A, P): an agent's base is its shares times the
-        priors' forecasts. A row sums to 1, or to 0 for an agent without a prior.
+    An agent's base is its shares (A, P) times the priors' forecasts. A row sums to 1, or to 0
+    without a prior.
     """
     shares = [_list_shares(config, agent) for agent in range(config.population.agents)]
     keys = tuple(sorted({key for share in shares for key in share}))
@@ -90,6 +88,45 @@ def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     # The parts of a blend are fitted as priors of their own: where they disagree is evidence.
     weights: Mapping[str, float] = BLEND_WEIGHTS if name == "blend" else {name: 1.0}
     return {PriorKey(part, member.calibration_days): weight for part, weight in weights.items()}
+
+
+class RefitMemory:
+    """All windows with a known truth, and the end of the newest one at the last fit.
+
+    A prior that is never fitted again loses what it knew: solar panels are built and tariffs
+    change. In daily use every day that has ended may be learnt from (decision 16-daily-use). A fit
+    is due ``days`` days after the last one.
+    """
+
+    def __init__(self, days: int, windows: WindowSet, fitted_utc: datetime | None = None) -> None:
+        self.days = days
+        self.windows = windows
+        self.fitted_utc = fitted_utc or max(view.end_utc for view in windows.views())
+
+    def add(self, windows: Sequence[Window]) -> bool:
+        """Add windows whose truth has become known; return whether a fit is due.
+
+        It is due when the newest one ended so many days after the newest one of the last fit.
+        """
+        known = [*self.windows, *release_windows(windows)]
+        self.windows = WindowSet(known, dataset=self.windows.dataset)
+
+        newest_utc = max(window.view.end_utc for window in windows)
+        if newest_utc - self.fitted_utc < timedelta(days=self.days):
+            return False
+        self.fitted_utc = newest_utc
+        return True
+
+    def save(self, folder: Path) -> None:
+        """Write the windows and the time of the last fit into ``folder``."""
+        self.windows.write(folder)
+        write_json(folder / _FITTED_FILE, self.fitted_utc.isoformat())
+
+    @classmethod
+    def load(cls, days: int, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
+        return cls(days, WindowSet.read(folder), datetime.fromisoformat(fitted_utc))
 
 
 @dataclasses.dataclass
@@ -114,16 +151,9 @@ class PriorSet:
     def fit(
         cls, config: RunConfig, train: WindowSet, scaler: Scaler, fit: FitBaseline = fit_baseline
     ) -> Self:
-        """Fit every prior of the run on the train split; no errors of theirs are known yet.
-
-        Args:
-            config: the run's settings.
-            train: windows of the train split.
-            scaler: fitted on them.
-            fit: fits a baseline by name; it may share fits with others.
-        """
+        """Fit every prior of the run on the train split; no errors of theirs are known yet."""
         keys, mix_AP = mix_priors(config)
-        fitted = {key: _fit(key, train, None, fit) for key in keys}
+        fitted = {key: _fit(key, train, fit) for key in keys}
         days = config.forecast.refit_days
         memory = RefitMemory(days, train) if days else None
         levels = ErrorLevels(read_rule(config), scaler, len(keys))
@@ -142,17 +172,15 @@ class PriorSet:
         views = [window.view for window in windows]
         forecast_NPH = np.empty((len(windows), len(self.fitted), HORIZON))
 
-        def forecast(today: list[int]) -> None:
-            forecast_NPH[today] = self.forecast([views[i] for i in today])
-
-        def observe(ended: list[int]) -> None:
-            self.observe([windows[i] for i in ended])
-
-        observe(replay_days(views, forecast, observe))
+        for ended, today in replay_days(views):
+            if ended:
+                self.observe([windows[i] for i in ended])
+            if today:
+                forecast_NPH[today] = self.forecast([views[i] for i in today])
         return forecast_NPH
 
     def observe(self, windows: Sequence[Window]) -> None:
-        """Take note of windows whose truth is known: of the priors' errors, and for later fits.
+        """Learn from windows whose truth is known: the priors' errors, and for later fits.
 
         Raises:
             DataError: a window lies before the last one whose errors are known.
@@ -166,7 +194,7 @@ class PriorSet:
 
         if self.memory is not None and self.memory.add(windows):
             known = self.memory.windows
-            self.fitted = {key: _fit(key, known, None, self.fit_baseline) for key in self.fitted}
+            self.fitted = {key: _fit(key, known, self.fit_baseline) for key in self.fitted}
 
     def copy(self) -> Self:
         """Return priors that are observed by themselves; a fitted one is never changed."""
@@ -187,14 +215,7 @@ class PriorSet:
     def load(
         cls, config: RunConfig, folder: Path, scaler: Scaler, fit: FitBaseline = fit_baseline
     ) -> Self:
-        """Read what :meth:`save` wrote for a run of this configuration and scale.
-
-        Args:
-            config: the run's settings.
-            folder: of the sealed model.
-            scaler: fitted on the train split.
-            fit: fits a baseline anew, where the settings say so.
-        """
+        """Read what :meth:`save` wrote for a run of this configuration and scale."""
         keys, mix_AP = mix_priors(config)
         fitted = {key: load_baseline(folder / _FOLDER / key.folder) for key in keys}
         days = config.forecast.refit_days
@@ -220,23 +241,16 @@ class PriorSet:
 def forecast_out_of_fold(
     key: PriorKey, train: WindowSet, folds: int, fit: FitBaseline = fit_baseline
 ) -> FloatArray:
-    """Forecast the train windows, each by a prior that did not see its block.
+    """Forecast the train windows (N, H), each by a prior that did not see its block.
 
-    Args:
-        key: the prior.
-        train: windows of the train split.
-        folds: blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
-        fit: fits a baseline by name.
-
-    Returns:
-        forecasts (N, H) in the windows' unit.
+    ``folds`` are blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
 
     Raises:
         DataError: there are fewer windows than folds, or the prior needs to know a series that lies
             in one block alone.
     """
     if folds == 1:
-        return _fit(key, train, None, fit).predict(train.views())
+        return _fit(key, train, fit).predict(train.views())
 
     by_time = sorted(range(len(train)), key=lambda i: train[i].view.origin_utc)
     forecast_NH = np.full((len(train), HORIZON), np.nan)
@@ -252,12 +266,12 @@ def forecast_out_of_fold(
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
         others = _drop_neighbours(train, *ends)
-        prior = _fit(key, others, ends, fit)
+        prior = _fit(key, others, fit, ends)
         try:
             forecast_NH[block] = prior.predict(views)
         except DataError:
-            # Asked only now: persistence forecasts a series that it has never seen.
-            _refuse_lone_series(key, views, others)
+            # Checked only now: persistence forecasts a series that it has never seen.
+            _raise_if_lone_series(key, views, others)
             raise
     return forecast_NH
 
@@ -281,13 +295,7 @@ def read_rule(config: RunConfig) -> LevelRule:
 def make_examples(
     windows: WindowSet, priors_NPH: FloatArray, scaler: Scaler
 ) -> list[ForecastExample]:
-    """Return examples with scaled priors and truth, for training and validation.
-
-    Args:
-        windows: each must have at least one known target.
-        priors_NPH: forecasts of the priors in the windows' units.
-        scaler: fitted on the train split.
-    """
+    """Return examples with scaled priors and truth; each window needs a known target."""
     # The scale is that of the window's own entity, so that errors of large and small series count
     # alike in the loss.
     return [
@@ -313,8 +321,8 @@ def make_view_examples(
 def _fit(
     key: PriorKey,
     train: WindowSet,
-    block: tuple[WindowView, WindowView] | None,
     fit: FitBaseline,
+    block: tuple[WindowView, WindowView] | None = None,
 ) -> Baseline:
     """Fit a prior for a block of train, or for what comes after train."""
     if not key.calibration_days:
@@ -324,12 +332,8 @@ def _fit(
     return fit(key.name, nearest_windows(train, first, last, key.calibration_days))
 
 
-def _refuse_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
-    """Refuse a block that holds all train windows of a series.
-
-    Raises:
-        DataError: the windows outside the block hold no window of a series inside it.
-    """
+def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
+    """Raise a DataError if all train windows of a series lie in one block."""
     alone = sorted({view.entity for view in views} - set(others.entities))
     if alone:
         raise DataError(

@@ -1,52 +1,118 @@
 """One training round: forecast, propose, score, diagnose, update (paper 4.1 to 4.4).
 
-What belongs here: the order of a round, the groups of logics and what becomes of them. What does
-not: forecasts under the played logics (``training.forecast_step``), the update
-(``training.update``), the instruments (``training.diagnose``), the record's keys
-(``training.round_record``), batches, validation and checkpoints (``training.loop``).
-
-Every round forecasts and updates the forecasting side. Some rounds rewrite the logics as well
-(``training.schedule``).
+What belongs here: the order of a round, the groups of logics and what becomes of them, what passes
+from round to round. What does not: forecasts under the played logics (``training.forecast_step``),
+the update (``training.update``), the mathematics of appendix B (``training.diagnostics``), batches,
+validation and checkpoints (``training.trainer``).
 
 Where processes share the agents, each works for its local agents. The results are gathered, and
 every process computes from all of them what concerns everyone: weights, fusion, gates, the record.
 
 Shapes:
-    A agents, G sampled logics of an agent, B windows of the batch, W reward windows, H horizon.
+    A agents, G sampled logics of an agent, K fixed logics of an agent, B windows of the batch,
+    W of them that score logics (reward windows), H horizon, D hidden size.
 """
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal, list_most_read
 from compevo_core.agents.objective import LossTerms
-from compevo_core.agents.observation import Observation, list_most_read
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.diagnostics.health import measure_health
-from compevo_core.diagnostics.regret import RoundRegret
-from compevo_core.diagnostics.theory import weight_entropy
-from compevo_core.training.diagnose import diagnose_round
-from compevo_core.training.forecast_step import ForecastStep
-from compevo_core.training.generators import RunGenerators
+from compevo_core.data.arrays import FloatArray
+from compevo_core.training.diagnostics import (
+    RegretTracker,
+    aggregate_best_response_gap,
+    assign_fixed_logics,
+    best_response_gap,
+    measure_health,
+    weight_entropy,
+)
+from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
-from compevo_core.training.round_state import (
-    GatheredTexts,
-    GroupScores,
-    Influence,
-    PlayedForecasts,
-    Rewriting,
-    RoundState,
-    UpdateResult,
-)
-from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.schedule import RunGenerators, RunSchedule
 from compevo_core.training.update import JointUpdate
+
+_Record = dict[str, Any]
+"""What a step of the round adds to the record, by the keys of :class:`RoundResult`."""
+
+
+@dataclasses.dataclass
+class RoundState:
+    """State carried between rounds, apart from the tensors of the model.
+
+    It covers all agents and is equal on every process.
+
+    Attributes:
+        round: number of the next round, from 0.
+        logics: (A,) text that each agent forecasts with in that round, l_i.
+        rewards: (A,) rewards of the round before; zeros at the start.
+        previous_AD: candidate representations of the last rewriting, from which the opponent
+            context is made (Eq. 9).
+        regret: running sums of rewards, over the rounds that rewrote.
+    """
+
+    round: int
+    logics: list[str]
+    rewards: list[float]
+    previous_AD: Tensor
+    regret: RegretTracker
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupScores:
+    """Forecasts and rewards of the sampled logics on the reward windows, without gradient.
+
+    The logic that was played is scored in the same pass: it competes with its group.
+
+    Attributes:
+        examples: the W reward windows.
+        values_AGWH: scaled forecasts of all agents under each sampled logic.
+        played_AWH: scaled forecasts under the logic that was played.
+        truth_WH: scaled targets; NaN where missing.
+        reward_AG: minus the error of each sampled logic.
+        played_reward_A: minus the error of the logic that was played.
+        n_unparsed: answers of this process's agents that could not be read.
+        n_cut: prompts of this process's agents that were too long.
+    """
+
+    examples: Sequence[ForecastExample]
+    values_AGWH: Tensor
+    played_AWH: Tensor
+    truth_WH: Tensor
+    reward_AG: Tensor
+    played_reward_A: Tensor
+    n_unparsed: int
+    n_cut: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rewriting:
+    """What a round that rewrites the logics adds.
+
+    Attributes:
+        proposal: drafts and samples of this process's agents.
+        group: their scores.
+        reward_AK: rewards of the played logic and then of the K fixed ones; (A, 0) without any.
+        group_gap_A: reward by which each agent's best sample beat the logic it played.
+        record: what the round measured by it.
+    """
+
+    proposal: Proposal
+    group: GroupScores
+    reward_AK: npt.NDArray[np.float32]
+    group_gap_A: FloatArray
+    record: _Record
 
 
 class RoundTrainer:
@@ -88,7 +154,7 @@ class RoundTrainer:
         Args:
             state: what the round before left; changed in place.
             examples: the batch, B windows with their truth.
-            generators: where the round draws from.
+            generators: where the round samples from.
 
         Returns:
             what the round measured, the same on every process.
@@ -96,50 +162,62 @@ class RoundTrainer:
         Raises:
             NonFiniteLoss: a term is NaN or infinite; nothing was updated, ``state`` is as before.
         """
-        influence = self._start_round(state.round)
+        self.update.start_round(state.round)
+        record = self._describe_start(state)
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
-        played = self._play(state, examples, generators)
+        played = self.play(state, examples, generators)
+        record |= _describe_forecasts(played)
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
         if self.writer is not None and self.schedule.rewrites(state.round):
             rewriting = self._rewrite(self.writer, state, played, examples, generators)
+        record |= rewriting.record if rewriting else _NO_REWRITING
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
         proposal = rewriting.proposal if rewriting else None
         reward_AG = rewriting.group.reward_AG if rewriting else None
-        update = self.update.apply(proposal, reward_AG, state.round)
+        record |= self.update.apply(proposal, reward_AG, state.round)
+        record["loss_pg"] += played.loss_pg
+        terms = [record[f"loss_{name}"] for name in ("pred", "own", "pg", "div", "prune")]
+        record["loss"] = LossTerms(*terms).total(self.config.objective) + played.loss_tokens
 
-        texts = self._gather_texts(played, rewriting, update)
-        regret = self._add_regret(state, rewriting)
-        result = self._build_result(state, influence, played, rewriting, texts, update, regret)
-        self._advance(state, played, examples, rewriting, texts)
+        # After the update, which may stop the round and must then leave the state as it was.
+        if rewriting:
+            record |= state.regret.add_round(rewriting.reward_AK, rewriting.group_gap_A)
+        else:
+            record |= state.regret.describe()
+        record |= self._gather_texts(played, rewriting, record["equal_groups"])
+        result = RoundResult(**record)
+        self._advance(state, played, examples, rewriting, result)
         return result
 
-    def _play(
+    def play(
         self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
     ) -> PlayedForecasts:
         """Forecast the batch, and leave the gradient of what was forecast in place."""
         return self.forecast_step.run(state.logics, examples, generators.news_rng, state.round)
 
-    def _start_round(self, round_number: int) -> Influence:
-        """Prepare the optimiser, and note how much each agent counts.
+    def _describe_start(self, state: RoundState) -> _Record:
+        """Return what is settled before the round's truth is known: above all the weights.
 
-        The weights come from the fitness of earlier rounds: no agent is weighted by a truth that it
-        is about to be scored on.
+        They come from the fitness of earlier rounds: no agent is weighted by a truth that it is
+        about to be scored on.
         """
-        self.update.start_round(round_number)
-
-        # Copies: the optimiser changes gates and fusion in place, the end of the round the fitness.
         selection = self.model.selection
-        return Influence(
-            weights_A=selection.population_weights().detach(),
-            fitness_A=selection.population_fitness().clone(),
-            gates_A=selection.gates_A.detach().clone(),
-            interaction_AA=self.model.interaction_weights(),
-        )
+        weights_A = selection.population_weights().detach()
+        return {
+            "round": state.round,
+            "stage": self.schedule.stage(state.round),
+            "logics": list(state.logics),
+            "weights": weights_A.tolist(),
+            "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
+            "fitness": selection.population_fitness().tolist(),
+            "gates": selection.gates_A.tolist(),
+            "interaction": self.model.interaction_weights().tolist(),
+        }
 
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return the states (A, D) of all agents' logics, which the first rewriting begins from.
@@ -157,18 +235,31 @@ class RoundTrainer:
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
         generators: RunGenerators,
-    ) -> Rewriting:
+    ) -> _Rewriting:
         """Let each agent write G logics and score them."""
-        # The numpy generator draws the peers and then the reward windows: in another order, a seed
-        # would give another run.
+        # The numpy generator samples the peers and then the reward windows: in another order, a
+        # seed would give another run.
         observation = self._observe(state, played, examples, generators.numpy_rng)
         proposal = writer.propose(observation, state.previous_AD, generators.agents)
-        picked = self._draw_reward_windows(len(examples), generators.numpy_rng)
-        group = self._score_group(state.logics, proposal, played, examples, picked)
+        windows = self._sample_reward_windows(len(examples), generators.numpy_rng)
+        group = self._score_group(state.logics, proposal, played, examples, windows)
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
-        diagnostics = diagnose_round(self.model, self.executor, state.logics, group)
-        return Rewriting(proposal, group, diagnostics)
+        aggregate_gap_A = self._measure_aggregate_gap(group)
+        group_gap_A = best_response_gap(
+            _to_numpy(group.reward_AG), _to_numpy(group.played_reward_A)
+        )
+        reward_AK, n_unparsed = self._score_fixed_logics(state.logics, group)
+
+        n_answers = (group.reward_AG.numel() + len(state.logics)) * len(group.examples)
+        record = {
+            "evolved": True,
+            "group_rewards": group.reward_AG.tolist(),
+            "best_response_gap": aggregate_gap_A.tolist(),
+            "fixed_unread_answers": n_unparsed,
+            "answers": played.reward_AB.numel() + n_answers,
+        }
+        return _Rewriting(proposal, group, reward_AK, group_gap_A, record)
 
     def _observe(
         self,
@@ -186,7 +277,7 @@ class RoundTrainer:
         return Observation(
             logics=state.logics,
             rewards=played.reward_A.tolist(),
-            peers=self._draw_peers(rng),
+            peers=self._sample_peers(rng),
             headlines=headlines,
             recent=describe_recent([example.view for example in examples]),
         )
@@ -197,13 +288,13 @@ class RoundTrainer:
         proposal: Proposal,
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
-        picked: Sequence[int],
+        windows: Sequence[int],
     ) -> GroupScores:
         """Forecast the reward windows under the played and the sampled logics, without gradient."""
         # All agents and logics are scored on the same windows: rewards of a group are compared with
         # each other, and a hard window would look like a bad logic. The played logic goes with its
         # group: scored in another batch, it could win or lose by the last bit.
-        scored = [examples[i] for i in picked]
+        scored = [examples[i] for i in windows]
         candidates = [
             [logic, *samples]
             for logic, samples in zip(self.shards.local(logics), proposal.group_logics, strict=True)
@@ -211,7 +302,7 @@ class RoundTrainer:
         local = self.executor.forecast_groups(candidates, scored)
         values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
 
-        truth_WH = played.truth_BH[list(picked)]
+        truth_WH = played.truth_BH[list(windows)]
         error_ACW = forecast_error(values_ACWH, truth_WH, self.config.objective.metric)
         reward_AC = -error_ACW.mean(-1)
         return GroupScores(
@@ -225,127 +316,90 @@ class RoundTrainer:
             n_cut=local.n_cut,
         )
 
+    def _measure_aggregate_gap(self, group: GroupScores) -> FloatArray:
+        """Return by how much the aggregate's error would fall if one agent alone switched (B.2)."""
+        weights_WA = self.model.selection.weights(
+            [example.view.entity for example in group.examples]
+        )
+        return aggregate_best_response_gap(
+            _to_numpy(group.values_AGWH),
+            _to_numpy(group.played_AWH),
+            _to_numpy(weights_WA),
+            _to_numpy(group.truth_WH),
+            metric=self.config.objective.metric,
+        )
+
+    def _score_fixed_logics(
+        self, logics: Sequence[str], group: GroupScores
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
+
+        The fixed logics must be forecast by the adapters that forecast the played ones, so before
+        the update. All are forecast together, apart from the sampled group: the comparison is of
+        like with like, and measuring it changes no number of the training. The rewards are (A, 0)
+        where ``run.fixed_logics`` is 0; the second value counts unreadable answers.
+        """
+        count = self.config.run.fixed_logics
+        if not count:
+            return np.zeros((len(logics), 0), dtype=np.float32), 0
+
+        # The played logic is scored again, although it was scored with its group: another batch can
+        # move the last bit, and equal logics shall have equal rewards.
+        comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
+        candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
+        local = self.executor.forecast_groups(self.shards.local(candidates), group.examples)
+        values_AKWH = self.shards.all_gather(local.values_AGBH, "forecasts")
+
+        error_AKW = forecast_error(values_AKWH, group.truth_WH, self.config.objective.metric)
+        n_unparsed = int(self.shards.all_reduce_sum([local.n_unparsed])[0])
+        return _to_numpy(-error_AKW.mean(-1)), n_unparsed
+
     def _gather_texts(
-        self, played: PlayedForecasts, rewriting: Rewriting | None, update: UpdateResult
-    ) -> GatheredTexts:
-        """Gather what each process knows of its local agents alone."""
+        self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
+    ) -> _Record:
+        """Gather what each process knows of its local agents alone: texts and counts."""
         unique_news = [len({name for window in row for name in window}) for row in played.news]
         n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
-        candidates: list[str] = []
-        group_logics: list[list[str]] = []
+        record: _Record = {"candidates": [], "group_logics": []}
         if rewriting is not None:
             proposal, group = rewriting.proposal, rewriting.group
-            candidates = self.shards.all_gather_json(proposal.candidates)
-            group_logics = self.shards.all_gather_json(proposal.group_logics)
+            record["candidates"] = self.shards.all_gather_json(proposal.candidates)
+            record["group_logics"] = self.shards.all_gather_json(proposal.group_logics)
             n_unparsed += group.n_unparsed
             n_cut += group.n_cut + proposal.n_cut
             n_empty = proposal.n_empty
 
-        counts = [n_empty, n_unparsed, n_cut, update.n_equal_groups]
-        totals = [int(total) for total in self.shards.all_reduce_sum(counts)]
-        return GatheredTexts(
-            candidates, group_logics, self.shards.all_gather_json(unique_news), *totals
-        )
-
-    @staticmethod
-    def _add_regret(state: RoundState, rewriting: Rewriting | None) -> RoundRegret:
-        if rewriting is None:
-            return state.regret.without_round()
-        measured = rewriting.diagnostics
-        return state.regret.add_round(measured.reward_AK, measured.group_gap_A)
-
-    def _build_result(
-        self,
-        state: RoundState,
-        influence: Influence,
-        played: PlayedForecasts,
-        rewriting: Rewriting | None,
-        texts: GatheredTexts,
-        update: UpdateResult,
-        regret: RoundRegret,
-    ) -> RoundResult:
-        """Put together what the round measured."""
-        # influence holds gates and interaction as they were in the round: the model's are new now.
-        loss_pg = update.loss_pg + played.loss_pg
-        terms = LossTerms(
-            played.loss_pred, played.loss_own, loss_pg, update.loss_div, update.loss_prune
-        )
-        weights_A = influence.weights_A if played.weights_A is None else played.weights_A
-        health = measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy())
-
-        n_answers = played.reward_AB.numel()
-        group = rewriting.group if rewriting else None
-        if group is not None:
-            n_answers += (group.reward_AG.numel() + len(state.logics)) * len(group.examples)
-
-        return RoundResult(
-            round=state.round,
-            stage=self.schedule.stage(state.round),
-            evolved=rewriting is not None,
-            weight_entropy=weight_entropy(weights_A.cpu().numpy()),
-            rewards=played.reward_A.tolist(),
-            fitness=influence.fitness_A.tolist(),
-            weights=weights_A.tolist(),
-            gates=influence.gates_A.tolist(),
-            error_correlation=health.error_correlation,
-            gain_over_best=health.gain_over_best,
-            effective_agents=health.effective_agents,
-            logics=list(state.logics),
-            group_rewards=group.reward_AG.tolist() if group else [],
-            interaction=influence.interaction_AA.tolist(),
-            candidates=texts.candidates,
-            group_logics=texts.group_logics,
-            unique_news=texts.unique_news,
-            empty_logics=texts.n_empty,
-            unread_answers=texts.n_unparsed,
-            cut_prompts=texts.n_cut,
-            gradient_conflict=update.gradient_conflict,
-            gradient_margin=update.gradient_margin,
-            equal_groups=texts.n_equal_groups,
-            grad_norm=update.grad_norm,
-            kl=update.kl,
-            clip_fraction=update.clip_fraction,
-            regret=regret.regret,
-            fixed_rewards=regret.fixed_rewards,
-            played_rewards=regret.played_rewards,
-            group_regret=regret.group_regret,
-            loss=terms.total(self.config.objective) + played.loss_tokens,
-            loss_pred=played.loss_pred,
-            loss_own=played.loss_own,
-            loss_tokens=played.loss_tokens,
-            loss_pg=loss_pg,
-            loss_div=update.loss_div,
-            loss_prune=update.loss_prune,
-            best_response_gap=rewriting.diagnostics.best_response_gap if rewriting else [],
-            fixed_unread_answers=rewriting.diagnostics.n_fixed_unparsed if rewriting else 0,
-            answers=n_answers,
-        )
+        counts = self.shards.all_reduce_sum([n_empty, n_unparsed, n_cut, n_equal_groups])
+        names = ("empty_logics", "unread_answers", "cut_prompts", "equal_groups")
+        record |= {name: int(count) for name, count in zip(names, counts, strict=True)}
+        record["unique_news"] = self.shards.all_gather_json(unique_news)
+        return record
 
     def _advance(
         self,
         state: RoundState,
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
-        rewriting: Rewriting | None,
-        texts: GatheredTexts,
+        rewriting: _Rewriting | None,
+        result: RoundResult,
     ) -> None:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
-        # Only now: this round's weights must not depend on this round's truth (decision 19).
+        # Only now: this round's weights must not depend on this round's truth (decision 03-rounds).
         entities = [example.view.entity for example in examples]
         self.model.selection.update_fitness(played.reward_AB, entities)
-        state.rewards = played.reward_A.tolist()
+        state.rewards = result.rewards
         state.round += 1
 
         if rewriting is not None:
-            state.logics = self._choose_logics(state.logics, rewriting.group, texts.group_logics)
+            state.logics = self.choose_logics(state.logics, rewriting.group, result.group_logics)
             # Detached: the next round's opponent context is an input to it, and the graph of this
-            # round is gone (decision 6).
+            # round is gone (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
-    def _choose_logics(
+    def choose_logics(
         self, logics: Sequence[str], group: GroupScores, group_logics: Sequence[Sequence[str]]
     ) -> list[str]:
-        """Return what each agent plays next (decision 9).
+        """Return what each agent plays next (decision 04-policy).
 
         The played logic competes with its group. It stands first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.
@@ -361,19 +415,48 @@ class RoundTrainer:
             )
         ]
 
-    def _draw_peers(self, rng: np.random.Generator) -> list[list[int]]:
-        """Draw which other agents' logics each agent is shown."""
+    def _sample_peers(self, rng: np.random.Generator) -> list[list[int]]:
+        """Sample which other agents' logics each agent is shown."""
         agents = self.config.population.agents
         count = min(self.config.population.exposed_peers, agents - 1)
         if not count:
             return [[] for _ in range(agents)]
 
-        # Sorted, so that the prompt lists peers in one order whatever order they were drawn in.
+        # Sorted, so that the prompt lists peers in one order whatever order they were sampled in.
         others = [[j for j in range(agents) if j != i] for i in range(agents)]
         return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 
-    def _draw_reward_windows(self, batch_size: int, rng: np.random.Generator) -> list[int]:
-        """Draw the windows that score the sampled logics; ``grpo.reward_windows`` 0 is all."""
+    def _sample_reward_windows(self, batch_size: int, rng: np.random.Generator) -> list[int]:
+        """Sample the windows that score the logics; ``grpo.reward_windows`` 0 means all."""
         count = self.config.grpo.reward_windows or batch_size
-        picked = rng.choice(batch_size, size=min(count, batch_size), replace=False)
-        return sorted(picked.tolist())
+        windows = rng.choice(batch_size, size=min(count, batch_size), replace=False)
+        return sorted(windows.tolist())
+
+
+_NO_REWRITING: _Record = {
+    "evolved": False,
+    "group_rewards": [],
+    "best_response_gap": [],
+    "fixed_unread_answers": 0,
+}
+
+
+def _describe_forecasts(played: PlayedForecasts) -> _Record:
+    """Return rewards, losses, and how much the agents differ."""
+    health = measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy())
+    record: _Record = {
+        "rewards": played.reward_A.tolist(),
+        "loss_pred": played.loss_pred,
+        "loss_own": played.loss_own,
+        "loss_tokens": played.loss_tokens,
+        "answers": played.reward_AB.numel(),
+        **dataclasses.asdict(health),
+    }
+    if played.weights_A is not None:
+        record["weights"] = played.weights_A.tolist()
+        record["weight_entropy"] = weight_entropy(played.weights_A.cpu().numpy())
+    return record
+
+
+def _to_numpy(values: Tensor) -> npt.NDArray[np.float32]:
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float32)

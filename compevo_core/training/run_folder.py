@@ -1,11 +1,12 @@
-"""The files of one training run.
+"""The files of one training run, and how a folder is sealed.
 
-What belongs here: the name of every file in a run folder, and reading and writing those that more
-than one part of the project uses. What does not: tensors (``training.checkpoint``,
-``training.artifact``), how a run folder is named and found (the pipeline).
+What belongs here: the name of every file in a run folder, reading and writing those that more than
+one part of the project uses, the manifest of a sealed folder. What does not: tensors
+(``training.checkpoint``, ``training.artifact``), how a run folder is named and found (the
+pipeline). Nothing here imports torch.
 
-    folder = RunFolder("runs/electricity")
-    losses = [record.loss for record in folder.read_rounds()]
+A sealed folder counts only with its manifest, which has the hash of every file and is written last:
+a crash leaves none, and an altered file no longer fits (decision 11-settings).
 """
 
 import contextlib
@@ -15,12 +16,37 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compevo_core.data.filelock import WAIT_SECONDS, file_lock
-from compevo_core.data.files import append_line, write_json, write_text
 from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.runtime.files import (
+    WAIT_SECONDS,
+    append_line,
+    file_lock,
+    hash_file,
+    hash_text,
+    write_json,
+    write_text,
+)
 from compevo_core.training.round_record import RoundRecord
+
+MANIFEST_FILE = "manifest.json"
+
+
+class _RunPath(property):
+    """A path below a run folder, with what it holds as its description."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda run: run.path / name)
+        self.__doc__ = doc  # else the description of this class would stand in for it
+
+    if TYPE_CHECKING:
+
+        def __get__(  # type: ignore[override]
+            self,
+            run: object,
+            owner: type | None = None,
+        ) -> Path: ...
 
 
 class RunFolder:
@@ -68,106 +94,58 @@ class RunFolder:
 
     # ---- written by training ----
 
-    @property
-    def job_file(self) -> Path:
-        """Settings and data that the training process was started with."""
-        return self.path / "job.json"
-
-    @property
-    def config_file(self) -> Path:
-        """Resolved settings, as the pipeline asked for them."""
-        return self.path / "config.json"
-
-    @property
-    def start_file(self) -> Path:
-        """How often the run was started over; there is none if it never was."""
-        return self.path / "start.json"
-
-    @property
-    def rounds_file(self) -> Path:
-        """One :class:`RoundRecord` a line."""
-        return self.path / "rounds.jsonl"
-
-    @property
-    def metrics_file(self) -> Path:
-        """Summary of the finished run."""
-        return self.path / "metrics.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints that an interrupted run resumes from."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """Folder of the checkpoints with the lowest validation error."""
-        return self.path / "best"
-
-    @property
-    def refit(self) -> Path:
-        """Run folder of the second training, on train and validation, where there is one."""
-        return self.path / "refit"
-
-    @property
-    def model(self) -> Path:
-        """Folder of the sealed model: adapters, logics, prior, scaler, configuration."""
-        return self.path / "model"
-
-    @property
-    def model_config_file(self) -> Path:
-        """Configuration that the model was trained with."""
-        return self.model / "config.json"
-
-    @property
-    def model_logics_file(self) -> Path:
-        """Logic texts that the model forecasts with, one an agent."""
-        return self.model / "logics.json"
-
-    @property
-    def model_inputs_file(self) -> Path:
-        """Scales and statistics of the inputs, fitted on the train split."""
-        return self.model / "inputs.json"
-
-    @property
-    def model_manifest_file(self) -> Path:
-        """Hash of every file of the model; written last, so a model without it is unfinished."""
-        return self.model / "manifest.json"
+    job_file = _RunPath("job.json", "Settings and data that the training process was started with.")
+    config_file = _RunPath("config.json", "Resolved settings, as the pipeline asked for them.")
+    start_file = _RunPath(
+        "start.json", "How often the run was started over; there is none if it never was."
+    )
+    rounds_file = _RunPath("rounds.jsonl", "One :class:`RoundRecord` a line.")
+    metrics_file = _RunPath("metrics.json", "Summary of the finished run.")
+    checkpoints = _RunPath(
+        "checkpoints", "Folder of the checkpoints that an interrupted run resumes from."
+    )
+    best = _RunPath("best", "Folder of the checkpoints with the lowest validation error.")
+    refit = _RunPath(
+        "refit", "Run folder of the second training, on train and validation, where there is one."
+    )
+    model = _RunPath(
+        "model", "Folder of the sealed model: adapters, logics, prior, scaler, configuration."
+    )
+    model_config_file = _RunPath(
+        "model/config.json", "Configuration that the model was trained with."
+    )
+    model_logics_file = _RunPath(
+        "model/logics.json", "Logic texts that the model forecasts with, one an agent."
+    )
+    model_inputs_file = _RunPath(
+        "model/inputs.json", "Scales and statistics of the inputs, fitted on the train split."
+    )
+    model_manifest_file = _RunPath(
+        f"model/{MANIFEST_FILE}",
+        "Hash of every file of the model; written last, so a model without it is unfinished.",
+    )
 
     # ---- written by the asset of a model, after training ----
 
-    @property
-    def code_file(self) -> Path:
-        """Version of the code that trained the model, and the model's hash."""
-        return self.path / "code.json"
+    code_file = _RunPath(
+        "code.json", "Version of the code that trained the model, and the model's hash."
+    )
 
     # ---- written by evaluation ----
 
-    @property
-    def panels_file(self) -> Path:
-        """Forecast windows that the report draws, one a line."""
-        return self.path / "panels.jsonl"
-
-    @property
-    def predictions_file(self) -> Path:
-        """Forecasts of every scored window, by method."""
-        return self.path / "predictions.parquet"
+    panels_file = _RunPath("panels.jsonl", "Forecast windows that the report draws, one a line.")
+    predictions_file = _RunPath(
+        "predictions.parquet", "Forecasts of every scored window, by method."
+    )
 
     # ---- written by the measurement of logic updates (LUD) ----
 
-    @property
-    def lud_summary_file(self) -> Path:
-        """LUD by agent and judge, and how far the judges agree."""
-        return self.path / "lud.json"
-
-    @property
-    def lud_rows_file(self) -> Path:
-        """One row an agent, update and judge."""
-        return self.path / "lud.csv"
-
-    @property
-    def verdicts_file(self) -> Path:
-        """Judges' verdicts by the hash of what they were asked, so that nothing is asked twice."""
-        return self.path / "verdicts.jsonl"
+    lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
+    lud_rows_file = _RunPath("lud.csv", "One row an agent, update and judge.")
+    verdicts_file = _RunPath(
+        "verdicts.jsonl",
+        "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",
+    )
 
     # ---- starting over ----
 
@@ -259,11 +237,11 @@ class RunFolder:
         Raises:
             CheckpointMismatch: there are fewer.
         """
-        found = self.count_rounds()
-        if found < count:
+        recorded = self.count_rounds()
+        if recorded < count:
             raise CheckpointMismatch(
-                f"{self.rounds_file} has {found} rounds, the checkpoint {count}; restore the file "
-                "or start over with resume=False"
+                f"{self.rounds_file} has {recorded} rounds, the checkpoint {count}; restore the "
+                "file or start over with resume=False"
             )
 
     def read_metrics(self) -> dict[str, Any]:
@@ -301,3 +279,44 @@ def _is_whole(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
+    """Seal a folder by writing the manifest of all files below it.
+
+    Returns:
+        the hash over the files' hashes; of a model, this is the artifact hash in result rows.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): hash_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST_FILE
+    }
+    # Over names and hashes alone: facts such as the device may differ between equal models.
+    folder_hash = hash_text(json.dumps(files, sort_keys=True))
+
+    write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})
+    return folder_hash
+
+
+def verify_manifest(folder: Path) -> dict[str, Any]:
+    """Return a sealed folder's manifest after checking every file against it.
+
+    Raises:
+        CheckpointMismatch: there is no manifest, or a file is missing or altered.
+    """
+    manifest_file = folder / MANIFEST_FILE
+    if not manifest_file.is_file():
+        raise CheckpointMismatch(
+            f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
+        )
+
+    manifest: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8"))
+    for name, expected_hash in manifest["files"].items():
+        path = folder / name
+        if not path.is_file() or hash_file(path) != expected_hash:
+            state = "altered" if path.is_file() else "missing"
+            raise CheckpointMismatch(
+                f"{path} is {state} since it was written; restore it or train again"
+            )
+    return manifest

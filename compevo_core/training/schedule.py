@@ -1,25 +1,32 @@
-"""When a run trains what, and at which rate: stages, rewriting rounds, warm-up, cosine (D.2).
+"""When a run trains what: stages and rates (D.2), batches of days, random generators.
 
-What belongs here: the stage of a round, whether it rewrites the logics, the share of the base rate,
-setting it. What does not: the base rates (``training.update``), what a round does in its stage
-(``training.round``).
+What belongs here: pure functions of the round's number and the seed, so that a checkpoint need not
+hold them, and the generators whose state it does hold. What does not: the base rates
+(``training.update``), what a round does in its stage (``training.round``).
 
-A run has two stages (decision 40). The supervised stage trains the forecasts under the seed logics.
-The evolution stage rewrites the logics as well, in every round or in some. Each stage has a warm-up
-and a cosine decay of its own. All of it follows from the number of the round alone: nothing has to
-be kept in a checkpoint.
+Every stream of random numbers has its own seed, derived from ``run.seed`` and a fixed number, so
+that sampling more from one stream never changes another:
 
-transformers' ``get_cosine_schedule_with_warmup`` starts the warm-up at zero, so the first round
-would play and score logics, and learn nothing from them; here round 0 has 1 / warm-up of the rate.
+    [seed, epoch]           order of the days
+    [seed, 1, agent]        logics that an agent samples (``agents.logic_writer``)
+    [seed, 2]               peers and reward windows, equal on every process
+    [seed, 3, rank, round]  dropout masks, different on every process
+    [seed, 4]               which agents see no news of a window, equal on every process
 """
 
 import dataclasses
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-from compevo_core.config import RunConfig
+from compevo_core.agents.logic_writer import seed_agent_generators
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
 
 Stage = Literal["supervised", "evolution"]
 SUPERVISED: Stage = "supervised"
@@ -29,6 +36,10 @@ EVOLUTION: Stage = "evolution"
 @dataclasses.dataclass(frozen=True)
 class RunSchedule:
     """The plan of a run, by round.
+
+    The supervised stage trains the forecasts under the seed logics. The evolution stage rewrites
+    the logics as well, in every round or in some. Each has a warm-up and a cosine decay of its own
+    (decision 07-stages).
 
     Attributes:
         supervised_rounds: rounds of the supervised stage, the first ones.
@@ -77,12 +88,10 @@ class RunSchedule:
 
 
 def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: float) -> float:
-    """Return the share of the base learning rate in a round.
+    """Return the share of the base learning rate in a round of a stage.
 
-    Args:
-        round_number: from 0.
-        total_rounds: rounds of the whole stage.
-        warmup_ratio: share of the rounds in which the rate rises; at least one round.
+    Unlike transformers' ``get_cosine_schedule_with_warmup``, which starts at zero, round 0 has
+    1 / warm-up of the rate: it would otherwise score logics and learn nothing from them.
     """
     warmup_rounds = max(1, round(warmup_ratio * total_rounds))
     if round_number < warmup_rounds:
@@ -97,3 +106,110 @@ def set_learning_rates(optimizer: Optimizer, factor: float) -> None:
     """Set the rate of every group of parameters to a share of its ``base_lr``."""
     for group in optimizer.param_groups:
         group["lr"] = group["base_lr"] * factor
+
+
+class DaySampler:
+    """Batches of window indices: days are shuffled, the windows of one day stay together.
+
+    In the paper a step is one day of five regions: 2,193 steps are 3 epochs of 731 days (decision
+    03-rounds).
+
+    Args:
+        windows: the train windows; those with one origin are a day.
+        batch_size: windows of a batch.
+        seed: seed of the order.
+    """
+
+    def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
+        self.batch_size = batch_size
+        self.seed = seed
+        self.size = len(windows)
+
+        # Days are shuffled, not windows: the regions of one day share its news.
+        days: dict[datetime, list[int]] = {}
+        for index, view in enumerate(windows.views()):
+            days.setdefault(view.origin_utc, []).append(index)
+        self._days = [days[origin] for origin in sorted(days, key=str)]
+
+        # The order of one epoch is cached, as its rounds are asked for one after the other.
+        self._epoch = -1
+        self._order: list[int] = []
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Batches in one pass; the last one may be shorter, and none is dropped."""
+        return -(-self.size // self.batch_size)
+
+    def indices(self, round_number: int) -> list[int]:
+        """Return the window indices of a round, counted from 0 over all epochs."""
+        # The order follows from seed and epoch: a resumed run needs no state to see the same
+        # batches.
+        epoch, position = divmod(round_number, self.rounds_per_epoch)
+        if epoch != self._epoch:
+            order = np.random.default_rng([self.seed, epoch]).permutation(len(self._days))
+            self._order = [index for day in order for index in self._days[day]]
+            self._epoch = epoch
+
+        return self._order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunGenerators:
+    """The generators that a round samples from.
+
+    Attributes:
+        agents: one generator for each local agent, for sampling logics.
+        numpy_rng: samples peers and reward windows; in the same state on every process.
+        news_rng: samples news dropout; in the same state on every process.
+    """
+
+    agents: Sequence[torch.Generator]
+    numpy_rng: np.random.Generator
+    news_rng: np.random.Generator
+
+    @classmethod
+    def from_seed(cls, seed: int, local_agents: Sequence[int], device: torch.device) -> Self:
+        """Return the generators of a fresh run."""
+        return cls(
+            seed_agent_generators(seed, local_agents, device),
+            np.random.default_rng([seed, 2]),
+            np.random.default_rng([seed, 4]),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class DropoutState:
+    """The state of torch's global generators, which sample LoRA dropout.
+
+    Attributes:
+        cpu: of the processor's generator.
+        cuda: of the generators of all GPUs that the process sees, one row a GPU; None without any.
+    """
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def read(cls) -> Self:
+        """Return the present state."""
+        is_gpu_used = torch.cuda.is_available()
+        return cls(
+            torch.get_rng_state(),
+            torch.stack(torch.cuda.get_rng_state_all()) if is_gpu_used else None,
+        )
+
+    def restore(self) -> None:
+        """Set the generators back to this state; GPUs that it does not know keep theirs."""
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None and torch.cuda.is_available():
+            known = min(len(self.cuda), torch.cuda.device_count())
+            for device in range(known):
+                torch.cuda.set_rng_state(self.cuda[device], device)
+
+
+def seed_dropout(seed: int, rank: int, round_number: int) -> None:
+    """Seed torch's global generators, which sample LoRA dropout.
+
+    Processes must differ: with one seed for all, their agents would drop the same units.
+    """
+    torch.manual_seed(int(np.random.default_rng([seed, 3, rank, round_number]).integers(2**63)))

@@ -1,41 +1,61 @@
 """A whole run: rounds, choice of one, calibration, second training, sealed model, summary.
 
-What belongs here: the order of these steps, and what a run that is asked for again does. What does
-not: the rounds (``training.loop``), how calibration is fitted (``training.calibration``), the
-model's files (``training.artifact``).
+What belongs here: the order of these steps, what happens between rounds (validation, checkpoints,
+resume), what a run that is asked for again does. What does not: what happens in a round
+(``training.round``), how calibration is fitted (``training.calibration``), what a checkpoint and a
+model hold (``training.checkpoint``, ``training.artifact``).
 
-Under torchrun every process calls :func:`train` inside ``distributed.process_group``: they share
-the agents, or the layers of a backbone that one device cannot hold, and the first one writes what
-belongs to all.
+N rounds equal k rounds, a kill and a resume, bit for bit on a processor. Under torchrun every
+process calls :func:`train` inside ``distributed.process_group``: they share the agents, or the
+layers of a backbone that one device cannot hold; the first one writes what belongs to all.
 """
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.logics import list_seed_logics
+from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
-from compevo_core.chat_endpoint import Transport
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.distributed import AgentShards
-from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.sharded_weights import require_processes
-from compevo_core.online.experience import Experience
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.chat_endpoint import Transport
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.lm.frozen_linear import require_processes
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
+from compevo_core.training.agent_forecasts import ValidationErrors, measure_validation
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
-from compevo_core.training.loop import OnRound, TrainingLoop
-from compevo_core.training.round_state import RoundState
+from compevo_core.training.checkpoint import (
+    Checkpoint,
+    RunProgress,
+    SharedStages,
+    capture_state,
+    hash_stage,
+    load_newest_checkpoint,
+    restore_state,
+    save_checkpoint,
+)
+from compevo_core.training.debate import build_round_trainer
+from compevo_core.training.diagnostics import RegretTracker, summarize_regret_growth
+from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.round import RoundState
+from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import RunSchedule
-from compevo_core.training.shared_stages import SharedStages
-from compevo_core.training.summary import RunOutcome, summarize_run
+from compevo_core.training.schedule import RunGenerators, RunSchedule, seed_dropout
 from compevo_core.training.training_data import (
     TrainingData,
     check_inputs,
@@ -43,7 +63,9 @@ from compevo_core.training.training_data import (
     join_for_refit,
 )
 
-_KEPT_CALIBRATION = ("blend_AH", "override_A", "best_prior", "rule")
+OnRound = Callable[[RoundRecord], None]
+
+_REFIT_CALIBRATION = ("blend_AH", "override_A", "best_prior", "rule")
 """What a second training takes over from the calibration of the first one."""
 
 
@@ -76,8 +98,8 @@ def train(
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
         on_round: called with the record of each round, on the first process alone; with
-            ``run.refit`` with those of the second training too, which count from the first again.
-        backbone: a frozen model without adapters; that of the configuration unless given.
+            ``run.refit`` also in the second training, which counts from the first round again.
+        backbone: a frozen model without adapters; loaded as the configuration says unless given.
         fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
@@ -95,12 +117,21 @@ def train(
         StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
-    shards = _share(config, shard_backbone=shard_backbone)
+    if shard_backbone:
+        require_processes(config.backbone)
+    shards = AgentShards.from_process_group(
+        config.population.agents, splits_agents=not shard_backbone
+    )
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
-    with _hold_alone(folder, shards):
-        start = _begin(folder, shards, resume=resume)
+    # Two trainings in one folder would spoil both; the first process holds it for all.
+    with folder.hold() if shards.is_first else contextlib.nullcontext():
+        # Broadcast, so that no process looks for old files while the first one removes them.
+        if not resume and shards.is_first:
+            folder.begin_again()
+        start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
+
         # Before any model is loaded: asking for a finished run again costs nothing.
         if folder.is_finished:
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
@@ -109,8 +140,8 @@ def train(
         size = news.embeddings.shape[1]
         data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
         schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
-        parts = _RunParts(config, news, identity, shards, start, schedule, fit, selector, clock)
-        loop = parts.build_loop(folder, data, backbone=backbone, stages=stages)
+        setup = RunSetup(config, news, identity, shards, start, schedule, selector, clock)
+        loop = TrainingLoop(setup, folder, data, backbone=backbone, stages=stages)
         state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
         outcome = RunOutcome(
             chosen_round=state.round,
@@ -120,40 +151,36 @@ def train(
         )
 
         if config.run.refit:
-            kept = _copy_calibration(loop)
+            choices = _CalibrationChoices.copy(loop)
             del loop  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
-            loop, state = _train_again(parts, folder, joined, outcome, kept, data, on_round)
+            no_val = WindowSet([], dataset=joined.dataset)
+            refit_data = TrainingData.prepare(config, joined, no_val, size, fit)
+            # With every choice that the first training made, and as many rounds at its rates.
+            loop = TrainingLoop(
+                setup, RunFolder(folder.refit), refit_data, rounds=outcome.chosen_round
+            )
+            state = loop.run(resume=True, on_round=on_round)
+            if outcome.calibration is not None:
+                choices.restore(loop, state, data)
 
         return _seal(folder, loop, state, outcome)
 
 
-def _hold_alone(folder: RunFolder, shards: AgentShards) -> contextlib.AbstractContextManager[None]:
-    """Hold the folder, as two trainings in one would spoil both; the first process does for all."""
-    return folder.hold() if shards.is_first else contextlib.nullcontext()
-
-
-def _begin(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
-    """Start over if asked to; return the number of the start."""
-    # Broadcast, so that no process looks for old files while the first one removes them.
-    if not resume and shards.is_first:
-        folder.begin_again()
-    start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
-    return start
-
-
-def _share(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
-    """Return which agents this process has; all of them where processes split the backbone."""
-    if shard_backbone:
-        require_processes(config.backbone)
-    return AgentShards.from_process_group(
-        config.population.agents, splits_agents=not shard_backbone
-    )
-
-
 @dataclasses.dataclass(frozen=True)
-class _RunParts:
-    """What both trainings of a run have in common."""
+class RunSetup:
+    """What both trainings of a run have in common.
+
+    Attributes:
+        config: the run's settings.
+        news: the articles.
+        identity: hashes of settings and data.
+        shards: which agents this process holds.
+        start: number of the run's start (``RunFolder.begin_again``).
+        schedule: stages and rates.
+        selector: asks the endpoint that ``evolution.selector`` names.
+        clock: seconds, for durations.
+    """
 
     config: RunConfig
     news: NewsPool
@@ -161,59 +188,246 @@ class _RunParts:
     shards: AgentShards
     start: int
     schedule: RunSchedule
-    fit: FitBaseline
-    selector: Transport | None
-    clock: Callable[[], float]
+    selector: Transport | None = None
+    clock: Callable[[], float] = time.monotonic
 
-    def build_loop(
+
+class TrainingLoop:
+    """The rounds of one training.
+
+    Args:
+        setup: what it has in common with the other training of the run.
+        folder: where it is written.
+        data: what it trains and validates on; without validation examples it never validates.
+        rounds: how many rounds of the schedule to train; all unless given.
+        backbone: a frozen model without adapters; loaded from the configuration unless given.
+        stages: supervised stages of other runs; a run without a checkpoint goes on from its own.
+    """
+
+    def __init__(
         self,
+        setup: RunSetup,
         folder: RunFolder,
         data: TrainingData,
         *,
         rounds: int | None = None,
         backbone: Backbone | None = None,
         stages: SharedStages | None = None,
-    ) -> TrainingLoop:
-        """Return a training with an untrained population."""
-        return TrainingLoop(
-            self.config,
-            folder,
-            data,
-            self.news,
-            self.identity,
-            self.shards,
-            start=self.start,
-            schedule=self.schedule,
-            rounds=rounds,
-            backbone=backbone,
-            stages=stages,
-            selector=self.selector,
-            clock=self.clock,
+    ) -> None:
+        config, schedule, shards = setup.config, setup.schedule, setup.shards
+        self.setup = setup
+        self.config = config
+        self.folder = folder
+        self.data = data
+        self.shards = shards
+        self.rounds = schedule.total_rounds if rounds is None else rounds
+        self.stages = stages if schedule.supervised_rounds else None
+        self.progress = RunProgress()
+        self._validate_every = config.run.validate_every if data.val_examples else 0
+        self._stage = hash_stage(config, setup.identity)
+
+        # Seeded before anything is built: loading a model may sample from torch's generator too.
+        seed_dropout(config.run.seed, shards.dropout_stream, 0)
+        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
+        self.model = PopulationModel(config, backbone, data.inputs, shards)
+        encoder = load_encoder(config.news.encoder)
+        self.executor = self.model.executor(NewsRetriever(setup.news, encoder, config.news.top_k))
+        self.round_trainer = build_round_trainer(
+            self.model, self.executor, schedule, setup.selector
+        )
+        self.generators = RunGenerators.from_seed(
+            config.run.seed, shards.local_agents, backbone.device
+        )
+        layers = backbone.model.config.num_hidden_layers
+        self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
+
+    def run(self, *, resume: bool, on_round: OnRound | None = None) -> RoundState:
+        """Train to the end; return the state after the last round.
+
+        Args:
+            resume: whether to go on from the newest checkpoint, if there is one.
+            on_round: called with the record of each round, on the first process alone.
+        """
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        state = self._resume() if resume else None
+        if state is None:
+            state = self._begin_after_stage() or self._begin()
+
+        clock = self.setup.clock
+        while state.round < self.rounds:
+            started = clock()
+            batch = self.data.batch(state.round)
+            result = self.round_trainer.step(state, batch, self.generators)
+            stepped = clock()
+            validation = self._validate(state)
+            record = self._complete_record(result, validation, started, stepped)
+
+            # The record first: a checkpoint of more rounds than there are records stops the run,
+            # records of more rounds than the checkpoint are dropped and written again.
+            if self.shards.is_first:
+                self.folder.append_round(record)
+            is_due = state.round % self.config.run.checkpoint_every == 0
+            ends_stage = state.round == self.setup.schedule.supervised_rounds
+            is_shared = self.stages is not None and ends_stage
+            if is_due or is_shared or state.round == self.rounds:
+                self._save_checkpoint(state, self.folder.checkpoints)
+            if self.stages is not None and ends_stage and self.shards.is_first:
+                self.stages.add(self._stage, self.folder)
+            if on_round and self.shards.is_first:
+                on_round(record)
+
+        return state
+
+    def restore_best(self, last: RoundState) -> RoundState:
+        """Return to the round that validated best; to the last one without any (07-stages)."""
+        if not self._validate_every:
+            return last
+
+        best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
+        return last if best is None else self._restore(best)
+
+    def _begin_after_stage(self) -> RoundState | None:
+        """Return the state at the end of the supervised stage if another run has trained it."""
+        shared = self.stages.find(self._stage, self.shards) if self.stages else None
+        if shared is None or self.stages is None:
+            return None
+        end, best = shared
+
+        # Saved as this run's own: from here on nothing in its folder is of another run.
+        self._clear()
+        if best is not None:
+            state = restore_state(best, self.round_trainer, self.generators, self.progress)
+            self._save_checkpoint(state, self.folder.best)
+        state = restore_state(end, self.round_trainer, self.generators, self.progress)
+        if self.shards.is_first:
+            self.stages.copy_rounds(self._stage, self.folder)
+        self.shards.barrier()
+        self._save_checkpoint(state, self.folder.checkpoints)
+        return state
+
+    def _clear(self) -> None:
+        """Remove what another training has left: it may be of later rounds, and pass for newer."""
+        if self.shards.is_first:
+            self.folder.remove_training()
+            self.folder.truncate_rounds(0)
+        self.shards.barrier()
+
+    def _begin(self) -> RoundState:
+        """Return the state before the first round: every agent plays its seed logic."""
+        self._clear()
+
+        agents = self.config.population.agents
+        logics = list(list_seed_logics(self.config.evolution.form)[:agents])
+        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
+        state = RoundState(
+            round=0,
+            logics=logics,
+            rewards=[0.0] * agents,
+            previous_AD=self.round_trainer.encode_logics(logics),
+            regret=RegretTracker.start(agents, self.config.run.fixed_logics),
         )
 
-    def build_refit(self, folder: RunFolder, joined: WindowSet, rounds: int) -> TrainingLoop:
-        """Return the training on train and validation, of so many rounds at the same rates."""
-        nothing = WindowSet([], dataset=joined.dataset)
-        size = self.news.embeddings.shape[1]
-        data = TrainingData.prepare(self.config, joined, nothing, size, self.fit)
-        return self.build_loop(RunFolder(folder.refit), data, rounds=rounds)
+        # Untrained agents are a candidate too: with a head they forecast their priors, and a
+        # training that only makes that worse must not be chosen.
+        self._validate(state)
+        return state
+
+    def _resume(self) -> RoundState | None:
+        """Return the state of the newest intact checkpoint; None if there is none."""
+        root, start = self.folder.checkpoints, self.setup.start
+        # A power cut may have taken the last record: an older checkpoint plays its round again.
+        recorded = self.folder.count_rounds()
+        saved = load_newest_checkpoint(root, self.shards, start, most_rounds=recorded)
+        saved = saved or load_newest_checkpoint(root, self.shards, start)
+        if saved is None:
+            return None
+
+        state = self._restore(saved)
+        # On every process, as all of them must stop where records are missing; but none may write
+        # before all have read.
+        self.folder.require_rounds(state.round)
+        self.shards.barrier()
+        if self.shards.is_first:
+            self.folder.truncate_rounds(state.round)
+        return state
+
+    def _complete_record(
+        self,
+        result: RoundResult,
+        validation: ValidationErrors | None,
+        started: float,
+        stepped: float,
+    ) -> RoundRecord:
+        """Return what the round measured, and where the run is after it."""
+        # After the validation, so that its forecasts are counted in the round that measured it.
+        exchanged_bytes = self.shards.take_received()
+        ended = self.setup.clock()
+        self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
+        if validation:
+            self.time_left.add(Work.VALIDATION, ended - stepped)
+        self.progress.train_seconds += ended - started
+
+        # Without validation windows this is the second training: nothing is calibrated after it.
+        has_choice = bool(self.data.val_examples)
+        left = count_work_left(
+            self.setup.schedule,
+            result.round + 1,
+            self.rounds,
+            validate_every=self._validate_every,
+            calibrates=has_choice,
+            refits=has_choice and self.config.run.refit,
+        )
+        return RoundRecord(
+            **result.model_dump(),
+            val_mae_scaled=validation.aggregate if validation else None,
+            val_prior_mae_scaled=validation.prior if validation else None,
+            exchanged_bytes=exchanged_bytes,
+            epoch=result.round // self.data.sampler.rounds_per_epoch,
+            rounds=self.rounds,
+            seconds=ended - started,
+            eta_seconds=self.time_left.estimate(left),
+            train_seconds=self.progress.train_seconds,
+        )
+
+    def _validate(self, state: RoundState) -> ValidationErrors | None:
+        """Measure the validation error if that is due, and save the state if it is the lowest."""
+        is_last = state.round == self.rounds
+        if not self._validate_every or (state.round % self._validate_every and not is_last):
+            return None
+
+        errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
+        if errors.aggregate < self.progress.best_error:
+            self.progress.best_error = errors.aggregate
+            self._save_checkpoint(state, self.folder.best)
+        return errors
+
+    def _save_checkpoint(self, state: RoundState, root: Path) -> None:
+        captured = capture_state(self.round_trainer, state, self.generators, self.progress)
+        values = {"identity": dict(self.setup.identity), **captured.values}
+        captured = dataclasses.replace(captured, values=values)
+        save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
+
+    def _restore(self, saved: Checkpoint) -> RoundState:
+        self.folder.require_identity(saved.state["identity"], self.setup.identity)
+        return restore_state(saved, self.round_trainer, self.generators, self.progress)
 
 
-def _train_again(
-    parts: _RunParts,
-    folder: RunFolder,
-    joined: WindowSet,
-    outcome: RunOutcome,
-    kept: "_Kept",
-    first: TrainingData,
-    on_round: OnRound | None,
-) -> tuple[TrainingLoop, RoundState]:
-    """Train on train and validation with every choice that the first training made."""
-    loop = parts.build_refit(folder, joined, outcome.chosen_round)
-    state = loop.run(resume=True, on_round=on_round)
-    if outcome.calibration is not None:
-        _restore_calibration(loop, state, kept, first)
-    return loop, state
+@dataclasses.dataclass(frozen=True)
+class RunOutcome:
+    """What was decided after the last round.
+
+    Attributes:
+        chosen_round: number of rounds after which the model was taken; 0 is the untrained one.
+        best_error: scaled validation error of that round; infinite if none was measured.
+        calibration: what calibration did; None without validation windows.
+        is_refit: whether the model was trained once more on train and validation.
+    """
+
+    chosen_round: int
+    best_error: float
+    calibration: CalibrationReport | None
+    is_refit: bool
 
 
 def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | None:
@@ -245,77 +459,99 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept:
-    """What a second training takes over from the first one.
+class _CalibrationChoices:
+    """What a second training takes over from the calibration of the first one.
 
     Attributes:
-        tensors: choices of its calibration, by name.
-        experience: its forecasts of validation, the last that were made without having seen it.
+        tensors: its choices, by name.
+        experience: forecasts of validation, the last that were made without having seen it.
     """
 
     tensors: Mapping[str, Tensor]
     experience: Experience
 
+    @classmethod
+    def copy(cls, loop: TrainingLoop) -> "_CalibrationChoices":
+        tensors = loop.model.calibration.state_dict()
+        copies = {name: tensors[name].clone() for name in _REFIT_CALIBRATION}
+        return cls(copies, loop.model.experience)
 
-def _copy_calibration(loop: TrainingLoop) -> _Kept:
-    tensors = loop.model.calibration.state_dict()
-    kept = {name: tensors[name].clone() for name in _KEPT_CALIBRATION}
-    return _Kept(kept, loop.model.experience)
+    def restore(self, loop: TrainingLoop, state: RoundState, first: TrainingData) -> None:
+        """Give them to the second training, with new levels estimated on the same windows.
 
+        The levels of the first one are the errors of priors that had not seen validation.
+        """
+        loop.model.experience = self.experience
+        for name, value in self.tensors.items():
+            getattr(loop.model.calibration, name).copy_(value)
 
-def _restore_calibration(
-    loop: TrainingLoop, state: RoundState, kept: _Kept, first: TrainingData
-) -> None:
-    """Give the second training the choices of the first one's calibration.
-
-    The levels are estimated anew, on the same windows: the first one's are the errors of priors
-    that had not seen validation.
-    """
-    loop.model.experience = kept.experience
-    for name, value in kept.tensors.items():
-        getattr(loop.model.calibration, name).copy_(value)
-
-    measured = {example.view.window_id for example in first.calibration_examples}
-    examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
-    restart_levels(loop.model, loop.executor, state.logics, examples)
+        measured = {example.view.window_id for example in first.calibration_examples}
+        examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
+        restart_levels(loop.model, loop.executor, state.logics, examples)
 
 
 def _seal(
     folder: RunFolder, loop: TrainingLoop, state: RoundState, outcome: RunOutcome
 ) -> dict[str, Any]:
     """Write the model and the summary."""
-    # A summary counts beside a model: an earlier one must not pass for that of this model, where a
-    # kill between the two lets the next start seal again.
+    # A summary counts beside a model: where a kill between the two lets the next start seal again,
+    # an earlier summary must not pass for the one of this model.
     if loop.shards.is_first:
         folder.metrics_file.unlink(missing_ok=True)
-    facts = _describe(loop, is_refit=outcome.is_refit)
-    artifact_hash = write_model(folder, loop.model, state.logics, loop.data.priors, facts)
 
-    if loop.shards.is_first:
-        summary = summarize_run(
-            folder.read_rounds(),
-            outcome,
-            identity=loop.identity,
-            artifact_hash=artifact_hash,
-            train_windows=len(loop.data.train_windows),
-            dropped_windows=loop.data.n_dropped,
-            seed=loop.config.run.seed,
-        )
-        folder.write_metrics(summary)
-    loop.shards.barrier()  # the others read what the first one writes
-    return folder.read_metrics()
-
-
-def _describe(loop: TrainingLoop, *, is_refit: bool) -> dict[str, Any]:
-    """Return what the model's manifest says of how it was made."""
     backbone = loop.model.backbone
-    return {
-        "identity": dict(loop.identity),
-        "start": loop.start,
-        "refit": is_refit,
+    facts = {
+        "identity": dict(loop.setup.identity),
+        "start": loop.setup.start,
+        "refit": outcome.is_refit,
         "versions": installed_versions(),
         "seed": loop.config.run.seed,
         "device": str(backbone.device),
         "processes": loop.shards.processes,
         "knowledge_cutoff": backbone.knowledge_cutoff,
+    }
+    artifact_hash = write_model(folder, loop.model, state.logics, loop.data.priors, facts)
+
+    if loop.shards.is_first:
+        summary = summarize_run(folder.read_rounds(), outcome, seed=loop.config.run.seed)
+        sealed = {
+            **loop.setup.identity,
+            "artifact_hash": artifact_hash,
+            "train_windows": len(loop.data.train_windows),
+            "train_windows_without_target": loop.data.n_dropped,
+        }
+        folder.write_metrics(summary | sealed)
+    loop.shards.barrier()  # the others read what the first one writes
+    return folder.read_metrics()
+
+
+def summarize_run(
+    records: Sequence[RoundRecord], outcome: RunOutcome, *, seed: int
+) -> dict[str, Any]:
+    """Return what ``metrics.json`` says of the rounds and of the choice among them."""
+    # Over the whole run: a rate by round would weigh rounds of few answers as much as others.
+    unread_answers = sum(record.unread_answers for record in records)
+    answers = sum(record.answers for record in records)
+
+    # Rounds without rewriting score no logics: their regret is constant, and would bend the curve.
+    regrets = [record.regret for record in records if record.evolved]
+    calibration = outcome.calibration
+    return {
+        "rounds": records[-1].rounds,
+        "supervised_rounds": sum(record.stage == "supervised" for record in records),
+        "rewriting_rounds": sum(record.evolved for record in records),
+        "chosen_round": outcome.chosen_round,
+        "refit": outcome.is_refit,
+        "val_mae_scaled": outcome.best_error if math.isfinite(outcome.best_error) else None,
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
+        "val_prior_mae_scaled": calibration.prior_mae if calibration else None,
+        "val_raw_mae_scaled": calibration.raw_mae if calibration else None,
+        "val_sealed_mae_scaled": calibration.calibrated_mae if calibration else None,
+        "seconds": records[-1].train_seconds,
+        "peak_memory_gb": peak_memory_gigabytes(),
+        "equal_groups": sum(record.equal_groups for record in records),
+        "empty_logics": sum(record.empty_logics for record in records),
+        "cut_prompts": sum(record.cut_prompts for record in records),
+        "regret_exponent": summarize_regret_growth(regrets, seed),
+        "parse_failure_rate": unread_answers / max(1, answers),
     }

@@ -1,11 +1,10 @@
 """What a run trains and validates on: windows, prior, examples, batches.
 
-What belongs here: checks of the input, choosing windows, everything that is fitted on the train
+What belongs here: checks of the input, selecting windows, everything that is fitted on the train
 split before the first round, the identity of the data. What does not: the population
 (``training.model``), the loop (``training.trainer``).
 
-The train and the validation split are all there is: training has no path to the test data
-(decision 14 says what validation may decide).
+Training has no path to the test data (decision 07-stages says what validation may decide).
 """
 
 import dataclasses
@@ -13,13 +12,13 @@ from typing import Self
 
 import numpy as np
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.error_levels import follow_levels
+from compevo_core.baselines.known_errors import follow_levels
 from compevo_core.baselines.shared_fits import FitBaseline
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -28,7 +27,7 @@ from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
-from compevo_core.training.sampler import DaySampler
+from compevo_core.training.schedule import DaySampler
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 _LISTED_SERIES = 8  # how many known series an error message names
@@ -46,7 +45,7 @@ class TrainingData:
         priors: the numeric priors fitted on them, with their errors known to the end of validation.
         train_examples: their examples, with out-of-fold forecasts of the priors.
         calibration_examples: examples of all validation windows with a known target.
-        val_examples: those of them that a run measures between rounds.
+        val_examples: the ones that a run measures between rounds.
         sampler: which train examples a round sees.
     """
 
@@ -68,15 +67,7 @@ class TrainingData:
         article_size: int,
         fit: FitBaseline = fit_baseline,
     ) -> Self:
-        """Fit scales and priors on the train split and make all examples.
-
-        Args:
-            config: the run's settings.
-            train_windows: of the train split.
-            val_windows: of the validation split.
-            article_size: width of article embeddings.
-            fit: fits a prior by name.
-        """
+        """Fit scales and priors on the train split and make all examples."""
         # Before anything is fitted, and counted in the summary: such windows have no loss.
         known = _drop_without_target(train_windows)
         known_val = _drop_without_target(val_windows)
@@ -87,7 +78,7 @@ class TrainingData:
         # validation. Those on train are out of fold, as in sample they would be too small.
         held_out_NPH = forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, known, held_out_NPH)
-        priors.levels.observe(*_take_ended(known, held_out_NPH, known_val))
+        priors.levels.observe(*_select_ended(known, held_out_NPH, known_val))
         inputs = NumericInputs.fit(known, followed_NPH, article_size)
 
         # Validation windows lie after the train split, so the priors of the whole split predict
@@ -107,7 +98,7 @@ class TrainingData:
             priors=priors,
             train_examples=make_examples(known, followed_NPH, scaler),
             calibration_examples=calibration_examples,
-            val_examples=_pick_by_time(calibration_examples, config.run.validation_windows),
+            val_examples=_select_by_time(calibration_examples, config.run.validation_windows),
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
         )
 
@@ -131,8 +122,7 @@ def check_inputs(
     Raises:
         LeakageError: a window belongs to another split.
         DataError: a split that is needed is empty.
-        ConfigError: news and configuration disagree, there are too many agents, or a member is to
-            count a series that there is not.
+        ConfigError: another encoder of the news, too many agents, or a member's unknown series.
     """
     for windows, split in ((train_windows, "train"), (val_windows, "val")):
         others = {view.split for view in windows.views()} - {split}
@@ -196,7 +186,7 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     )
 
 
-def _take_ended(
+def _select_ended(
     train: WindowSet, forecast_NPH: FloatArray, val: WindowSet
 ) -> tuple[list[Window], FloatArray]:
     """Return the train windows whose truth was known when validation began, and their forecasts."""
@@ -210,11 +200,11 @@ def _drop_without_target(windows: WindowSet) -> WindowSet:
     return WindowSet(known, dataset=windows.dataset)
 
 
-def _pick_by_time(examples: list[ForecastExample], count: int) -> list[ForecastExample]:
+def _select_by_time(examples: list[ForecastExample], count: int) -> list[ForecastExample]:
     """Return ``count`` examples evenly spaced in time, all of them if ``count`` is 0."""
     if not count or count >= len(examples):
         return examples
 
     # Evenly in time, so that a few windows cover all seasons of the split.
-    by_time = sorted(examples, key=lambda one: (one.view.origin_utc, one.view.entity))
+    by_time = sorted(examples, key=lambda example: (example.view.origin_utc, example.view.entity))
     return [by_time[i] for i in evenly_spaced(len(examples), count)]

@@ -1,29 +1,31 @@
-"""The update of a round: gradients of the joint objective, clipping, optimiser (paper 4.4, Eq. 15).
+"""The update of a round: the joint objective's gradients, clipping, optimiser (4.3, 4.4, Eq. 15).
 
 What belongs here: groups of parameters and their rates, adding the gradients of L_pg, L_div and
-L_prune to that of L_pred, taking the steps. What does not: the forecasts and the backward pass of
-L_pred (``training.forecast_step``), norms over processes (``training.gradients``), the schedule
-(``training.schedule``).
+L_prune to that of L_pred, norms over all agents, taking the steps. What does not: the forecasts and
+the backward pass of L_pred (``training.forecast_step``), the loss of a policy (``agents.grpo``),
+the condition of appendix B.2 (``training.diagnostics``), the schedule (``training.schedule``).
 
-Shapes: A agents, G sampled logics of an agent, D hidden size.
+Shapes:
+    A agents (of this process, unless noted), G sampled logics of an agent, T tokens, D hidden size,
+    K values of a policy term or sums of a parameter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.grpo import PolicyLoss, group_advantages
+from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.objective import diversity_loss, pruning_loss, require_finite
-from compevo_core.config_sections import OptimConfig
-from compevo_core.diagnostics.theory import GradientConflict
-from compevo_core.training.gradients import Gradients
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import OptimConfig
+from compevo_core.training.diagnostics import GradientConflict, gradient_conflict, gradient_norm
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.policy_step import PolicyStep
-from compevo_core.training.round_state import UpdateResult
 from compevo_core.training.schedule import EVOLUTION, RunSchedule, set_learning_rates
+
+_NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
 class JointUpdate:
@@ -52,7 +54,7 @@ class JointUpdate:
 
     def apply(
         self, proposal: Proposal | None, reward_AG: Tensor | None, round_number: int
-    ) -> UpdateResult:
+    ) -> dict[str, Any]:
         """Update all parameters; the gradient of L_pred is in place already.
 
         Args:
@@ -60,6 +62,9 @@ class JointUpdate:
                 which has no policy term and no diversity term.
             reward_AG: rewards of the sampled logics of all agents.
             round_number: which round.
+
+        Returns:
+            its part of the round's record; ``equal_groups`` counts the local agents.
 
         Raises:
             NonFiniteLoss: a term or a gradient is NaN or infinite; nothing was updated.
@@ -84,20 +89,20 @@ class JointUpdate:
 
         # Measured on the whole gradient, before clipping scales it.
         conflict = self._measure_conflict(regulariser_grads, prunes=prunes)
-        grad_norm = self._take_step(self.optimizer.param_groups, round_number)
+        grad_norm = self._take_step(round_number)
         last_policy = self._repeat_policy_step(policy_step, policy, round_number)
 
-        return UpdateResult(
-            loss_pg=float(policy.loss.detach()),
-            loss_div=loss_div,
-            loss_prune=loss_prune,
-            gradient_conflict=conflict.cosine,
-            gradient_margin=conflict.margin,
-            n_equal_groups=n_equal,
-            grad_norm=grad_norm,
-            kl=last_policy.kl,
-            clip_fraction=last_policy.clip_fraction,
-        )
+        return {
+            "loss_pg": float(policy.loss.detach()),
+            "loss_div": loss_div,
+            "loss_prune": loss_prune,
+            "gradient_conflict": conflict.cosine,
+            "gradient_margin": conflict.margin,
+            "equal_groups": n_equal,
+            "grad_norm": grad_norm,
+            "kl": last_policy.kl,
+            "clip_fraction": last_policy.clip_fraction,
+        }
 
     def _backward_diversity(self, candidate_AD: Tensor, round_number: int) -> float:
         # Checked by agent, as the loss itself is a sum over pairs that names none.
@@ -128,7 +133,7 @@ class JointUpdate:
     ) -> GradientConflict:
         """Return Eq. 22 and 23 over all parameters theta.
 
-        Only the copy of L_div's gradient is kept for it. The regularisers reach neither forecast
+        Only the copy of L_div's gradient is stored for it. The regularisers reach neither forecast
         adapters nor heads, whose whole gradient is one of the main loss.
         """
         forecasting = [*self.model.adapter_parameters(), *self.model.head_parameters()]
@@ -142,14 +147,13 @@ class JointUpdate:
             [*[None] * len(forecasting), *regulariser_grads, pruning_grad_A if prunes else None],
         )
 
-    def _take_step(self, groups: Sequence[dict[str, Any]], round_number: int) -> float:
+    def _take_step(self, round_number: int) -> float:
         """Clip each group's gradient by its norm and step; return the norm before clipping.
 
         Parameters without a gradient stay as they are, weight decay included.
         """
-        parameters = [group["params"] for group in groups]
         norm = self.gradients.clip(
-            parameters,
+            [group["params"] for group in self.optimizer.param_groups],
             self.config.optim.max_grad_norm,
             round_number,
             by_agent=not self.model.system.competes,
@@ -158,7 +162,7 @@ class JointUpdate:
         return norm
 
     def _repeat_policy_step(
-        self, policy_step: PolicyStep | None, first: PolicyLoss, round_number: int
+        self, policy_step: "PolicyStep | None", first: PolicyLoss, round_number: int
     ) -> PolicyLoss:
         """Take the other ``grpo.iterations`` on the same samples, of the policy term alone."""
         last = first
@@ -169,12 +173,12 @@ class JointUpdate:
         for _ in range(1, self.config.grpo.iterations):
             self.optimizer.zero_grad(set_to_none=True)
             last = policy_step.backward(round_number)
-            self._take_step(self.optimizer.param_groups, round_number)
+            self._take_step(round_number)
         return last
 
 
 def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[str, Any]]:
-    """Return the optimiser's groups of parameters, each with its ``base_lr`` (decision 22).
+    """Return the optimiser's groups of parameters, each with its ``base_lr`` (decision 04-policy).
 
     Forecasting and policy have a rate each: the forecast is supervised, the policy learns from few
     samples. Heads, and gates with fusion, are groups of their own where they have a rate of their
@@ -201,3 +205,212 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
     groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr), *groups]
     # Agents that do not compete have no policy and no gates.
     return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups if params]
+
+
+class PolicyStep:
+    """The policy term L_pg of one group of samples (Eq. 14), for one or more updates on it.
+
+    Agents are scored one after the other: log-probabilities need the activations of whole texts,
+    and those of one agent at a time are what fits in memory.
+    """
+
+    def __init__(
+        self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig
+    ) -> None:
+        self.writer = writer
+        self.shards = writer.shards
+        self.proposal = proposal
+        self.advantage_AG = advantage_AG
+        self.config = config
+
+        # The reference is frozen: scored once, for all updates on these samples (decision
+        # 04-policy).
+        self.reference_AGT = writer.reference_logp(proposal)
+        self.old_AGT = torch.zeros_like(self.reference_AGT)
+        self._updates = 0
+
+    def backward(self, round_number: int) -> PolicyLoss:
+        """Add the gradient of lambda_PG L_pg, averaged over all agents.
+
+        The first call fixes the old policy: it runs before any update, so the policy that it scores
+        is the one that sampled, and all ratios are 1.
+
+        Returns:
+            loss and statistics, mean over all agents of all processes.
+
+        Raises:
+            NonFiniteLoss: log-probabilities of an agent are NaN or infinite; on every process.
+        """
+        soft_prompt_AD = self._detach_soft_prompts()
+        terms = [
+            self._backward_agent(row, soft_prompt_AD)
+            for row in range(len(self.shards.local_agents))
+        ]
+        terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
+        # By the log-probabilities, not the loss: clipping can hide an infinite ratio.
+        require_finite("L_pg", terms_AK[:, 0], round_number)
+
+        # The gradients of all agents' soft prompts are gathered first. Every process then gives the
+        # shared fusion the same gradient, and only its local rows reach adapters.
+        fused_AD = self.proposal.soft_prompt_AD
+        if fused_AD is not None and soft_prompt_AD is not None and soft_prompt_AD.grad is not None:
+            gradient_AD = self.shards.all_gather(soft_prompt_AD.grad, "states")
+            fused_AD.backward(gradient_AD)  # type: ignore[no-untyped-call]
+
+        self._updates += 1
+        loss, kl, clip_fraction = terms_AK[:, 1:].mean(0)
+        return PolicyLoss(loss, float(kl), float(clip_fraction))
+
+    def _detach_soft_prompts(self) -> Tensor | None:
+        """Return the local soft prompts as a leaf of its own, which collects their gradient.
+
+        Each agent's backward pass would otherwise run through the fusion that all agents share. It
+        is run through once, with the gradients of all agents, and only at the first update: the
+        fusion's graph is gone after it.
+        """
+        if self.proposal.soft_prompt_AD is None:
+            return None
+
+        local_AD: Tensor = self.shards.local(self.proposal.soft_prompt_AD)
+        return local_AD.detach().requires_grad_(self._updates == 0)
+
+    def _backward_agent(self, row: int, soft_prompt_AD: Tensor | None) -> list[float]:
+        """Add one local agent's gradient.
+
+        Returns:
+            sum of log-probabilities (only to check that it is finite), loss, KL, clip fraction.
+        """
+        agent = slice(row, row + 1)
+        mask_AGT = self.proposal.mask_AGT[agent]
+        logp_AGT = self.writer.logp(self.proposal, agent, soft_prompt_AD)
+        if self._updates == 0:
+            self.old_AGT[agent] = logp_AGT.detach()
+
+        term = policy_loss(
+            logp_AGT,
+            self.old_AGT[agent],
+            self.reference_AGT[agent],
+            self.advantage_AG[agent],
+            mask_AGT,
+            clip_range=self.config.grpo.clip_range,
+            kl_coefficient=self.config.grpo.kl_coefficient,
+        )
+        # Divided by all agents, not by those of this process: the mean must not depend on shards.
+        weight = self.config.objective.lambda_pg / self.config.population.agents
+        (weight * term.loss).backward()  # type: ignore[no-untyped-call]
+
+        total_logp = float((logp_AGT.detach() * mask_AGT).sum())
+        return [total_logp, float(term.loss.detach()), term.kl, term.clip_fraction]
+
+
+class Gradients:
+    """Measures and clips the gradients of a model whose agents may be spread over processes.
+
+    Processes with agents of their own exchange one sum of squares an agent, never a gradient.
+    """
+
+    def __init__(self, model: PopulationModel) -> None:
+        self.shards = model.shards
+        self.device = model.backbone.device
+        self._shared = {id(parameter) for parameter in model.shared_parameters()}
+
+    def clip(
+        self,
+        groups: Sequence[Sequence[nn.Parameter]],
+        max_norm: float,
+        round_number: int,
+        *,
+        by_agent: bool = False,
+    ) -> float:
+        """Scale the gradient of each group down to a norm of at most ``max_norm``.
+
+        Args:
+            groups: parameters by group; those without a gradient do not count.
+            max_norm: the limit; 0 leaves the gradients as they are.
+            round_number: for messages.
+            by_agent: whether each agent has a norm of its own, as it would have alone; such groups
+                hold nothing that agents share.
+
+        Returns:
+            the Euclidean norm of all groups together, before that.
+
+        Raises:
+            NonFiniteLoss: a gradient is NaN or infinite; on every process.
+        """
+        # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
+        # large gradient of the forecast would shrink the step of the policy.
+        norms = []
+        for group in groups:
+            gradients = [(p, p.grad) for p in group if p.grad is not None]
+            self.shards.unify_gradients(gradient for _, gradient in gradients)
+            squares = ((parameter, [gradient.square()]) for parameter, gradient in gradients)
+            square_A, shared_square = self._sum_by_agent(squares, 1)
+            require_finite("the gradient", square_A[:, 0], round_number)
+            require_finite("the gradient of gates and fusion", shared_square[0], round_number)
+
+            # The shared parameters count once: their gradient is the same on every process.
+            norm = float(square_A.sum() + shared_square[0]) ** 0.5
+            norms.append(norm)
+            if not max_norm:
+                continue
+
+            if by_agent:
+                norm_A = self.shards.local(square_A[:, 0]).sqrt()
+                scale_A = (max_norm / (norm_A + _NORM_FLOOR)).clamp(max=1.0)
+                for _, gradient in gradients:
+                    scales = scale_A.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
+                    gradient.mul_(scales)
+            else:
+                scale = min(1.0, max_norm / (norm + _NORM_FLOOR))
+                for _, gradient in gradients:
+                    gradient.mul_(scale)
+        return gradient_norm(norms)
+
+    def conflict(
+        self, parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
+    ) -> GradientConflict:
+        """Return the condition of appendix B.2 (Eq. 22 and 23). Call it before clipping.
+
+        Args:
+            parameters: with the whole gradient in ``.grad``.
+            regulariser_grads: the part of it that comes from L_div and L_prune, None for none: of
+                such a parameter nothing is copied.
+        """
+        products = _multiply_gradients(parameters, regulariser_grads)
+        sums_AK, shared_K = self._sum_by_agent(products, 3)
+        main, regulariser, inner_product = (sums_AK.sum(0) + shared_K).tolist()
+        return gradient_conflict(main**0.5, regulariser**0.5, inner_product)
+
+    def _sum_by_agent(
+        self, terms: Iterable[tuple[nn.Parameter, Sequence[Tensor]]], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Sum ``count`` tensors a parameter: by agent (A, K), and over what all share (K,)."""
+        # float64: millions of squares of float32 would lose the small ones.
+        local_AK = torch.zeros(
+            len(self.shards.local_agents), count, dtype=torch.float64, device=self.device
+        )
+        shared_K = torch.zeros(count, dtype=torch.float64, device=self.device)
+
+        for parameter, values in terms:
+            for k, value in enumerate(values):
+                # Parameters of agents are stacked: their first dimension is the agent.
+                if id(parameter) in self._shared:
+                    shared_K[k] += value.sum()
+                else:
+                    local_AK[:, k] += value.flatten(1).sum(1)
+        return self.shards.all_gather(local_AK, "norms"), shared_K
+
+
+def _multiply_gradients(
+    parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
+) -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
+    """Yield squares and product of the two parts of each gradient: what norms and cosine need."""
+    for parameter, part in zip(parameters, regulariser_grads, strict=True):
+        if parameter.grad is None:
+            continue
+
+        if part is None:
+            yield parameter, [parameter.grad.square()]  # the other two sums get zero from it
+        else:
+            main = parameter.grad - part
+            yield parameter, [main.square(), part.square(), main * part]

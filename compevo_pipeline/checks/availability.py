@@ -18,23 +18,23 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_published,
     find_unavailable_step_covariates,
 )
-from compevo_pipeline.resources import Workspace
 from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.work.deployment import Deployment
 
 _SHOWN_VIOLATIONS = 3
 
 
 def find_availability_violations(
-    workspace: Workspace, dataset: str, views: Sequence[WindowView]
+    deployment: Deployment, dataset: str, views: Sequence[WindowView]
 ) -> list[Violation]:
     """Return everything in the views that was not available before its origin.
 
     The stored frames are read again: a window's own fields could not show that they are wrong.
     """
     named = {name for view in views for name in view.candidate_ids}
-    violations = find_unavailable_articles(views, workspace.news_store().read_named(named))
+    violations = find_unavailable_articles(views, deployment.news_store().read_named(named))
 
-    tables = workspace.frame_store()
+    tables = deployment.frame_store()
     covariates = tables.read(dataset, FrameKind.COVARIATES)
     if covariates is not None:
         violations += find_unavailable_covariates(views, covariates)

@@ -1,8 +1,8 @@
 """Great Expectations suites for series: schema, grid, units, gaps, duplicates, ranges.
 
-What belongs here: running the rules of a data set (``series_rules``) on a polars frame. What does
-not: Dagster (``checks.asset_checks``). Great Expectations takes pandas frames and is slow to
-import, so it is imported when a suite runs.
+What belongs here: running the rules of a data set (``sources.registry``) on a polars frame.
+What does not: Dagster (``defs.asset_checks``). Great Expectations takes pandas frames and is slow
+to import, so it is imported when a suite runs.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA
-from compevo_pipeline.series_rules import Rules
+from compevo_pipeline.sources.registry import Rules
 
 SUITES = ("schema", "grid", "units", "gaps", "duplicates", "ranges")
 UNIQUE_COLUMNS = ["series_id", "variable", "start_utc"]

@@ -8,9 +8,11 @@ what a command does with them. Heavy modules are imported inside the functions, 
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo
 
 from compevo_core.errors import ConfigError
 
@@ -41,6 +43,22 @@ Changes = Annotated[
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
 Subset = Annotated[str, typer.Option(help="Named subset to use instead of the whole split.")]
+
+
+class DocumentedCommand(TyperCommand):
+    """A command whose arguments keep their help text.
+
+    click 8.5 clears the text that typer 0.25 sets; an older click does not fit check-jsonschema.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(*args, **options)
+        hints = get_type_hints(self.callback, include_extras=True)
+
+        for parameter in self.params:
+            for note in getattr(hints.get(parameter.name or ""), "__metadata__", ()):
+                if isinstance(note, ArgumentInfo):
+                    parameter.help = note.help
 
 
 def parse_changes(changes: Sequence[str]) -> dict[str, Any]:

@@ -1,32 +1,29 @@
 """``make demo``: run a job in this process, show its progress, and end with the results.
 
-What belongs here: the command line around one run. What does not: what the job does (``jobs``),
-how progress looks (``loggers``). The run is stored in ``DAGSTER_HOME`` like any other, so the UI
-shows it afterwards. Heavy modules are imported inside the functions, so that ``compevo --help``
-answers at once.
+What belongs here: the command line around one run. What does not: what the job does
+(``defs.jobs``), how progress looks (``defs.loggers``). The run is stored in ``DAGSTER_HOME`` like
+any other, so the UI shows it afterwards. Heavy modules are imported inside the functions, so that
+``compevo --help`` answers at once.
 """
 
 import logging
 import os
 import sys
 import time
-import uuid
-import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compevo_core.durations import format_duration
 from compevo_core.errors import CompEvoError
-from compevo_core.storage_errors import translate_storage_errors
+from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.cli.arguments import DocumentedCommand
 
 if TYPE_CHECKING:
-    import dagster as dg
-
-    from compevo_pipeline.settings import Layout, Settings
+    from compevo_pipeline.config.settings import Layout, Settings
     from compevo_pipeline.sources.common.base import Mode
 
 log = logging.getLogger(__name__)
@@ -51,23 +48,30 @@ class Dataset(StrEnum):
 
 
 def demo(
-    job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
     dataset: Annotated[
-        Dataset, typer.Option(help="Data set to train and score; refresh has none.")
+        Dataset, typer.Argument(help="Data set to train and score; not used by refresh.")
     ] = Dataset.ELECTRICITY,
+    job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
     day: Annotated[
         str, typer.Option(help="Day that refresh forecasts, such as 2026-03-31; else tomorrow.")
     ] = "",
 ) -> None:
     """Run everything end to end on the sample data (what `make demo` runs), or another job."""
-    from compevo_core.process_memory import peak_memory_gigabytes
-    from compevo_pipeline.definitions import build_defs
-    from compevo_pipeline.settings import Settings, disable_progress_bars, ensure_dagster_home
+    from compevo_core.runtime.process_memory import peak_memory_gigabytes
+    from compevo_pipeline.config.settings import (
+        Settings,
+        disable_progress_bars,
+        ensure_dagster_home,
+    )
+    from compevo_pipeline.defs.jobs import hide_notices, run_job
     from compevo_pipeline.sources.common.base import Mode
 
-    _silence_warnings()
+    hide_notices()
     disable_progress_bars()
     ensure_dagster_home()
+    # Its import wires the graph, and Dagster gives notices about that.
+    from compevo_pipeline.definitions import build_defs
+
     settings = Settings.from_environment()
 
     started = time.monotonic()
@@ -93,64 +97,6 @@ def demo(
     show_results(settings.layout(mode), mode)
 
 
-def run_job(defs: "dg.Definitions", name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process.
-
-    Args:
-        defs: the code location.
-        name: the job.
-        dataset: which one to train and score; the refresh is that of operational demand.
-        day: which one the refresh forecasts; empty for tomorrow on the market's clock.
-
-    Returns:
-        A line for each step that failed.
-    """
-    import dagster as dg
-
-    from compevo_pipeline.jobs import job_name, run_config
-    from compevo_pipeline.launchers.dead_runs import hold_run_lock, sweep_meanwhile
-    from compevo_pipeline.partitions import target_days
-
-    # The refresh is that of operational demand, whose day is given or tomorrow.
-    has_own = name in (Job.DEMO, Job.FULL)
-    job = defs.resolve_job_def(job_name(name, dataset) if has_own else name)
-    # The view needs all names at the start, to know how much is left.
-    steps = [node.name for node in job.nodes]
-    loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
-
-    run_id = str(uuid.uuid4())
-    with dg.DagsterInstance.get() as instance:
-        # Dagster runs a job in this process without asking the job's executor, which would do it.
-        hold_run_lock(instance, run_id)
-        with sweep_meanwhile(instance):
-            result = job.execute_in_process(
-                run_config=run_config(name, dataset) | loggers,
-                partition_key=None if has_own else day or target_days.get_last_partition_key(),
-                instance=instance,
-                run_id=run_id,
-                # A failed step must not hide those that failed with it.
-                raise_on_error=False,
-            )
-
-        if result.success:
-            return []
-        failed = result.filter_events(lambda event: event.is_step_failure)
-        return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
-
-
-def describe_failure(event: "dg.DagsterEvent") -> str:
-    """Return why a step failed, in one line: the innermost error."""
-    failure = event.step_failure_data
-    # A dg.Failure of ours says file, line and remedy itself.
-    if failure.user_failure_data and failure.user_failure_data.description:
-        return failure.user_failure_data.description
-
-    error = failure.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return error.message.strip() if error is not None else "no error was recorded"
-
-
 def show_tomorrow(settings: "Settings", dataset: str) -> None:
     """Issue and print the forecast of the day after the sample data, and put it into the report.
 
@@ -158,32 +104,32 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
     """
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.datasets import DATASETS
-    from compevo_pipeline.assets.definition import fits_folder
-    from compevo_pipeline.cli.forecast_table import describe_data, render_forecast
-    from compevo_pipeline.next_day import issue_next_day
-    from compevo_pipeline.resources import Workspace
-    from compevo_pipeline.site import write_site
+    from compevo_pipeline.cli.forecast import describe_data, render_forecast
     from compevo_pipeline.sources.common.base import Mode
+    from compevo_pipeline.storage.code_versions import fits_folder
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.next_day import issue_next_day
+    from compevo_pipeline.work.results import write_site
 
     if not DATASETS[dataset].align_to_market_day:
         return
 
-    workspace = Workspace(settings=settings, mode=Mode.SAMPLE.value)
+    deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
     found = issue_next_day(
-        workspace,
+        deployment,
         dataset,
         clock=lambda: datetime.now(UTC),
         log=log,
-        fit=SharedFits(fits_folder(workspace.layout)),
+        fit=SharedFits(fits_folder(deployment.layout)),
     )
     issued = found.forecast
     typer.echo("\nTomorrow, in the sample world:\n")
     typer.echo(render_forecast(issued, describe_data(Mode.SAMPLE, dataset)))
     # For example that another model issued this day before, and its forecast stays.
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
-    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} --dataset {dataset}"
-    typer.echo(f"Why it is what it is: compevo explain {words}")
-    write_site(workspace, datetime.now(UTC))
+    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
+    typer.echo(f"Explain this forecast: compevo explain {words}")
+    write_site(deployment, datetime.now(UTC))
 
 
 def show_results(layout: "Layout", mode: "Mode") -> None:
@@ -206,16 +152,8 @@ def show_results(layout: "Layout", mode: "Mode") -> None:
     typer.echo(f"Everything else (windows, runs, news): {layout.root}")
 
 
-def _silence_warnings() -> None:
-    """Hide Dagster's notices about its young APIs, which a user of the demo cannot act on."""
-    import dagster as dg
-
-    warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
-
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(demo)
+app.command(cls=DocumentedCommand)(demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

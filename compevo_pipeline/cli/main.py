@@ -1,63 +1,45 @@
-"""The command line ``compevo``: train, folds, predict, forecast and others.
+"""The command line ``compevo``: its commands in groups.
 
 What belongs here: the list of commands, and how an error of this project ends one. What does not:
-what a command does (a module of its own each). Heavy modules are imported inside the commands, so
-that ``compevo --help`` answers at once.
+what a command does. Heavy modules are imported inside the commands, so that ``compevo --help``
+answers at once.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from compevo_core import __version__
 from compevo_core.errors import CompEvoError
-from compevo_core.storage_errors import translate_storage_errors
-from compevo_pipeline.cli.audit_news import audit_news
-from compevo_pipeline.cli.backfill import backfill
-from compevo_pipeline.cli.benchmark import benchmark
-from compevo_pipeline.cli.clean import clean
+from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.cli.arguments import DocumentedCommand
+from compevo_pipeline.cli.data import backfill, init, sources
 from compevo_pipeline.cli.demo import demo
-from compevo_pipeline.cli.documented_command import DocumentedCommand
-from compevo_pipeline.cli.evaluate import evaluate
-from compevo_pipeline.cli.experiment import experiment
-from compevo_pipeline.cli.explain import explain
-from compevo_pipeline.cli.export import export
-from compevo_pipeline.cli.fit import fit
-from compevo_pipeline.cli.folds import folds
-from compevo_pipeline.cli.forecast import forecast
-from compevo_pipeline.cli.init import init
-from compevo_pipeline.cli.lud import lud
-from compevo_pipeline.cli.pair import pair
-from compevo_pipeline.cli.params import params
-from compevo_pipeline.cli.predict import predict
-from compevo_pipeline.cli.report import report, table
-from compevo_pipeline.cli.sources import sources
-from compevo_pipeline.cli.trace import trace
-from compevo_pipeline.cli.train import train
-
-COMMANDS = (
-    init,
-    fit,
-    train,
-    folds,
-    predict,
-    forecast,
-    explain,
-    evaluate,
-    benchmark,
-    lud,
-    trace,
-    pair,
-    experiment,
+from compevo_pipeline.cli.forecast import explain, forecast, predict
+from compevo_pipeline.cli.research import (
     audit_news,
-    table,
-    report,
-    export,
+    benchmark,
+    experiment,
+    folds,
+    lud,
+    pair,
     params,
-    clean,
-    sources,
-    backfill,
-    demo,
 )
+from compevo_pipeline.cli.results import clean, evaluate, export, report, table, trace
+from compevo_pipeline.cli.training import fit, train
+
+PANELS = {
+    "Forecast": (fit, train, forecast, explain, predict, evaluate),
+    "Data": (init, sources, backfill),
+    "Research": (
+        *(benchmark, experiment, pair, folds, lud, trace),
+        *(audit_news, table, export, params),
+    ),
+    "Housekeeping": (report, clean, demo),
+}
+"""The commands, in the groups that ``compevo --help`` shows."""
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,8 +47,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="News-driven forecasts by a competing, evolving population of language-model agents.",
 )
-for command in COMMANDS:
-    app.command(cls=DocumentedCommand)(command)
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(cls=DocumentedCommand, rich_help_panel=panel)(command)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"compevo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

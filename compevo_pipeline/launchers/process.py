@@ -1,60 +1,37 @@
-"""Training in a process of its own, or in several under torchrun.
+"""Training in a process of this machine: its command, starting, following and stopping it.
 
-What belongs here: starting the training command, following it, stopping it. What does not: what
-it computes (``launchers.worker``). Every launcher speaks Dagster Pipes, so that rounds, losses
-and metrics reach the event log while training runs; a launcher returns what the process reported
-about its asset.
+What belongs here: the life of the process, and how its death is reported. What does not: what it
+computes (``launchers.worker``), the Dagster session that it reports to (``defs.launchers``).
 """
 
 import ctypes
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import dagster as dg
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from compevo_core.errors import CompEvoError
-from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
+from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.launchers.progress import RoundTail
 from compevo_pipeline.launchers.worker import TrainJob
-from compevo_pipeline.settings import child_environment
-from compevo_pipeline.sketch import sketch_validation
 
 WORKER = "compevo_pipeline.launchers.worker"
 POLL_SECONDS = 0.5
+TERMINATION_SECONDS = 30.0
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Loaded before any fork: a child may not load libraries.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-TERMINATION_SECONDS = 30.0
-
-OBSERVED_KEYS = (
-    *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
-    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
-    *("error_correlation", "gain_over_best", "effective_agents"),
-)
-"""Keys of a round record that an asset observation holds, so that the UI plots them."""
 
 
 class TrainingError(CompEvoError):
     """The training process ended with an error; its own log says which."""
-
-
-class Launcher(Protocol):
-    """Runs trainings, one after the other in one process, and waits for them."""
-
-    def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> Mapping[str, Any]:
-        """Run the jobs to their end and return the metadata they reported.
-
-        Raises:
-            TrainingError: a training did not end well.
-        """
 
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:
@@ -80,111 +57,120 @@ def write_jobs(jobs: Sequence[TrainJob]) -> list[str]:
     return [str(job.write()) for job in jobs]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLauncher:
-    """Trains in a process on this machine.
+def run_training(
+    jobs: Sequence[TrainJob],
+    environment: Mapping[str, str],
+    on_round: Callable[[RoundRecord, RunFolder], None],
+    *,
+    processes: int = 0,
+    poll_seconds: float = POLL_SECONDS,
+) -> None:
+    """Train in a process of its own, one job after the other, and wait for its end.
 
-    Attributes:
-        processes: above 0, torchrun starts that many processes, which share the agents.
-        threads: OpenMP threads of a process; 0 leaves it to the environment.
-        observe_every: rounds between two asset observations.
+    Args:
+        jobs: the trainings.
+        environment: variables of the process.
+        on_round: gets each new round while the process works.
+        processes: above 0, torchrun starts that many processes.
         poll_seconds: seconds between two looks at the rounds and at the process.
+
+    Raises:
+        TrainingError: it ended with an error.
+    """
+    command = worker_command(write_jobs(jobs), python=sys.executable, processes=processes)
+    process = subprocess.Popen(  # noqa: S603 -- our own command
+        command, env=environment, preexec_fn=_end_with_parent
+    )
+    try:
+        code = _follow(process, jobs, on_round, poll_seconds)
+    finally:
+        # Reached by an error, too: a cancelled run must not leave a training running.
+        terminate(process)
+
+    if code != 0:
+        raise TrainingError(
+            f"training for {jobs[0].out} {describe_exit_code(code)}; rerun to resume from the "
+            "last checkpoint"
+        )
+
+
+def _follow(
+    process: "subprocess.Popen[bytes]",
+    jobs: Sequence[TrainJob],
+    on_round: Callable[[RoundRecord, RunFolder], None],
+    poll_seconds: float,
+) -> int:
+    """Report new rounds until the process ends; return its exit code."""
+    tails = [(job.folder, RoundTail(job.folder.rounds_file)) for job in jobs]
+
+    while True:
+        # Asked before reading: rounds written just before the end are read after it.
+        code = process.poll()
+        for folder, tail in tails:
+            for record in tail.read_new():
+                on_round(record, folder)
+
+        if code is not None:
+            return code
+        time.sleep(poll_seconds)
+
+
+@dataclass(slots=True)
+class RoundTail:
+    """Reads the records added to a ``rounds.jsonl`` since the last read.
+
+    It starts at the end of what an earlier, interrupted training has already reported.
     """
 
-    processes: int = 0
-    threads: int = 0
-    observe_every: int = 1
-    poll_seconds: float = POLL_SECONDS
+    path: Path
+    _offset: int = field(init=False)
 
-    def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> Mapping[str, Any]:
-        """Start the process, follow its rounds, stop it if the run is cancelled.
+    def __post_init__(self) -> None:
+        """Remember where the file ends now."""
+        self._offset = self.path.stat().st_size if self.path.exists() else 0
 
-        Returns:
-            The metadata that the process reported.
+    def read_new(self) -> Iterator[RoundRecord]:
+        """Yield the new records; a half-written line is left for the next read."""
+        if not self.path.exists():
+            return
 
-        Raises:
-            TrainingError: it ended with an error.
-        """
-        command = worker_command(write_jobs(jobs), python=sys.executable, processes=self.processes)
+        # A training that starts over replaces the file, a resumed one cuts it at its checkpoint.
+        if self.path.stat().st_size < self._offset:
+            self._offset = 0
 
-        with dg.open_pipes_session(
-            context=context,
-            context_injector=dg.PipesTempFileContextInjector(),
-            message_reader=dg.PipesTempFileMessageReader(),
-        ) as session:
-            env = child_environment(self.threads) | dict(session.get_bootstrap_env_vars())
-            process = subprocess.Popen(  # noqa: S603 -- our own command
-                command,
-                env=env,
-                preexec_fn=_end_with_parent,
-            )
-            try:
-                code = self._follow(context, process, jobs)
-            finally:
-                # Reached by an error, too: a cancelled run must not leave a training running.
-                terminate(process)
-
-        if code != 0:
-            raise TrainingError(
-                f"training for {jobs[0].out} {describe_exit_code(code)}; rerun to resume from the "
-                "last checkpoint"
-            )
-        return read_reported_metadata(session.get_results())
-
-    def _follow(
-        self,
-        context: dg.AssetExecutionContext,
-        process: "subprocess.Popen[bytes]",
-        jobs: Sequence[TrainJob],
-    ) -> int:
-        """Report new rounds until the process ends; return its exit code."""
-        tails = [(job.folder, RoundTail(job.folder.rounds_file)) for job in jobs]
-
-        while True:
-            # Asked before reading: rounds written just before the end are read after it.
-            code = process.poll()
-            for folder, tail in tails:
-                for record in tail.read_new():
-                    if record.round % self.observe_every == 0:
-                        context.log_event(build_observation(context, record, folder))
-
-            if code is not None:
-                return code
-            time.sleep(self.poll_seconds)
+        with self.path.open("rb") as stream:
+            stream.seek(self._offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield RoundRecord.from_json_line(line)
 
 
 def _end_with_parent() -> None:
     """Ask the kernel to terminate this process when the one that started it dies, on Linux.
 
-    A killed run would otherwise leave its training running, beside the one of its retry.
+    A killed run would otherwise leave its training running, beside the training of its retry.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def build_observation(
-    context: dg.AssetExecutionContext, record: RoundRecord, folder: RunFolder
-) -> dg.AssetObservation:
-    """Return the asset observation of one round; after a validation with the curve so far."""
-    metadata: dict[str, Any] = {
-        "run": folder.name,
-        "round": record.round + 1,
-        "eta_seconds": record.eta_seconds,
-    }
-    for key in OBSERVED_KEYS:
-        value = getattr(record, key)
-        # A zero of a round that sampled no logic would pull the plot down as if it were measured.
-        is_measured = record.evolved or key not in REWRITING_KEYS
-        if value is not None and is_measured:
-            metadata[key] = float(value)
-    if record.val_mae_scaled is not None:
-        metadata["validation_mae_by_round"] = sketch_validation(folder.read_rounds())
-    for agent, reward in enumerate(record.rewards):
-        metadata[f"reward_agent_{agent:02d}"] = reward
+def end_with_run() -> None:
+    """Let this process die with the run that started it, if it is the process of a step.
 
-    return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
+    A killed run would otherwise leave its steps working, beside the steps of its retry.
+    """
+    run = multiprocessing.parent_process()
+    if run is None:
+        return
+
+    def wait() -> None:
+        run.join()
+        # As the run itself was: what a step leaves behind at any moment can be gone on from.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True, name="end-with-run").start()
 
 
 def describe_exit_code(code: int) -> str:
@@ -211,12 +197,3 @@ def terminate(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
-    """Return the metadata of the materialization that a process reported."""
-    for result in results:
-        # Checks that a process might report are results, too, and carry no metadata.
-        if isinstance(result, dg.MaterializeResult):
-            return dict(result.metadata or {})
-    return {}

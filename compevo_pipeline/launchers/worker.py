@@ -1,7 +1,7 @@
 """The training process: what Dagster starts through Pipes, and what a shell can start by hand.
 
-What belongs here: reading jobs, calling :func:`compevo_core.training.trainer.train`, reporting
-each round to Dagster. What does not: any training logic. A process killed at any moment resumes
+What belongs here: writing and reading jobs, calling the trainer, reporting each round to Dagster.
+What does not: any training logic. A process killed at any moment resumes
 from the newest good checkpoint of its run folder when it is started again with the same job.
 Under torchrun the processes share the agents, or the layers of the backbone; the first one alone
 reports to Dagster.
@@ -19,18 +19,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
-from compevo_core.data.files import write_json
 from compevo_core.errors import CompEvoError, ConfigError
-from compevo_core.storage_errors import translate_storage_errors
+from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.files import write_json
+from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.launchers.progress import describe_round
-from compevo_pipeline.settings import disable_progress_bars, process_rank
+from compevo_pipeline.config.settings import Layout, disable_progress_bars, process_rank
+from compevo_pipeline.storage.code_versions import fits_folder
+
+if TYPE_CHECKING:
+    from compevo_core.config.run import RunConfig
 
 INTERRUPTED = 130
 """Exit code after SIGINT or SIGTERM; the run folder stays resumable."""
@@ -84,6 +88,45 @@ class TrainJob:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
+def prepare_job(
+    layout: Layout,
+    windows: Path,
+    news: Path,
+    config: "RunConfig",
+    name: str,
+    *,
+    resume: bool = True,
+    shard_backbone: bool = False,
+    stages: Path | None = None,
+) -> TrainJob:
+    """Return the job of one training; write the resolved configuration into its run folder.
+
+    Args:
+        layout: where fits and runs are.
+        windows: folder of the windows to train on.
+        news: folder of the articles that they name.
+        config: settings of the run.
+        name: name of the run.
+        resume: False starts over.
+        shard_backbone: whether several processes split the backbone.
+        stages: folder of supervised stages that several jobs share; None: the job has its own.
+    """
+    run = RunFolder(layout.run(name))
+    settings = config.to_dict()
+    write_json(run.config_file, settings)
+
+    return TrainJob(
+        config=settings,
+        windows=str(windows),
+        news=str(news),
+        out=str(run.path),
+        resume=resume,
+        fits=str(fits_folder(layout)),
+        stages=str(stages or ""),
+        shard_backbone=shard_backbone,
+    )
+
+
 def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
     """Run the jobs in order.
 
@@ -117,10 +160,10 @@ class SharedInputs:
 
 def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:
     """Train and return the trainer's summary."""
-    from compevo_core.config import RunConfig
-    from compevo_core.training.shared_stages import SharedStages
+    from compevo_core.config.run import RunConfig
+    from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.trainer import train
-    from compevo_pipeline.judges.selector import read_selector
+    from compevo_pipeline.config.endpoints import read_selector
 
     config = RunConfig.from_mapping(job.config)
     windows = inputs.windows(job.windows)
@@ -150,6 +193,25 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         selector=read_selector(config),
     )
     return summary
+
+
+def describe_round(record: RoundRecord) -> str:
+    """Return a round as one line: number, stage, losses, best reward, validation, time left."""
+    stage = " (supervised)" if record.stage == "supervised" else ""
+    parts = [
+        f"round {record.round + 1}/{record.rounds}{stage}",
+        f"loss {record.loss:.4f}",
+        f"loss_pred {record.loss_pred:.4f}",
+        f"best reward {max(record.rewards):.4f}",
+    ]
+    # Most rounds are not followed by a validation.
+    if record.val_mae_scaled is not None:
+        parts.append(f"validation MAE {record.val_mae_scaled:.4f} (scaled)")
+
+    # Before the middle, the most expensive kind of work may not have been seen yet.
+    about = "about " if record.train_seconds < record.eta_seconds else ""
+    parts += [f"{record.seconds:.1f} s", f"{about}{format_duration(record.eta_seconds)} left"]
+    return ", ".join(parts)
 
 
 def select_scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,7 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(jobs: Sequence[TrainJob]) -> None:
-    from compevo_core.distributed import process_group  # torch, only in the training process
+    from compevo_core.runtime.distributed import (
+        process_group,  # torch, only in the training process
+    )
 
     rank, processes, local_rank = process_rank()
     disable_progress_bars()

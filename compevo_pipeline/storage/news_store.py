@@ -1,20 +1,22 @@
 """News articles in one DuckDB file.
 
-What belongs here: idempotent upserts and reads. What does not: the statements
-(``storage.news_sql``), connections and locks (``storage.duckdb_file``), which articles count as
-duplicates (``compevo_core.data.news``), embeddings (``storage.embedding_store``), candidate
-selection.
+What belongs here: short connections under a lock, idempotent upserts and reads, and the only SQL of
+this project beside the ledger. What does not: which articles count as duplicates
+(``compevo_core.data.news``), embeddings (``storage.embedding_store``), candidate selection.
 
-Of an article given twice the version that was available first stays: a page edited later may know
-more than anyone did at the time.
+A connection lasts one call. A lock file lets one writer or many readers in at a time, across
+threads and processes, so that parallel runs wait instead of failing on DuckDB's own lock
+(https://duckdb.org/docs/stable/connect/concurrency).
 
-The table of an earlier version is taken over by whoever opens it first, month by month and in one
-transaction.
+Of an article given twice the version that was available first stays: a page edited later may hold
+more than anyone knew at the time. Times are UTC without a zone, so that reading them needs no
+time-zone extension. No column is indexed: an index of ten million ids takes most of a gigabyte. 64
+bits of a hash represent each id and each title, and a scan of them finds the few that are wanted.
 """
 
-import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,14 +24,259 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from compevo_core.data.filelock import WAIT_SECONDS
 from compevo_core.data.news import OWN_PUBLISHER, title_key_expr, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
-from compevo_pipeline.storage import news_sql
-from compevo_pipeline.storage.duckdb_file import DuckDBFile
+from compevo_core.runtime.files import WAIT_SECONDS, StoreBusy, file_lock, write_atomically
+from compevo_core.runtime.storage_errors import (
+    describe_storage_error,
+    is_known_of_disk,
+    translate_storage_errors,
+)
 
-log = logging.getLogger(__name__)
+_RETRY_SECONDS = 0.05
+_OF_STORAGE = (
+    duckdb.IOException,
+    duckdb.TransactionException,
+    duckdb.FatalException,
+    duckdb.OutOfMemoryException,
+)
+"""What a full or failing disk makes of a statement or a commit; the transaction is rolled back."""
+
+MEMORY_LIMIT = "400MB"
+"""What a connection keeps in memory; sorts and joins that need more go on in temporary files."""
+
+_OPTIONS: dict[str, str | bool | int | float | list[str]] = {
+    # DuckDB would download an extension at the first statement that needs one.
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "memory_limit": MEMORY_LIMIT,
+}
+
+
+class DuckDBFile:
+    """One database file; safe to use from several threads and processes at a time."""
+
+    def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        """Use the file at ``path``, which the first writer makes; wait at most ``wait_seconds``."""
+        self.path = path
+        self._wait_seconds = wait_seconds
+
+    @contextmanager
+    def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open one transaction in a connection of its own; roll it back when the block raises.
+
+        Raises:
+            DataError: the file is no database.
+            StorageError: the disk is full or failed; nothing of the block is stored.
+            StoreBusy: the file was not free in time.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
+        with self._locked(exclusive=True), self._open_to_write() as connection:
+            connection.begin()
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+
+    @contextmanager
+    def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open a read-only connection to the existing file.
+
+        Raises:
+            DataError: the file is no database.
+            StoreBusy: the file was not free in time.
+        """
+        with self._locked(exclusive=False), self._open(read_only=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _locked(self, *, exclusive: bool) -> Iterator[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait_seconds):
+            yield
+
+    @contextmanager
+    def _open_to_write(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        # A new file gets its name when it is whole: half a header could not be opened again.
+        if not self.path.exists():
+            with translate_storage_errors():
+                write_atomically(self.path, _create)
+        with self._open(read_only=False) as connection:
+            yield connection
+
+    @contextmanager
+    def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        connection = self._connect(read_only=read_only)
+        try:
+            yield connection
+        except _OF_STORAGE as error:
+            raise describe_storage_error(error, str(self.path)) from error
+        finally:
+            connection.close()
+
+    def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        """Open the file; retry while a foreign program holds DuckDB's own lock."""
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                return duckdb.connect(self.path, read_only=read_only, config=_OPTIONS)
+            except duckdb.Error as error:
+                # DuckDB has one class for a held lock, a damaged file and a full disk, and others
+                # for a log that it cannot replay.
+                if is_known_of_disk(error):
+                    raise describe_storage_error(error, str(self.path)) from error
+                if "lock" not in str(error).lower():
+                    raise DataError(
+                        f"{self.path} cannot be opened ({error}); "
+                        "restore it from a copy or remove it"
+                    ) from error
+                if time.monotonic() >= deadline:
+                    raise StoreBusy(
+                        f"{self.path} is held by another program; close it and retry ({error})"
+                    ) from error
+
+                time.sleep(_RETRY_SECONDS)
+
+
+def _create(path: Path) -> None:
+    """Make an empty database in the place of an empty file."""
+    path.unlink()
+    try:
+        duckdb.connect(path, config=_OPTIONS).close()
+    except _OF_STORAGE as error:
+        raise describe_storage_error(error, str(path)) from error
+
+
+# ``incoming`` is the frame of an upsert, with the text of each title's key in ``title_text``.
+
+_CREATE_TABLE = """
+CREATE TABLE IF NOT EXISTS news_articles (
+    id_key UBIGINT NOT NULL,
+    title_key UBIGINT NOT NULL,
+    publisher VARCHAR NOT NULL,
+    article_id VARCHAR NOT NULL,
+    url VARCHAR NOT NULL,
+    title VARCHAR NOT NULL,
+    body VARCHAR,
+    domain VARCHAR,
+    language VARCHAR,
+    country VARCHAR,
+    published_at TIMESTAMP,
+    seen_at TIMESTAMP,
+    available_at TIMESTAMP NOT NULL,
+    fetched_at TIMESTAMP NOT NULL,
+    source VARCHAR NOT NULL
+);
+"""
+
+_FIND_TABLE = "SELECT 1 FROM news_articles LIMIT 0"
+
+_FIND_KNOWN = """
+CREATE OR REPLACE TEMP TABLE known AS
+SELECT stored.rowid AS stored_row, given.article_id, given.available_at < stored.available_at
+    AS is_earlier
+FROM news_articles stored
+JOIN (SELECT *, md5_number_lower(article_id) AS id_key FROM incoming) given USING (id_key)
+"""
+"""The articles of an upsert that are stored already, and whether they were available earlier."""
+
+_COUNT_KNOWN = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
+
+_DELETE_LATER_VERSIONS = """
+DELETE FROM news_articles WHERE rowid IN (SELECT stored_row FROM known WHERE is_earlier)
+"""
+
+_INSERT_ARTICLES = """
+INSERT INTO news_articles BY NAME
+SELECT
+    md5_number_lower(article_id) AS id_key,
+    md5_number_lower(title_text) AS title_key,
+    regexp_extract(source, '^[^:]*:([^/]*)', 1) AS publisher,
+    incoming.* EXCLUDE (title_text)
+FROM incoming
+WHERE article_id NOT IN (SELECT article_id FROM known WHERE NOT is_earlier)
+"""
+"""New articles, and those whose later version was deleted."""
+
+_READ_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+WHERE ($since IS NULL OR available_at >= $since) AND ($until IS NULL OR available_at < $until)
+ORDER BY available_at, article_id
+"""
+
+_READ_FIRST_PRINTED = """
+WITH published AS NOT MATERIALIZED (
+    SELECT * FROM news_articles
+    WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+        ELSE publisher = $publisher END
+), within AS (
+    SELECT * FROM published WHERE available_at >= $since AND available_at < $until
+), printed_before AS (
+    SELECT title_key FROM published SEMI JOIN within USING (title_key) WHERE available_at < $since
+)
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM within ANTI JOIN printed_before
+USING (title_key)
+QUALIFY row_number() OVER (PARTITION BY title_key ORDER BY available_at, article_id) = 1
+ORDER BY available_at, article_id
+"""
+"""Of a syndicated title, the article of a publisher that was available first at all.
+
+Publishers are chosen as ``data.news.select_articles`` does.
+"""
+
+_COUNT_TITLES = """
+SELECT count(DISTINCT title_key) FROM news_articles
+WHERE CASE WHEN $publisher = '' THEN NOT starts_with(publisher, $own)
+    ELSE publisher = $publisher END
+"""
+
+_HASH_CONTENT = """
+SELECT
+    count(*) AS articles,
+    coalesce(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))), 0) AS digest
+FROM news_articles WHERE $publisher = '' OR publisher = $publisher
+"""
+"""An article is replaced by a version that was available earlier, and by nothing else.
+
+A sum does not depend on the order of the rows, and takes no memory for them.
+"""
+
+_COUNT_DAYS = """
+SELECT
+    publisher AS "group",
+    CAST(available_at AS DATE) AS day,
+    count(*) AS articles,
+    bool_or(starts_with(source, 'live:')) AS is_live
+FROM news_articles GROUP BY ALL ORDER BY ALL
+"""
+
+_READ_NAMED_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT md5_number_lower(article_id) AS id_key FROM named) USING (id_key)
+ORDER BY available_at, article_id
+"""
+"""The articles whose ids the frame ``named`` lists."""
+
+_READ_REPEATED_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+SEMI JOIN (SELECT id_key FROM news_articles GROUP BY id_key HAVING count(*) > 1) USING (id_key)
+ORDER BY available_at, article_id
+"""
+
+_COUNT_ARTICLES_BY_MONTH = """
+SELECT date_trunc('month', available_at) AS month, count(*) AS articles
+FROM news_articles GROUP BY ALL ORDER BY ALL
+"""
+
+_READ_NEWEST_ARTICLES = """
+SELECT * EXCLUDE (id_key, title_key, publisher) FROM news_articles
+ORDER BY available_at DESC, article_id LIMIT $rows
+"""
 
 _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime("us", "UTC")]
 
@@ -52,12 +299,7 @@ class NewsStore:
     """Articles; safe to use from several threads and processes at a time."""
 
     def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """Use the DuckDB file at ``path``, which the first write makes.
-
-        Args:
-            path: the database file.
-            wait_seconds: how long a call waits for other runs and programs.
-        """
+        """Use the DuckDB file at ``path``, which the first write makes."""
         self.path = path
         self._database = DuckDBFile(path, wait_seconds=wait_seconds)
 
@@ -71,16 +313,21 @@ class NewsStore:
         articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
         earliest = articles.unique("article_id", keep="first", maintain_order=True)
 
-        with self._writer() as connection:
-            connection.register("incoming", _add_title_text(_drop_zone(earliest)))
-            connection.execute(news_sql.FIND_KNOWN)
-            known, changed = _read_counts(connection, news_sql.COUNT_KNOWN)
+        incoming = earliest.with_columns(
+            pl.col(_STAMPS).dt.replace_time_zone(None), title_key_expr().alias("title_text")
+        )
+
+        with self._database.writer() as connection:
+            connection.execute(_CREATE_TABLE)
+            connection.register("incoming", incoming)
+            connection.execute(_FIND_KNOWN)
+            known, changed = connection.execute(_COUNT_KNOWN).fetchone() or (0, 0)
             if changed:
-                connection.execute(news_sql.DELETE_LATER_VERSIONS)
+                connection.execute(_DELETE_LATER_VERSIONS)
 
             added = earliest.height - known
             if added or changed:
-                connection.execute(news_sql.INSERT_ARTICLES)
+                connection.execute(_INSERT_ARTICLES)
 
         return UpsertReport(
             rows=frame.height,
@@ -94,28 +341,23 @@ class NewsStore:
     ) -> pl.DataFrame:
         """Read articles with since <= available_at < until, by availability.
 
-        Raises:
+        Raises, as every read here:
             DataError: nothing was ever stored, or a bound has no time zone.
             StoreBusy: the store was not free in time.
         """
         bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
-        with self._reader() as connection:
-            return _add_zone(_read_frame(connection, news_sql.READ_ARTICLES, bounds))
+        return _add_zone(self._read(_READ_ARTICLES, bounds))
 
     def read_first_printed(self, since: datetime, until: datetime, publisher: str) -> pl.DataFrame:
         """Read articles whose title no earlier article has, with since <= available_at < until.
 
-        What is read is what ``deduplicate_articles`` keeps of all articles of the publisher, as far
-        as it lies within the bounds; memory follows the bounds, and not the archive.
+        These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
+        as they lie within the bounds; memory follows the bounds, and not the archive.
 
         Args:
             since: the first instant.
             until: the instant that follows the last.
             publisher: as for ``data.news.select_articles``.
-
-        Raises:
-            DataError: nothing was ever stored, or a bound has no time zone.
-            StoreBusy: the store was not free in time.
         """
         values = {
             "since": _to_naive_utc(since),
@@ -123,33 +365,21 @@ class NewsStore:
             "publisher": publisher,
             "own": OWN_PUBLISHER,
         }
-        with self._reader() as connection:
-            return _add_zone(_read_frame(connection, news_sql.READ_FIRST_PRINTED, values))
+        return _add_zone(self._read(_READ_FIRST_PRINTED, values))
 
     def count_titles(self, publisher: str) -> int:
         """Count the articles of a publisher, those with one title once."""
         values = {"publisher": publisher, "own": OWN_PUBLISHER}
-        with self._reader() as connection:
-            return int(_read_frame(connection, news_sql.COUNT_TITLES, values).item())
+        return int(self._read(_COUNT_TITLES, values).item())
 
     def hash_content(self, publisher: str = "") -> str:
-        """Return a text that changes with each article that comes, or is replaced.
-
-        Args:
-            publisher: whose articles count; "" for all.
-
-        Raises:
-            DataError: nothing was ever stored.
-            StoreBusy: the store was not free in time.
-        """
-        with self._reader() as connection:
-            counts = _read_frame(connection, news_sql.HASH_CONTENT, {"publisher": publisher})
+        """Return a text that changes when an article of the publisher (default: of any) does."""
+        counts = self._read(_HASH_CONTENT, {"publisher": publisher})
         return " ".join(str(number) for number in counts.row(0))
 
     def read_repeated(self) -> pl.DataFrame:
         """Read the articles whose id is stored more than once; upserts leave none."""
-        with self._reader() as connection:
-            return _add_zone(_read_frame(connection, news_sql.READ_REPEATED_ARTICLES))
+        return _add_zone(self._read(_READ_REPEATED_ARTICLES))
 
     def count_days(self) -> pl.DataFrame:
         """Return the days on which articles became available, by publisher.
@@ -157,30 +387,19 @@ class NewsStore:
         Returns:
             ``group`` (the publisher), ``day``, ``articles`` of the day, and whether live mode
             brought any (``is_live``).
-
-        Raises:
-            DataError: nothing was ever stored.
-            StoreBusy: the store was not free in time.
         """
-        with self._reader() as connection:
-            return _read_frame(connection, news_sql.COUNT_DAYS, {})
+        return self._read(_COUNT_DAYS)
 
     def read_named(self, ids: Iterable[str]) -> pl.DataFrame:
-        """Read the articles of these ids, by availability; an id without an article is left out.
-
-        Raises:
-            DataError: nothing was ever stored.
-            StoreBusy: the store was not free in time.
-        """
+        """Read the articles of these ids, by availability; an id without an article is left out."""
         named = pl.DataFrame({"article_id": sorted(set(ids))}, schema={"article_id": pl.String()})
         with self._reader() as connection:
             connection.register("named", named)
-            return _add_zone(_read_frame(connection, news_sql.READ_NAMED_ARTICLES))
+            return _add_zone(connection.sql(_READ_NAMED_ARTICLES).pl())
 
     def count_by_month(self) -> pl.DataFrame:
         """Count the articles (``articles``) by the month that they became available in."""
-        with self._reader() as connection:
-            return _read_frame(connection, news_sql.COUNT_ARTICLES_BY_MONTH)
+        return self._read(_COUNT_ARTICLES_BY_MONTH)
 
     def list_months(self) -> list[tuple[datetime, datetime]]:
         """Return the bounds of each month that articles became available in, the first one first.
@@ -192,17 +411,12 @@ class NewsStore:
 
     def read_newest(self, rows: int) -> pl.DataFrame:
         """Read the articles that became available last, the newest first."""
-        with self._reader() as connection:
-            newest = _read_frame(connection, news_sql.READ_NEWEST_ARTICLES, {"rows": rows})
-            return _add_zone(newest)
+        return _add_zone(self._read(_READ_NEWEST_ARTICLES, {"rows": rows}))
 
-    @contextmanager
-    def _writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with self._database.writer() as connection:
-            connection.execute(news_sql.CREATE_TABLES)
-            if _has_earlier_table(connection):
-                _take_over(connection)
-            yield connection
+    def _read(self, query: str, values: Mapping[str, object] | None = None) -> pl.DataFrame:
+        with self._reader() as connection:
+            frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
+        return frame
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -210,18 +424,12 @@ class NewsStore:
         if not self.path.exists():
             raise DataError(nothing_stored)
 
-        with ExitStack() as stack:
-            connection = stack.enter_context(self._database.reader())
-            if not _has_table(connection):
-                # The file exists without its tables, when the first write did not end.
-                if not _has_earlier_table(connection):
-                    raise DataError(nothing_stored)
-
-                # A reader cannot write: it opens the file again when the writer is done.
-                stack.close()
-                with self._writer():
-                    log.info("%s is taken over from an earlier version", self.path)
-                connection = stack.enter_context(self._database.reader())
+        with self._database.reader() as connection:
+            try:
+                connection.execute(_FIND_TABLE)
+            except duckdb.CatalogException as error:
+                # The file exists without its table, when the first write did not end.
+                raise DataError(nothing_stored) from error
             yield connection
 
 
@@ -229,7 +437,6 @@ class StoredArticles:
     """The articles of one publisher as a data set's windows are cut with them: read in parts."""
 
     def __init__(self, store: NewsStore, publisher: str) -> None:
-        """Take a store and the publisher whose articles are candidates."""
         self._store = store
         self._publisher = publisher
 
@@ -240,48 +447,6 @@ class StoredArticles:
     def count(self) -> int:
         """Return the number of articles, each syndicated title once."""
         return self._store.count_titles(self._publisher)
-
-
-def _has_table(connection: duckdb.DuckDBPyConnection) -> bool:
-    try:
-        connection.execute(news_sql.FIND_TABLE)
-    except duckdb.CatalogException:
-        return False
-    return True
-
-
-def _has_earlier_table(connection: duckdb.DuckDBPyConnection) -> bool:
-    return connection.execute(news_sql.FIND_EARLIER_TABLE).fetchone() is not None
-
-
-def _take_over(connection: duckdb.DuckDBPyConnection) -> None:
-    """Copy the table of an earlier version, and drop it."""
-    for (month,) in connection.execute(news_sql.LIST_EARLIER_MONTHS).fetchall():
-        of_month = _read_frame(connection, news_sql.READ_EARLIER_MONTH, {"month": month})
-        connection.register("incoming", _add_title_text(of_month))
-        connection.execute(news_sql.FIND_KNOWN)
-        connection.execute(news_sql.INSERT_ARTICLES)
-    connection.execute(news_sql.DROP_EARLIER_TABLE)
-
-
-def _read_frame(
-    connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, object] | None = None
-) -> pl.DataFrame:
-    frame: pl.DataFrame = connection.sql(query, params=dict(values or {})).pl()
-    return frame
-
-
-def _read_counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, int]:
-    row = connection.execute(query).fetchone()
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
-
-
-def _drop_zone(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col(_STAMPS).dt.replace_time_zone(None))
-
-
-def _add_title_text(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(title_key_expr().alias("title_text"))
 
 
 def _add_zone(frame: pl.DataFrame) -> pl.DataFrame:

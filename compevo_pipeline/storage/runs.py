@@ -1,30 +1,46 @@
-"""Run folders: their names, and which run of a data set is the current one.
+"""Run folders: their names, which run of a data set is the current one, and what is removed when.
 
-What belongs here: naming a run by what decides it, the pointer to the newest finished one, and the
-version of the code that an asset trained it by. What does not: the files that training writes into
-a run folder (``compevo_core.training.run_folder``).
-
-A name holds the hashes of configuration and data, so that the same training started twice finds its
-own checkpoints, and another training never overwrites it.
+What belongs here: naming a run by what decides it, the pointer to the newest finished one, the
+version of the code that an asset trained it by, and the rule of cleaning. What does not: the files
+that training writes into a run folder (``compevo_core.training.run_folder``), when cleaning runs
+(``defs.assets.report``, ``compevo clean``).
 """
 
+import contextlib
 import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
+from stat import S_ISREG
 
-from compevo_core.config import RunConfig
-from compevo_core.data.files import write_json, write_text
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.training.manifest import verify_manifest
-from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.settings import Layout
+from compevo_core.runtime.files import PART_SUFFIX, StoreBusy, write_json, write_text
+from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_pipeline.config.settings import Layout
 
+KEPT_RUNS = 3
+"""Finished runs of one name that stay."""
+UNFINISHED_AGE = timedelta(days=30)
+"""How long an unfinished run may rest before it is removed."""
+PART_AGE = timedelta(days=1)
+"""How old a part file is when whoever wrote it is certainly gone."""
+
+_POINTERS = "current-*.json"
+_PARTS = (f".*{PART_SUFFIX}", ".part-*")
 _HASH_DIGITS = 8
 
 
 def make_run_name(label: str, config: RunConfig, windows: WindowSet) -> str:
     """Return ``<label>-<hash of the configuration>-<hash of the data>``.
 
+    The same training started twice finds its own checkpoints, and another one never overwrites it.
     The data is what a training sees, train and validation windows: another day of test or inference
     windows is no reason to train again.
     """
@@ -73,7 +89,7 @@ def write_code_version(run: Path, version: str) -> None:
 
     Args:
         run: the run folder.
-        version: as ``assets.definition.code_version`` gives it.
+        version: as ``storage.code_versions.code_version`` gives it.
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
@@ -92,9 +108,132 @@ def read_code_version(run: Path) -> str | None:
     file = RunFolder(run).code_file
     if not file.is_file():
         return None
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    return str(kept["code_version"]) if kept["model"] == hash_model(run) else None
+    written = json.loads(file.read_text(encoding="utf-8"))
+    return str(written["code_version"]) if written["model"] == hash_model(run) else None
 
 
 def _pointer(layout: Layout, dataset: str) -> Path:
     return layout.root / "runs" / f"current-{dataset}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Something that was removed, or would be.
+
+    Attributes:
+        path: the file or folder.
+        size: bytes.
+        reason: why.
+    """
+
+    path: Path
+    size: int
+    reason: str
+
+
+def clean(
+    layout: Layout, now: datetime, *, keep: int = KEPT_RUNS, dry: bool = False
+) -> list[Removed]:
+    """Remove old runs and leftovers; return them.
+
+    The rule (decision 20-operations): nothing that is being written, and nothing that a result
+    needs, is removed. A finished run keeps its sealed model, records and scores, and no checkpoint:
+    it does not resume. Of the finished runs of one name (the part before the hashes), the newest
+    three stay, and every current one. An unfinished run goes when nothing was written to it for 30
+    days, a part file or part folder that a killed process left when it is a day old.
+
+    Args:
+        layout: folders of synthetic or of real data.
+        now: the present time.
+        keep: how many finished runs of one name stay.
+        dry: only say what would be removed.
+    """
+    removed = []
+    for path, reason in (*_find_old_parts(layout, now), *_find_in_runs(layout, now, keep)):
+        with _held(layout, path) as is_free:
+            # Gone where it lay in a folder that was removed just before.
+            if not is_free or not path.exists():
+                continue
+            removed.append(Removed(path=path, size=_measure(path), reason=reason))
+            if not dry:
+                _remove(path)
+    return removed
+
+
+def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
+    for path, status in sorted(_walk(layout.root)):
+        is_part = any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
+        if is_part and now.timestamp() - status.st_mtime > PART_AGE.total_seconds():
+            yield path, "left by a process that was killed"
+
+
+def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:
+    """Yield old runs, and what the others need no longer."""
+    runs = layout.run("any").parent
+    current = {json.loads(file.read_text(encoding="utf-8"))["run"] for file in runs.glob(_POINTERS)}
+    finished: dict[str, list[RunFolder]] = defaultdict(list)
+
+    for path in sorted(path for path in runs.glob("[!.]*") if path.is_dir()):
+        run = RunFolder(path)
+        if run.is_finished:
+            finished[path.name.rsplit("-", 2)[0]].append(run)
+        elif now.timestamp() - _last_written(path) > UNFINISHED_AGE.total_seconds():
+            yield path, f"unfinished, and untouched for {UNFINISHED_AGE.days} days"
+
+    for of_one_name in finished.values():
+        newest_first = sorted(of_one_name, key=lambda run: -run.metrics_file.stat().st_mtime)
+        for number, run in enumerate(newest_first):
+            if number >= keep and run.name not in current:
+                yield run.path, f"{keep} finished runs of its name are newer"
+                continue
+            for folder in (run.checkpoints, run.best, run.refit):
+                if folder.is_dir():
+                    yield folder, "a finished run does not resume"
+
+
+@contextlib.contextmanager
+def _held(layout: Layout, path: Path) -> Iterator[bool]:
+    """Hold the run that a path belongs to, if any; yield False where a training holds it."""
+    runs = layout.run("any").parent
+    if runs not in path.parents:
+        yield True
+        return
+
+    run = RunFolder(runs / path.relative_to(runs).parts[0])
+    try:
+        with run.hold(wait_seconds=0.0):
+            yield True
+    except StoreBusy:
+        yield False
+
+
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    # Out of sight in one step: half a run folder would pass for an unfinished run.
+    gone = path.with_name(f".{path.name}{PART_SUFFIX}")
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _last_written(folder: Path) -> float:
+    return max([folder.stat().st_mtime, *(status.st_mtime for _, status in _walk(folder))])
+
+
+def _measure(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(status.st_size for _, status in _walk(path) if S_ISREG(status.st_mode))
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield all below a folder with its status, but for what goes while it is looked at."""
+    # Runs that go on beside this one rename part files all the time; rglob would fail there.
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            yield path, status

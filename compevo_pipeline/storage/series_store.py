@@ -1,29 +1,40 @@
-"""Series in Parquet.
+"""Series, and the frames that accompany them, in Parquet.
 
 What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing,
-gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_store``).
+gaps, windows, news (``storage.news_store``), raw files (``sources.common.ledger``).
 
-Layout under the root: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two
-underscores (files without them there are not this store's). A file is replaced by a rename, so a
-reader sees the old or the new one and never half of either; writers of one data set wait for each
-other.
+Series: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two underscores. A
+file is replaced by a rename, so a reader sees the old or the new one and never half of either;
+writers of one data set wait for each other.
+
+Frames (covariates, published forecasts, benchmark records): ``<dataset>/<kind>/``, rows by step in
+one file a month of their ``start_utc``, since forecasts of them are tens of millions of rows a
+year; rows by day and records in one file (decision 19-stores).
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self
 
 import polars as pl
 
-from compevo_core.data.filelock import file_lock
-from compevo_core.data.files import hash_file, write_atomically
 from compevo_core.data.schemas import SERIES_SCHEMA, validate_frame
 from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
-from compevo_core.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import (
+    MANIFEST_FILE,
+    file_lock,
+    hash_file,
+    read_together,
+    replace_together,
+    write_atomically,
+)
+from compevo_core.runtime.storage_errors import describe_storage_error, translate_storage_errors
+from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.nem import INCOMPLETE
-from compevo_pipeline.sources.common.series_frame import MISSING
+from compevo_pipeline.sources.common.tables import MISSING
 
 SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
@@ -32,7 +43,21 @@ CONTENT = ("value", "unit", "flag")
 LACKING = (MISSING, INCOMPLETE)
 """Flags of rows whose file does not hold the value, or not all of its parts."""
 
+KEYS: dict[FrameKind, tuple[str, ...]] = {
+    FrameKind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
+    FrameKind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
+    FrameKind.STEP_COVARIATES: ("entity", "name", "start_utc", "available_at"),
+    FrameKind.BENCHMARK: ("source", "record"),
+}
+"""Columns that identify a row of a kind of frame."""
+
+Query = Callable[[pl.LazyFrame], pl.LazyFrame]
+"""A selection of stored rows; files and columns that it does not need are not read."""
+
 _LOCK = ".lock"
+_WHOLE = "all.parquet"
+_FILE = "_file"
+_REMEDY = "restore it, or remove the folder and materialize the series again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +182,7 @@ class SeriesStore:
         """Return the name and hash of each stored file, by name; equal rows leave them equal.
 
         Args:
-            dataset: name of the data set, of which nothing need be stored.
+            dataset: name of the data set; nothing of it need be stored.
 
         Raises:
             StoreBusy: another run writes this data set for too long.
@@ -280,3 +305,123 @@ def _check_folder_name(text: str) -> str:
         raise DataError(f"{text!r} is no folder name; use letters, digits, _ and -")
 
     return text
+
+
+class FrameStore:
+    """Frames under ``root/<dataset>/<kind>/``, a file a month or one file."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def folder(self, dataset: str, kind: FrameKind) -> Path:
+        """Return the folder of a frame, whether it exists or not."""
+        return self._root / dataset / kind.value
+
+    def write(
+        self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
+    ) -> int:
+        """Merge rows into the stored frame by the kind's key, or put them in its place.
+
+        Writing a frame twice changes nothing; of two rows with one key the row written last stays.
+        The files that the rows fall into are replaced all at once.
+
+        Returns:
+            The number of rows that the frame has now.
+
+        Raises:
+            DataError: the folder of the stored frame is incomplete.
+            StorageError: a stored file is torn.
+            StoreBusy: another process writes the frame for longer than a minute.
+        """
+        folder = self.folder(dataset, kind)
+        # One writer from reading to writing: rows that another adds in between would be lost.
+        with file_lock(folder.with_name(f".{folder.name}.lock"), exclusive=True):
+            stored = _list_frame_files(folder)
+            files: dict[str, Callable[[Path], object]] = {}
+            for name, part in _split_by_file(kind, frame).items():
+                before = None if replace or name not in stored else _collect([stored[name]])
+                # Stored rows come first, so that the given ones are kept.
+                rows = part if before is None else pl.concat([before, part])
+                keys = list(KEYS[kind])
+                merged = rows.unique(keys, keep="last", maintain_order=True).sort(keys)
+                if before is None or not merged.equals(before):
+                    files[name] = merged.write_parquet
+
+            if files or replace:
+                replace_together(folder, files, {}, keeps_others=not replace)
+            count = self.read(dataset, kind, lambda rows: rows.select(pl.len()))
+        return 0 if count is None else int(count.item())
+
+    def read(
+        self, dataset: str, kind: FrameKind, query: Query | None = None
+    ) -> pl.DataFrame | None:
+        """Read the stored frame, or return None if there is none.
+
+        Args:
+            dataset: name of the data set.
+            kind: which of its frames.
+            query: what to select from it (default: all rows, month by month).
+
+        Raises:
+            DataError: the folder is incomplete.
+            StorageError: a file is torn.
+        """
+        folder = self.folder(dataset, kind)
+        if not (folder / MANIFEST_FILE).exists():
+            return None
+        return read_together(
+            folder,
+            lambda files: _collect(list(files.paths.values()), query),
+            remedy=_REMEDY,
+            is_verified=False,  # a torn Parquet file says so itself
+        )
+
+    def hash_files(self, dataset: str) -> list[str]:
+        """Return the hash of each stored file of a data set's frames, by kind and name.
+
+        Raises:
+            DataError: a folder is incomplete.
+        """
+        # The name of a file that a manifest names holds its hash.
+        return [
+            f"{kind.value} {name}"
+            for kind in KEYS
+            for name in sorted(
+                path.name for path in _list_frame_files(self.folder(dataset, kind)).values()
+            )
+        ]
+
+
+def _list_frame_files(folder: Path) -> dict[str, Path]:
+    """Return the files that a folder's manifest names, by name."""
+    if not (folder / MANIFEST_FILE).exists():
+        return {}
+    return read_together(folder, lambda files: dict(files.paths), remedy=_REMEDY, is_verified=False)
+
+
+def _split_by_file(kind: FrameKind, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return rows by the name of the file that they belong into."""
+    if "start_utc" not in KEYS[kind]:
+        return {_WHOLE: frame}
+
+    month = pl.col("start_utc").dt.strftime("%Y-%m.parquet").alias(_FILE)
+    parts = frame.with_columns(month).partition_by(_FILE, as_dict=True, include_key=False)
+    return {str(name): part for (name,), part in sorted(parts.items())}
+
+
+def _collect(paths: list[Path], query: Query | None = None) -> pl.DataFrame | None:
+    """Return what a query selects from files, or None where there is none."""
+    if not paths:
+        return None
+    rows = pl.concat([_scan(path) for path in sorted(paths)])
+    return (query(rows) if query else rows).collect()
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    rows = pl.scan_parquet(path, glob=False)
+    try:
+        # The schema is at the end of a file: a torn one is named here.
+        rows.collect_schema()
+    except pl.exceptions.ComputeError as error:
+        raise describe_storage_error(error, f"reading {path}") from error
+    return rows

@@ -14,7 +14,7 @@ from benchmarks.cases import CASES, compare_records
 from benchmarks.peft_forecasts import pad_left
 from benchmarks.peft_round import PeftRound
 from benchmarks.world import World, build_compared_config
-from compevo_core.lm.adapter_routing import KINDS
+from compevo_core.lm.adapters import KINDS
 from compevo_core.report.markdown import replace_between
 
 STATED_COLUMNS = [
@@ -330,6 +330,7 @@ def test_the_command_measures_the_named_cases_for_the_named_numbers_of_agents(
     ]
 
 
+@pytest.mark.slow
 def test_a_case_in_its_own_process_hands_back_its_results():
     rows = engine.measure_in_subprocess("ceiling", 1, 1, True, 1)
     assert [row["case"] for row in rows] == ["matmul-2048", "backbone-forward"]
@@ -359,7 +360,7 @@ def test_the_table_of_speed_in_the_documentation_is_that_of_the_committed_rows()
 def test_the_table_is_written_between_the_markers_of_any_document(tmp_path):
     document = tmp_path / "page.md"
     start, end = table.MARKERS
-    others = "\n".join(["", *table.STORE_MARKERS, *table.FRAMES_MARKERS, *table.GKG_MARKERS, ""])
+    others = "\n".join(["", *table.STORE_MARKERS, *table.GKG_MARKERS, ""])
     document.write_text(f"before\n{start}\nold\n{end}\nafter\n{others}")
     result = CliRunner().invoke(table.app, [str(document)])
 

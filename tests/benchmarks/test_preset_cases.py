@@ -6,7 +6,7 @@ from benchmarks import memory_cases, sampling_cases
 from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import World, build_config
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 
 
 def test_both_gradients_of_the_forecast_phase_are_equal():
@@ -49,6 +49,7 @@ def test_a_case_of_the_preset_counts_its_tokens(case, name):
     assert row["tokens"] > 0
 
 
+@pytest.mark.slow
 def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypatch):
     (row,) = CASES["sampling"](2, 1, quick=True)
     assert row["case"] == "sampling" and row["tokens"] > 0

@@ -6,22 +6,23 @@ from benchmarks.sharded_backbone import (
     DOCUMENT,
     MARKERS,
     PROCESSES,
+    RESULTS,
     compare,
     format_table,
-    read_rows,
 )
+from benchmarks.table import read_table
 from compevo_core.report.markdown import replace_between
 
 
 def test_the_committed_table_has_a_gigabyte_and_every_number_of_processes():
-    table = read_rows()
+    table = read_table(RESULTS)
     assert tuple(int(row["processes"]) for row in table) == PROCESSES
     assert float(table[0]["held_gb"]) >= 1.0
     assert not any(row["commit"].endswith("-dirty") for row in table)
 
 
 def test_weights_shrink_with_the_processes_and_numbers_stay():
-    for row in read_rows():
+    for row in read_table(RESULTS):
         share = 1 / int(row["processes"])
         # Embeddings and norms are whole on each process.
         assert float(row["held_ratio"]) == pytest.approx(share, abs=0.02)
@@ -31,7 +32,7 @@ def test_weights_shrink_with_the_processes_and_numbers_stay():
 
 def test_memory_falls_by_most_of_the_weights_that_are_no_longer_held():
     # Activations and adapters are whole on each process.
-    alone, *split = read_rows()
+    alone, *split = read_table(RESULTS)
     for row in split:
         gone = float(alone["held_gb"]) - float(row["held_gb"])
         saved = float(alone["resident_gb"]) - float(row["resident_gb"])
@@ -48,7 +49,7 @@ def test_memory_is_compared_without_what_python_had_before():
 
 def test_the_page_has_the_table_of_the_committed_rows():
     page = DOCUMENT.read_text(encoding="utf-8")
-    table = format_table(read_rows())
+    table = format_table(read_table(RESULTS))
     assert replace_between(page, table, *MARKERS, document="cluster.md") == page, (
         "run python -m benchmarks.sharded_backbone --table"
     )

@@ -1,14 +1,11 @@
 """The benchmark of the news store: steps on a small archive, growth, tables of committed rows."""
 
-import polars as pl
 import pytest
 
-from benchmarks import frames
 from benchmarks.store import RESULTS, add_exponents
 from benchmarks.store_steps import STEPS, Stopwatch, make_articles, make_id
-from benchmarks.store_table import format_frames, format_gkg, format_store, read_table
+from benchmarks.table import format_gkg, format_store, read_table
 from compevo_core.data.news import validate_articles
-from compevo_pipeline.sources.common.base import FrameKind
 
 
 def test_every_step_runs_on_an_archive_that_the_first_ones_made(tmp_path):
@@ -51,25 +48,3 @@ def test_committed_rows_of_gkg_are_of_the_same_files_in_every_way():
     assert {row["way"] for row in rows} == {"compevo", "pandas", "gdelt"}
     assert len({(row["files"], row["unpacked_mb"], row["rows"]) for row in rows}) == 1
     assert "| compevo" in format_gkg(rows)
-
-
-def test_both_ways_of_frames_hold_the_same_rows_after_a_refresh(tmp_path):
-    for way in frames.REFRESH:
-        frames.REFRESH[way](tmp_path, frames.make_days(0, 1))
-        frames.find_step("refresh", way, tmp_path, 1)()
-        frames.find_step("day", way, tmp_path, 1)()
-    one = pl.read_parquet(tmp_path / "one.parquet")
-    stored = frames.FrameStore(tmp_path).read("electricity-operational", FrameKind.PUBLISHED)
-    keys = list(frames.KEYS[FrameKind.PUBLISHED])
-    assert one.equals(stored.sort(keys))
-    assert one.height == 2 * 5 * 3 * 48 * frames.ISSUES
-
-
-def test_committed_rows_show_that_a_refresh_does_not_grow_with_the_years():
-    rows = read_table(RESULTS.with_name("frames.csv"))
-    found = {(row["step"], row["way"], row["months"]): row for row in rows}
-    year, whole = found["refresh", "months", "12"], found["refresh", "one file", "12"]
-    assert float(year["written_mb"]) < float(whole["written_mb"]) / 10
-    assert float(year["cpu_seconds"]) < float(whole["cpu_seconds"]) / 10
-    assert float(year["peak_memory_mb"]) < float(whole["peak_memory_mb"]) / 5
-    assert "| refresh | months |" in format_frames(rows)

@@ -9,7 +9,7 @@ from dagster_k8s.pipes import build_pod_body
 from kubernetes.client import ApiClient
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.launchers.kubernetes import IMAGE_GROUP, PodSpec
+from compevo_pipeline.launchers.pod import IMAGE_GROUP, PodSpec
 from compevo_pipeline.launchers.worker import TrainJob
 
 REPO = Path(__file__).resolve().parents[2]

@@ -23,11 +23,10 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
-from compevo_pipeline.storage.duckdb_file import DuckDBFile
+from compevo_pipeline.storage.news_store import DuckDBFile
 from tests.faults import children
 from tests.faults.children import CRASH, DONE, KILLED, End
 from tests.faults.rows import RESULTS, Row, write_rows
-from tests.faults.runs import TOGETHER, Runs
 from tests.faults.works import WORKS, ingest, read_ingested
 
 STORES = [name for name in WORKS if name != "training"]
@@ -268,7 +267,7 @@ def resize(folder: Path, size: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-def list_cases(campaign: Campaign, runs: Runs, names: list[str]) -> Iterator["partial[Row]"]:
+def list_cases(campaign: Campaign, names: list[str]) -> Iterator["partial[Row]"]:
     """Yield every case: kills of all works first."""
     yield from (partial(campaign.kill, name) for name in names)
     for name in names:
@@ -289,15 +288,13 @@ def list_cases(campaign: Campaign, runs: Runs, names: list[str]) -> Iterator["pa
         yield partial(campaign.all_at_once, 8)
         for days in (365, -3650):
             yield partial(campaign.jump_ingest, days)
-        for assets in TOGETHER:
-            yield partial(runs.materialize, assets)
 
 
 def main(moments: int, names: list[str], cases: list[str], out: Path) -> None:
     """Run the campaign; write its table after every case."""
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder) / "stores", moments)
-        for case in list_cases(campaign, Runs(Path(folder) / "runs"), names):
+        for case in list_cases(campaign, names):
             if cases and case.func.__name__ not in cases:
                 continue
             row = case()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from compevo_core.errors import CompEvoError
-from compevo_core.storage_errors import translate_storage_errors
+from compevo_core.runtime.storage_errors import translate_storage_errors
 from tests.faults.works import WORKS
 
 KILLED = "killed"

@@ -1,7 +1,7 @@
 """The table of results: a row a fault and a work.
 
 What belongs here: counting how trials ended, and the file. What does not: faults
-(``tests.faults.campaign``, ``tests.faults.runs``).
+(``tests.faults.campaign``).
 """
 
 import csv

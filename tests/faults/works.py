@@ -17,17 +17,16 @@ import polars as pl
 
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.issued import read_issued, write_issued
+from compevo_core.forecast.issued import read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
-from compevo_pipeline.preparation import ingest_dataset
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
-from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import SeriesStore
+from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import ingest_dataset
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.population import news_pool, tiny, windows
 from tests.support.store_workers import articles, series
@@ -155,7 +154,7 @@ def _drop_measured(values: dict[str, object]) -> str:
 
 def ingest(home: Path, *, days: int) -> None:
     """Store a data set's files by a clock that is wrong by so many days."""
-    workspace = Workspace(settings=Settings(home=home, mode=Mode.SAMPLE))
+    workspace = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE))
     shift = timedelta(days=days)
     clock = lambda: datetime.now(UTC) + shift  # noqa: E731
     ingest_dataset(workspace, "exchange", clock=clock, log=logging.getLogger("faults"))
@@ -163,7 +162,7 @@ def ingest(home: Path, *, days: int) -> None:
 
 def read_ingested(home: Path) -> Iterator[str]:
     """Yield each stored value."""
-    store = Workspace(settings=Settings(home=home, mode=Mode.SAMPLE)).series_store()
+    store = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE)).series_store()
     rows = store.read("exchange").select("series_id", "variable", "start_utc", "value")
     yield from map(repr, rows.iter_rows())
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from compevo_core.data.news import validate_articles
 from compevo_core.errors import CompEvoError, SourceError
-from compevo_pipeline.sources.common.answers import Answer, classify_answer
-from compevo_pipeline.sources.gdelt.bulk import parse_gal
-from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.common.http import Answer, classify_answer
+from compevo_pipeline.sources.gdelt.parse import parse_doc, parse_gal
 from tests.support.sources import raw
 
 UNSTORABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

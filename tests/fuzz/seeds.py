@@ -13,25 +13,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
-from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.sources import weather, weather_runs
-from compevo_pipeline.sources.aemo import collected, histdemand, mmsdm, operational, price
+from compevo_pipeline.sources.aemo import parse_operational, parse_tables
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.common.unpack import gunzip, untar, unzip
+from compevo_pipeline.sources.common.decode import gunzip, untar, unzip
 from compevo_pipeline.sources.exchange import source as exchange
-from compevo_pipeline.sources.gdelt import doc
-from compevo_pipeline.sources.gdelt.bulk import parse_gal, parse_gkg
-from compevo_pipeline.sources.gdelt.file_lists import parse_list
-from compevo_pipeline.sources.news2forecast import news, prompts
-from compevo_pipeline.sources.own import articles as own_articles
-from compevo_pipeline.sources.own import covariates as own_covariates
-from compevo_pipeline.sources.own import series as own_series
-from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys
-from compevo_pipeline.sources.own.spec import make_label
-from compevo_pipeline.sources.pems import clearinghouse
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.sources.gdelt import parse as doc
+from compevo_pipeline.sources.gdelt.live import parse_list
+from compevo_pipeline.sources.gdelt.parse import parse_gal, parse_gkg
+from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
+from compevo_pipeline.sources.own import frames
+from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys, make_label
+from compevo_pipeline.sources.pems import live as clearinghouse
 from compevo_pipeline.sources.pems import source as pems
-from tests.fuzz.wire import FIRST_ANSWERS, read_answer
+from compevo_pipeline.sources.weather import forecast as weather_runs
+from compevo_pipeline.sources.weather import observed as weather
 from tests.support.own_tables import declare, wrap
 from tests.support.sources import clock, raw
 from tests.support.weather import RUN, make_run
@@ -143,7 +140,7 @@ def make_seeds() -> Mapping[str, Seed]:
     """Return a seed a parser."""
     hours = gunzip(sample_file("traffic", "pems", ".txt.gz").content, "hours")
     hours = b"".join(hours.splitlines(keepends=True)[:12])
-    price_file = sample_file("electricity", price.SOURCE, lines=12)
+    price_file = sample_file("electricity", "aemo_price_and_demand", lines=12)
     gal = sample_file("news", "gdelt_bulk", ".gal.json.gz")
     gkg = sample_file("news", "gdelt_bulk", ".gkg.csv.zip")
     gkg_text = next(iter(unzip(gkg.content, gkg.name)))[1]
@@ -170,7 +167,8 @@ def make_seeds() -> Mapping[str, Seed]:
 
     def day(parse: Callable[[RawFile], object]) -> Seed:
         return Seed(
-            parse=parse, raw=raw("2026-02-19.json", make_operational_day(), operational.SOURCE)
+            parse=parse,
+            raw=raw("2026-02-19.json", make_operational_day(), "aemo_operational_demand"),
         )
 
     def seed(
@@ -181,25 +179,28 @@ def make_seeds() -> Mapping[str, Seed]:
     benchmark = sample_file("electricity", "n2f_benchmark")
     samples = json.dumps(json.loads(benchmark.content)[:2])
     return {
-        "aemo-price": Seed(parse=price.parse, raw=price_file),
+        "aemo-price": Seed(parse=parse_tables.parse_price, raw=price_file),
         "aemo-histdemand": seed(
-            histdemand.parse,
+            parse_tables.parse_histdemand,
             "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv",
             make_histdemand(),
-            histdemand.SOURCE,
+            "aemo_histdemand",
         ),
         "aemo-mmsdm": seed(
-            mmsdm.parse,
+            parse_tables.parse_mmsdm,
             "PUBLIC_DVD_TRADINGREGIONSUM_202001010000.CSV",
             make_mmsdm(),
-            mmsdm.SOURCE,
+            "aemo_mmsdm",
         ),
         "aemo-collected": seed(
-            collected.parse, "load.csv", f"datetime,load_act\n{half_hours}", collected.SOURCE
+            parse_tables.parse_collected,
+            "load.csv",
+            f"datetime,load_act\n{half_hours}",
+            "aemo_totaldemand_half_hourly",
         ),
-        "aemo-operational-actual": day(operational.parse),
-        "aemo-operational-published": day(operational.parse_published),
-        "aemo-operational-solar": day(operational.parse_step_covariates),
+        "aemo-operational-actual": day(parse_operational.parse_operational),
+        "aemo-operational-published": day(parse_operational.parse_published),
+        "aemo-operational-solar": day(parse_operational.parse_step_covariates),
         "weather": Seed(
             parse=weather.parse, raw=sample_file("electricity", weather.SOURCE, lines=9)
         ),
@@ -231,10 +232,14 @@ def make_seeds() -> Mapping[str, Seed]:
         "gdelt-list": seed(
             lambda one: parse_list(one.content, one.name), "lastupdate.txt", make_list(), "gdelt"
         ),
-        "n2f-news": Seed(parse=news.parse, raw=sample_file("news", news.SOURCE, lines=9)),
-        "n2f-benchmark": seed(prompts.parse_benchmark, benchmark.name, samples, benchmark.source),
+        "n2f-news": Seed(
+            parse=n2f_parsers.parse_news, raw=sample_file("news", "n2f_news", lines=9)
+        ),
+        "n2f-benchmark": seed(
+            n2f_parsers.parse_benchmark, benchmark.name, samples, benchmark.source
+        ),
         "n2f-prompt-news": seed(
-            prompts.parse_prompt_articles, benchmark.name, samples, benchmark.source
+            n2f_parsers.parse_prompt_articles, benchmark.name, samples, benchmark.source
         ),
         **make_own_seeds(),
         "ecb-sdmx": seed(exchange.parse, "eur_2026-11-13.csv", SDMX, "ecb_sdmx"),
@@ -243,10 +248,10 @@ def make_seeds() -> Mapping[str, Seed]:
             pems.parse, "d04_text_station_5min_2026_11_01.txt", make_five_minutes(), "pems"
         ),
         "aemo-operational-report": seed(
-            operational.parse,
+            parse_operational.parse_operational,
             "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719003001.CSV",
             make_operational_report(),
-            operational.SOURCE,
+            "aemo_operational_demand",
         ),
         "weather-run": seed(
             weather_runs.parse,
@@ -260,11 +265,6 @@ def make_seeds() -> Mapping[str, Seed]:
             PEMS_LIST,
             "pems",
         ),
-        **{
-            # An error may be of the address that a redirect names, so that no name is in all.
-            name: seed(lambda one: read_answer(one.content), "", answer, "nemweb")
-            for name, answer in FIRST_ANSWERS.items()
-        },
         "tar": seed(
             lambda one: list(untar(one.content, one.name)), "polls.tar.gz", make_tar(), "tar"
         ),
@@ -288,15 +288,15 @@ def make_own_seeds() -> dict[str, Seed]:
     )
     return {
         "own-series": Seed(
-            parse=lambda one: own_series.parse([one], declaration),
+            parse=lambda one: frames.parse_series(one, declaration)[0],
             raw=wrap(f"stamp,load_mw\n{rows}"),
         ),
         "own-covariates": Seed(
-            parse=lambda one: own_covariates.parse([one], declaration, keys, [entity]),
+            parse=lambda one: frames.parse_covariates(one, declaration, keys, [entity]),
             raw=wrap(f"day,temperature\n{days}", "weather.csv"),
         ),
         "own-articles": Seed(
-            parse=lambda one: own_articles.parse([one], news_keys),
+            parse=lambda one: frames.parse_articles(one, news_keys),
             raw=wrap(f"published_at,title,url,text\n{articles_rows}", "news.csv"),
         ),
     }

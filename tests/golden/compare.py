@@ -38,6 +38,27 @@ class Change:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Edits:
+    """Numbers of a printed list that are gone or new, and why.
+
+    Attributes:
+        edits: place in the old list, the numbers that stood there and are gone, the new ones.
+        reason: why.
+    """
+
+    edits: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+    reason: str
+
+    def apply(self, old: list[str]) -> list[str]:
+        """The list as it is meant to be now."""
+        new = list(old)
+        for place, gone, added in reversed(self.edits):
+            assert tuple(old[place : place + len(gone)]) == gone, f"{place}: not {gone}"
+            new[place : place + len(gone)] = added
+        return new
+
+
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every single value of a tree and every list without a tree in it, by path."""
     if isinstance(value, dict) and value and set(value) != {FLOAT_BITS}:
@@ -70,7 +91,7 @@ def renamed(value: Any, names: Mapping[str, str], path: str = "") -> Any:
 
 
 def differences(
-    old: Any, new: Any, changed: Mapping[str, Change], *, same_machine: bool
+    old: Any, new: Any, changed: Mapping[str, Change | Edits], *, same_machine: bool
 ) -> list[str]:
     """One line for every value that differs and is not said to.
 
@@ -86,7 +107,9 @@ def differences(
         listed_changes = [
             change for pattern, change in changed.items() if fnmatch.fnmatchcase(path, pattern)
         ]
-        if listed_changes:
+        if listed_changes and isinstance(listed_changes[0], Edits):
+            was = listed_changes[0].apply(was)
+        elif listed_changes:
             change = listed_changes[0]
             if not equal(change.old, unwrap_hash(was), exact=True):
                 old_value = short(unwrap_hash(was))
@@ -102,7 +125,7 @@ def differences(
     return found
 
 
-def unused(old: Any, new: Any, changed: Mapping[str, Change]) -> list[str]:
+def unused(old: Any, new: Any, changed: Mapping[str, Change | Edits]) -> list[str]:
     """Patterns that match no value."""
     paths = {path for tree in (old, new) for path, _ in leaves(tree)}
     return [pattern for pattern in changed if not fnmatch.filter(paths, pattern)]

@@ -1,8 +1,7 @@
 """What the code gives for one tiny, made-up experiment, as plain values.
 
-``python -m tests.golden.compute --write`` writes the values to ``tests/golden/files``;
-``--old-run`` trains the small run in ``tests/golden/old_run`` again. Both are only right when a
-number is meant to change: ``tests/test_golden.py`` says what to do in every other case.
+``python -m tests.golden.compute --write`` writes the values to ``tests/golden/files``. That is
+only right when a number is meant to change: ``tests/test_golden.py`` says what to do otherwise.
 
 Almost everything goes through the command line, so that names inside the packages may change.
 All names of the project that this module needs are imported in one block below.
@@ -33,16 +32,15 @@ from typer.testing import CliRunner
 
 # ---- every name of the project, and nowhere else ----
 from compevo_core.baselines import fit_baseline
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.forecaster import CompEvoForecaster
-from compevo_core.report.inputs import read_run
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.feeds import default_feeds
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.feeds import default_feeds
 from tests.support import population as small
 from tests.support import report_samples as invented
 from tests.support import window_samples as frames
@@ -51,7 +49,6 @@ from tests.support import window_samples as frames
 
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "files"
-OLD_RUN = HERE / "old_run"
 PRESETS = ("default", "demo", "paper", "tiny")
 TIMINGS = frozenset({"seconds", "eta_seconds", "train_seconds", "peak_memory_gb"})
 NOT_OF_THE_METHOD = frozenset({"seconds", "seconds_per_window", "commit", "device"})
@@ -548,51 +545,13 @@ def read_golden() -> dict[str, Json]:
     return {path.stem: read(path) for path in sorted(FILES.glob("*.json"))}
 
 
-def write_old_run() -> None:
-    """Trains the small run that later versions must still read, and keeps what it forecasts."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        windows = write_inputs(root)
-        settings = OLD_RUN / "config.toml"
-        command("train", *data(root), "--out", root / "run", "--preset", settings)
-        for name in ("model", "rounds.jsonl", "metrics.json"):
-            target = OLD_RUN / "run" / name
-            if target.is_dir():
-                shutil.rmtree(target)
-            target.parent.mkdir(exist_ok=True)
-            shutil.move(root / "run" / name, target)
-        windows.split("test")[:VIEWS].write(OLD_RUN / "windows")
-        shutil.rmtree(OLD_RUN / "news")
-        shutil.copytree(root / "news", OLD_RUN / "news", ignore=shutil.ignore_patterns(".*"))
-    (OLD_RUN / "forecasts.json").write_text(text_of(plain(old_run())) + "\n", encoding="utf-8")
-
-
-def old_run() -> Json:
-    """What today's code reads out of the run that an older version left."""
-    forecaster = CompEvoForecaster.load(OLD_RUN / "run", NewsPool.read(OLD_RUN / "news"))
-    record = read_run(OLD_RUN / "run")
-    return {
-        "artifact_hash": forecaster.artifact_hash,
-        "forecasts": predictions(forecaster, WindowSet.read(OLD_RUN / "windows")),
-        "preset_is_the_runs": RunConfig.preset(str(OLD_RUN / "config.toml")) == forecaster.config,
-        "rounds": [entry.round for entry in record.rounds],
-        "loss": [entry.loss for entry in record.rounds],
-        "logics": [entry.logics for entry in record.rounds],
-        "agents": len(record.rounds[0].rewards),
-        "val_mae_scaled": record.summary["val_mae_scaled"],
-    }
-
-
 def main() -> None:
     """Writes files; without an option nothing is changed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write tests/golden/files")
-    parser.add_argument("--old-run", action="store_true", help="train tests/golden/old_run again")
     chosen = parser.parse_args()
     if chosen.write:
         write()
-    if chosen.old_run:
-        write_old_run()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What every test of the pipeline leaves behind as it found it: the handler of SIGTERM."""
+"""What tests of the pipeline share: one materialised home, and the handler of SIGTERM."""
 
 import signal
 
 import pytest
+
+from tests.support.deployment import deploy
 
 AT_THE_START = signal.getsignal(signal.SIGTERM)
 
@@ -16,3 +18,11 @@ def sigterm_as_before():
     """
     yield
     signal.signal(signal.SIGTERM, AT_THE_START)
+
+
+@pytest.fixture(scope="session")
+def sample_home(tmp_path_factory):
+    """Sample data of exchange rates and news with their windows; a test that writes copies it."""
+    home = deploy(tmp_path_factory.mktemp("sample_home"))
+    home.materialize("series/exchange", "news/articles", "windows/exchange")
+    return home

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from compevo_core.lm.attention import PrefillCache
 from compevo_core.lm.population import Population
-from compevo_core.lm.prefill import PrefillCache
 
 Sample = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 

@@ -9,8 +9,8 @@ import polars as pl
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.window import WindowSet
-from compevo_pipeline.feeds import default_feeds
 from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import default_feeds
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.config import RunConfig
-from compevo_core.config_sections import SelectionConfig
-from compevo_core.distributed import AgentShards
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import SelectionConfig
+from compevo_core.runtime.distributed import AgentShards
 from tests.support.window_samples import make_window
 
 SERIES = ("NSW1", "SA1")
@@ -85,11 +85,6 @@ class MadeUpPopulation:
         )
         assert len(logics) == len(values_ABH)
         return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float(), weights_BA=None)
-
-    def execute(
-        self, logics: Sequence[str], examples: Sequence[ForecastExample]
-    ) -> SimpleNamespace:
-        return self.forecast(logics, examples)
 
     def sealed(self, examples: Sequence[ForecastExample]) -> np.ndarray:
         """Return the calibrated forecasts (A, B, H)."""

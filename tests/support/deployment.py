@@ -6,18 +6,18 @@ from pathlib import Path
 
 import dagster as dg
 
+from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.jobs import step_name
+from compevo_pipeline.defs.jobs import step_name
+from compevo_pipeline.defs.launchers import Launchers
 from compevo_pipeline.launchers.worker import run_jobs
-from compevo_pipeline.resources import Clock, Launchers
-from compevo_pipeline.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.feeds import default_feeds
 
 NOW = datetime(2026, 4, 1, 8, 0, tzinfo=UTC)
 
 
-class FixedClock(Clock):
+class FixedClock:
     def __call__(self):
         return NOW
 
@@ -41,7 +41,7 @@ def few_feeds():
 
 
 @dataclass
-class Deployment:
+class DagsterHome:
     home: Path
     defs: dg.Definitions
     instance: dg.DagsterInstance
@@ -73,22 +73,21 @@ class Deployment:
         )
 
 
-def deploy(home, *, judge=None, report_url="", archive=None, **overrides):
+def deploy(home, *, settings=(), archive=None, **overrides):
     """Wires a deployment: in sample mode, or on the files of an archive folder."""
     settings = Settings(
         home=home,
         mode=Mode.ARCHIVE if archive else Mode.SAMPLE,
         archive=archive,
         preset="tiny",
-        judge=judge,
-        report_url=report_url,
+        **dict(settings),
     )
     wired = {
         "feeds": few_feeds(),
         "launchers": InlineLaunchers(),
         "clock": FixedClock(),
     } | overrides
-    return Deployment(
+    return DagsterHome(
         home=home,
         defs=build_defs(settings, **wired),
         instance=dg.DagsterInstance.ephemeral(),

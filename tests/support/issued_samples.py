@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.issued import ISSUED_SCHEMA, IssuedForecast
+from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
 HALF_HOUR = timedelta(minutes=30)

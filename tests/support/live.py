@@ -7,19 +7,19 @@ from pathlib import Path
 
 import dagster as dg
 
-from compevo_pipeline.assets.news import NEWS, build_articles_asset
-from compevo_pipeline.assets.series import build_series_asset
-from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.preparation import WHAT_IS_NEW, ingest_feeds
-from compevo_pipeline.resources import Clock, Workspace
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.assets.sources import build_articles_asset, build_series_asset
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import WHAT_IS_NEW, ingest_feeds
+from compevo_pipeline.work.source_coverage import NEWS
 
 LOG = logging.getLogger("compevo.tests.live")
 
 
-class SetClock(Clock):
+class SetClock:
     """A clock that a test sets."""
 
     def __init__(self, now: datetime):
@@ -40,7 +40,7 @@ class LiveHome:
     def __post_init__(self):
         self.clock = SetClock(self.now)
         self._settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
-        self.workspace = Workspace(settings=self._settings)
+        self.workspace = Deployment(settings=self._settings)
 
     @property
     def ledger(self):
@@ -69,7 +69,7 @@ class LiveHome:
         if dataset == NEWS:
             asset = build_articles_asset(feeds[NEWS])
         else:
-            asset = build_series_asset(self.workspace.registry()[dataset], feeds[dataset])
+            asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
             resources={

@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from compevo_core.config import RunConfig
-from compevo_core.lud.judge import JudgeReplyError, JudgeVerdict
-from compevo_core.training.manifest import write_manifest
-from compevo_core.training.run_folder import RunFolder
+from compevo_core.config.run import RunConfig
+from compevo_core.paper.lud_judges import JudgeReplyError, JudgeVerdict
+from compevo_core.training.run_folder import RunFolder, write_manifest
 from tests.support.round_records import round_record
 
 LOGICS = (

@@ -8,13 +8,12 @@ not: the windows and articles themselves (``tests.support.population``), a whole
 import numpy as np
 import torch
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.config import RunConfig
+from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.lm.adapter_routing import KINDS
+from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.training.model import PopulationModel

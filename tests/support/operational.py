@@ -13,13 +13,12 @@ import polars as pl
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.training.trainer import train
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Layout, Settings
+from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.storage.frame_store import FrameStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
-from compevo_pipeline.storage.series_store import SeriesStore
+from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.work.deployment import Deployment
 from tests.support import population as small
 from tests.support.population import tiny
 from tests.support.window_samples import (
@@ -79,9 +78,9 @@ def make_deployment(home: Path, until: datetime, regions: Sequence[str] = REGION
     return layout
 
 
-def open_workspace(layout: Layout) -> Workspace:
+def open_workspace(layout: Layout) -> Deployment:
     """Return the workspace of a deployment in sample mode."""
-    return Workspace(settings=Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny"))
+    return Deployment(settings=Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny"))
 
 
 def issue_time(day: date) -> datetime:

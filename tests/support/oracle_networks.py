@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.networks.fedformer import FREQUENCIES
 from compevo_core.networks.gpt4ts import PATCH_STEPS, PATCH_STRIDE
-from compevo_core.networks.inputs import TIME_FEATURES, NetworkInputs
-from compevo_core.networks.layers import Network
+from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
 from tests.support.oracle_weights import (
     copy_weights,
     join_complex,

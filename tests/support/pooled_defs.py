@@ -6,16 +6,16 @@ from pathlib import Path
 
 import dagster as dg
 
-from compevo_pipeline.launchers.executor import watch_dead_runs
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.dead_runs import watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.work.deployment import Deployment
 
 HOME = Path(os.environ["DAGSTER_HOME"])
 
 
 @dg.asset(pool="gpu")
-def pooled(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
+def pooled(context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]) -> None:
     """Write the step's process id, then work for so many seconds."""
     (HOME / "step.pid").write_text(str(os.getpid()))
     time.sleep(float(os.environ.get("WORK_SECONDS", "0")))
@@ -29,5 +29,5 @@ defs = dg.Definitions(
     assets=[pooled],
     jobs=[everything],
     executor=watch_dead_runs(dg.multiprocess_executor),
-    resources={"workspace": Workspace(settings=settings)},
+    resources={"workspace": Deployment(settings=settings)},
 )

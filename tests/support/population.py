@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA

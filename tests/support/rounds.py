@@ -3,16 +3,14 @@
 import numpy as np
 import torch
 
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.diagnostics.regret import RegretTracker
-from compevo_core.experiments.controls import configure_experiment
+from compevo_core.paper.changes import find_variant
 from compevo_core.training.debate import build_round_trainer as build_round_trainer_of
-from compevo_core.training.generators import RunGenerators
-from compevo_core.training.round import RoundTrainer
+from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.round_record import RoundResult
-from compevo_core.training.round_state import RoundState
-from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.schedule import RunGenerators, RunSchedule
 from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
 from tests.support.population import tiny
 
@@ -21,7 +19,7 @@ def build_round_trainer(
     rounds: int = 100, supervised: int = 0, system: str = "compevo", **overrides: object
 ) -> tuple[RoundTrainer, RoundState, list[ForecastExample]]:
     """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
-    config = configure_experiment(tiny(**overrides), system)
+    config = find_variant(system).configure(tiny(**overrides))
     model = build_model(config)
     fill_with_noise(model)
     schedule = RunSchedule(

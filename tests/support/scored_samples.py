@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.issued_scores import ISSUE_TIME, SCORED_SCHEMA
-from compevo_core.issued import ISSUED_SCHEMA, IssuedForecast, write_issued
+from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast, write_issued
 
 FIRST_DAY = date(2026, 2, 19)
 NOW = datetime(2026, 4, 1, tzinfo=UTC)

@@ -17,10 +17,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from compevo_core.agents import text_decoder as answers
-from compevo_core.config_sections import BackboneConfig
-from compevo_core.distributed import process_group
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError
 from compevo_core.lm.backbone import load_backbone
+from compevo_core.runtime.distributed import process_group
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
@@ -57,7 +57,7 @@ class Poisoned(PopulationModel):
 
 def run(job):
     """Train one job; return the error as text, empty if there was none."""
-    import compevo_core.training.loop as loop
+    import compevo_core.training.trainer as loop
 
     def on_round(record):
         if record.round + 1 == job.get("stop"):

@@ -3,8 +3,8 @@
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from compevo_core.config_sections import BackboneConfig, PopulationConfig
-from compevo_core.lm.adapter_routing import KINDS
+from compevo_core.config.sections import BackboneConfig, PopulationConfig
+from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.population import Population
 

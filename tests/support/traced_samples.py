@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.mechanism.files import write_traces
-from compevo_core.mechanism.traces import RunIdentity
+from compevo_core.paper.run_traces import RunIdentity, write_traces
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.training.run_folder import RunFolder
 from tests.support.report_samples import NOW, make_rounds

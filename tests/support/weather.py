@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from compevo_pipeline.sources.weather_runs import PLACES, VARIABLES
+from compevo_pipeline.sources.weather.forecast import PLACES, VARIABLES
 
 RUN = datetime(2025, 11, 10, 18, tzinfo=UTC)
 

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
-from compevo_core.config_sections import BackboneConfig, PopulationConfig
-from compevo_core.distributed import AgentShards, process_group
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.config.sections import BackboneConfig, PopulationConfig
+from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
+from compevo_core.runtime.distributed import AgentShards, process_group
 
 PROMPTS = [[PromptGroup([5, 6, 7], [[9, 10], [11]])], [PromptGroup([12, 13], [[14], [15]])]]
 

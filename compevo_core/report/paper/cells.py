@@ -1,7 +1,8 @@
-"""Cells of the paper's tables: own figures and published ones in columns of equal decimals.
+"""Cells of the paper's tables: own figures beside published ones, and comparisons by window.
 
-What belongs here: formatting, what an empty cell says. What does not: which figures stand in a
-table (the other modules of ``report.paper``).
+What belongs here: formatting, what an empty cell says, what a reader must know of comparisons. What
+does not: which figures a table holds (the other modules of ``report.paper``), making comparisons
+(``evaluation.comparison``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,19 +11,38 @@ from typing import NamedTuple
 
 import polars as pl
 
+from compevo_core.evaluation.comparison import FEWEST_BLOCKS
 from compevo_core.report.paper.published import Published, find_published
 from compevo_core.report.paper.scores import METRICS, Score
 from compevo_core.report.rows import is_synthetic, select_pooled, select_scope
-from compevo_core.report.tables import Table
-from compevo_core.report.wording import MISSING, format_column, scope_name
+from compevo_core.report.tables import METRIC_TITLES, Column, Row, Table, build_table
+from compevo_core.report.wording import (
+    MISSING,
+    format_column,
+    format_interval,
+    format_number,
+    join_items,
+    method_name,
+    scope_name,
+)
 
 NO_ROW = "no row"
 NOT_PRINTED = "-"
 WITH_UNIT = frozenset({"mae", "rmse"})
-TITLES = {"mae": "MAE", "mse": "MSE", "rmse": "RMSE", "mape_pct": "MAPE %"}
+READING = (
+    "Interval: 95 %, blocks of days resampled; one in twenty misses zero by chance alone. p: "
+    "Wilcoxon's test of block "
+    "means, two-sided; variation between seeds is in neither. Differences are means over windows, "
+    "each error the mean over its seeds: CompEvo minus the other method, below zero CompEvo is "
+    "better; or the change minus its reference, above zero the change is worse. Win rate: share of "
+    "other methods with a larger MAE, over tasks (one a series). Skill: one minus the geometric "
+    "mean of the MAE over the MAE of Persistence. In the tables of changes RMSE is relative to the "
+    "reference."
+)
+"""What holds for every table, said once beside them."""
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """What one line of a table compares.
 
     Attributes:
@@ -38,24 +58,23 @@ class Line(NamedTuple):
 
 def title_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:
     """Return the name of test windows, which says where their data is made up."""
-    # A table may be read alone.
     chosen = select_scope(select_pooled(rows), dataset, subset)
     return scope_name(dataset, subset, synthetic=is_synthetic(chosen))
 
 
-def find_line(name: str, score: Score | None, label: str, dataset: str, subject: str) -> Line:
+def find_line(name: str, score: Score | None, label: str, dataset: str, subject: str) -> TableLine:
     """Return a line with the figures that a table of the paper has of a subject."""
     figures = {metric: find_published(label, dataset, subject, metric) for metric in METRICS}
-    return Line(name, score, {metric: one for metric, one in figures.items() if one is not None})
+    return TableLine(name, score, {key: figure for key, figure in figures.items() if figure})
 
 
 def error_table(
-    lines: Sequence[Line],
+    lines: Sequence[TableLine],
     caption: str,
     *,
     first: str = "Method",
     notes: Sequence[str] = (),
-    highlighted: frozenset[int] = frozenset(),
+    highlighted: Sequence[int] = (),
 ) -> Table:
     """Return lines as a table: for each metric own mean and spread, then the published figure.
 
@@ -63,40 +82,45 @@ def error_table(
     """
     units = {line.score.unit for line in lines if line.score}
     unit = units.pop() if len(units) == 1 else ""
-    has_published = any(line.published for line in lines)
-
-    header, columns = [first], [[line.name for line in lines]]
-    # Own and published figures are ranked apart: they are of other windows.
-    best: set[tuple[int, int]] = set()
+    columns = [Column(title=first, cells=[line.name for line in lines], is_text=True)]
     for metric in METRICS:
-        own = {i: line.score.mean.get(metric) for i, line in enumerate(lines) if line.score}
-        # What prints alike is marked alike: digits that nobody sees are no difference.
-        printed_means = format_column(metric, [own.get(i) for i in range(len(lines))])
-        best |= {(i, len(header)) for i in _find_least(own, printed_means)}
-        header.append(f"{TITLES[metric]} {unit}".strip() if metric in WITH_UNIT else TITLES[metric])
-        columns.append(_own_column(lines, metric))
-        if has_published:
-            printed = {
-                i: one.published[metric].value
-                for i, one in enumerate(lines)
-                if metric in one.published
-            }
-            texts = [str(printed.get(i, "")) for i in range(len(lines))]
-            best |= {(i, len(header)) for i in _find_least(printed, texts)}
-            header.append(f"{TITLES[metric]}, paper")
-            columns.append(_published_column(lines, metric))
-
-    header.append("Seeds")
-    columns.append([_describe_seeds(line.score) for line in lines])
-    return Table(
-        header=header,
-        rows=[list(cells) for cells in zip(*columns, strict=True)],
+        title = METRIC_TITLES[metric]
+        with_unit = f"{title} {unit}" if metric in WITH_UNIT else title
+        columns.append(_own_column(lines, metric, with_unit.strip()))
+        # Own and published figures are ranked apart: they are of other windows.
+        if any(line.published for line in lines):
+            figures = [line.published.get(metric) for line in lines]
+            cells = [format_published(figure) if figure else NOT_PRINTED for figure in figures]
+            values = [figure.value if figure else None for figure in figures]
+            columns.append(
+                Column(
+                    title=f"{title}, paper",
+                    cells=cells,
+                    values=values,
+                    ranked=list(map(str, values)),
+                    may_wrap=True,
+                )
+            )
+    seeds = [_describe_seeds(line.score) for line in lines]
+    return build_table(
+        [*columns, Column(title="Seeds", cells=seeds)],
         caption=caption,
-        wrap_columns=frozenset(range(1, len(header) - 1)),
-        best_cells=frozenset(best),
-        highlighted_rows=highlighted,
+        highlighted=highlighted,
         notes=notes,
     )
+
+
+def _own_column(lines: Sequence[TableLine], metric: str, title: str) -> Column:
+    means = [line.score.mean.get(metric) if line.score else None for line in lines]
+    spreads = [line.score.spread.get(metric) if line.score else None for line in lines]
+    # Formatted together: a spread with other decimals than its mean cannot be read beside it.
+    texts = format_column(metric, [*means, *spreads])
+    cells = [
+        NO_ROW if line.score is None else mean if spread == MISSING else f"{mean} ± {spread}"
+        for line, mean, spread in zip(lines, texts, texts[len(lines) :], strict=False)
+    ]
+    ranked = format_column(metric, means)
+    return Column(title=title, cells=cells, values=means, ranked=ranked, may_wrap=True)
 
 
 def _describe_seeds(score: Score | None) -> str:
@@ -107,51 +131,65 @@ def _describe_seeds(score: Score | None) -> str:
     return f"{score.seeds}, {score.budget} budget" if small else str(score.seeds)
 
 
-def _find_least(values: Mapping[int, float | None], texts: Sequence[str]) -> list[int]:
-    known = {i: value for i, value in values.items() if value is not None}
-    # A single value is the least of nothing.
-    if len(known) < 2:
-        return []
-    least = texts[min(known, key=lambda i: known[i])]
-    return [i for i in known if texts[i] == least]
-
-
-def _own_column(lines: Sequence[Line], metric: str) -> list[str]:
-    means = [line.score.mean.get(metric) if line.score else None for line in lines]
-    spreads = [line.score.spread.get(metric) if line.score else None for line in lines]
-    # Formatted together: a spread with other decimals than its mean cannot be read beside it.
-    texts = format_column(metric, [*means, *spreads])
-    mean_texts, spread_texts = texts[: len(lines)], texts[len(lines) :]
-    cells = []
-    for line, mean, spread in zip(lines, mean_texts, spread_texts, strict=True):
-        if line.score is None:
-            cells.append(NO_ROW)
-        else:
-            cells.append(mean if spread == MISSING else f"{mean} ± {spread}")
-    return cells
-
-
-def _published_column(lines: Sequence[Line], metric: str) -> list[str]:
-    figures = [line.published.get(metric) for line in lines]
-    return [NOT_PRINTED if one is None else format_published(one) for one in figures]
-
-
 def format_published(figure: Published) -> str:
     """Return a printed figure in the unit of the series, with its spread."""
-    digits = len(figure.printed.partition(".")[2])
-    text = _write_scaled(float(figure.printed), digits, figure.scale)
-    if not figure.spread:
-        return text
-    return f"{text} ± {_write_scaled(float(figure.spread), digits, figure.scale)}"
-
-
-def _write_scaled(printed: float, digits: int, scale: float) -> str:
-    """Write a scaled value with the digits that were printed, and no more."""
     # 35.0e-6 with its one digit is 0.000035: more digits would claim what was not printed.
-    shift = round(log10(scale))
-    return f"{printed * 10.0**shift:,.{max(digits - shift, 0)}f}"
+    digits, shift = len(figure.printed.partition(".")[2]), round(log10(figure.scale))
+    texts = [
+        f"{float(printed) * 10.0**shift:,.{max(digits - shift, 0)}f}"
+        for printed in (figure.printed, figure.spread)
+        if printed
+    ]
+    return " ± ".join(texts)
 
 
 def format_share(share: float | None) -> str:
     """Return a share as a percentage with its sign; empty says that it cannot be computed."""
     return MISSING if share is None else f"{100 * share:+.1f} %"
+
+
+def pair_cells(test: Row | None) -> list[str]:
+    """Return difference, interval and p of a comparison."""
+    if test is None:
+        return ["no pair", "", ""]
+    return [
+        format_number(test["mean_difference"]),
+        format_interval(test),
+        format_number(test["p_two_sided"]),
+    ]
+
+
+def describe_tests(
+    tests: Sequence[Row], scores: Mapping[str, Score], *, side: str = "method_b"
+) -> list[str]:
+    """Return what a reader must know of the comparisons of one table; how they are made apart.
+
+    Args:
+        tests: the comparisons of one table.
+        scores: of the methods in it, for how many trainings their errors are the mean of.
+        side: the column that names the method of a line.
+    """
+    blocks = {test["n_blocks"] for test in tests}
+    known = sorted(blocks - {None})
+    notes = []
+    if known:
+        notes.append(f"Blocks of days: {join_items([str(count) for count in known])}.")
+    if known and known[0] < FEWEST_BLOCKS:
+        notes.append(
+            f"{MISSING}: {FEWEST_BLOCKS} blocks of days are the fewest for an interval or a test."
+        )
+    if None in blocks:
+        notes.append("p is by single windows, and too small.")
+
+    # Paired with fewer trainings than their errors are the mean of.
+    seeds = "seeds_b" if side == "method_b" else "seeds_a"
+    short = [
+        method_name(test[side])
+        for test in tests
+        if test[side] in scores
+        and test.get(seeds) is not None
+        and test[seeds] < scores[test[side]].seeds
+    ]
+    if short:
+        notes.append(f"Paired with the first training alone: {join_items(short)}.")
+    return notes

@@ -2,7 +2,7 @@
 
 What belongs here: reading ``published.csv``, looking figures up, what can be checked of them
 without the paper's data: whether they agree with each other and which level they imply. What does
-not: own rows (``report.paper.scores``), tables (``report.paper.tables``).
+not: own rows (``report.paper.scores``).
 
 A figure is kept as printed, with the power of ten that its table prints beside the metric.
 """
@@ -49,11 +49,8 @@ class Published(NamedTuple):
         return float(self.printed) * self.scale
 
 
-Key = tuple[str, str, str, str]
-
-
 @functools.cache
-def read_published() -> dict[Key, Published]:
+def read_published() -> dict[tuple[str, str, str, str], Published]:
     """Return every figure by (label of the table, data set, subject, metric)."""
     file = resources.files("compevo_core.report.paper") / "published.csv"
     return {
@@ -74,25 +71,23 @@ def list_subjects(label: str) -> list[str]:
     return list(dict.fromkeys(key[2] for key in read_published() if key[0] == label))
 
 
-def implied_level(dataset: str, method: str = "compevo") -> float:
-    """Return the mean size of the series that a method's MAE and MAPE imply together.
+def implied_level(dataset: str) -> float:
+    """Return the mean size of the series that CompEvo's MAE and MAPE imply together.
 
     MAPE weighs small values more, so the level is rough; it tells megawatts from scaled values.
     """
-    figures = read_published()
-    mae = figures[MAIN, dataset, method, "mae"]
-    return mae.value / (figures[MAIN, dataset, method, "mape_pct"].value / 100)
+    mae, mape = (read_published()[MAIN, dataset, "compevo", key] for key in ("mae", "mape_pct"))
+    return mae.value / (mape.value / 100)
 
 
 def list_contradictions(label: str) -> list[str]:
     """Return sentences on figures of one table that cannot all be right."""
-    figures = read_published()
-    # Digits agree to their last; what is further off is no rounding.
     sentences = []
-    for (table, dataset, subject, metric), rmse in figures.items():
-        mse = figures.get((table, dataset, subject, "mse"))
+    for (table, dataset, subject, metric), rmse in read_published().items():
+        mse = find_published(label, dataset, subject, "mse")
         if table != label or metric != "rmse" or mse is None:
             continue
+        # Digits agree to their last; what is further off is no rounding.
         ratio = mse.value / rmse.value**2
         if abs(ratio - 1) > ROUNDING:
             sentences.append(

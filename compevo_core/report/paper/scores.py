@@ -1,9 +1,9 @@
 """Own scores for the paper's tables: mean and spread over seeds, win rate, skill, reductions.
 
-What belongs here: choosing the rows of a data set that stand beside the paper's, and statistics
-over methods that can be computed from rows alone. What does not: published figures
-(``report.paper.published``), cells (``report.paper.tables``), tests by window
-(``evaluation.comparison``), whose rows are read.
+What belongs here: selecting the rows of a data set that are compared with the paper's, and
+statistics over methods that can be computed from rows alone. What does not: published figures
+(``report.paper.published``), cells (``report.paper.cells``), tests by window
+(``evaluation.comparison``).
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from compevo_core.evaluation.budget_order import BUDGET_ORDER
+from compevo_core.evaluation.comparison import BUDGET_ORDER
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.report.rows import drop_agents, list_scopes, rank_budgets, select_pooled
@@ -23,7 +23,7 @@ METRICS = ("mae", "mse", "rmse", "mape_pct")
 """The paper's metrics."""
 
 MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
-"""Columns of cost; empty in rows of older versions and of methods whose cost was not measured."""
+"""Columns of cost; empty for methods whose cost was not measured."""
 
 RATIO_BOUNDS = (0.01, 100.0)
 """Error ratios are clipped to these, as fev's leaderboard does."""
@@ -106,9 +106,9 @@ def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, S
         (pl.col("dataset") == dataset) & (pl.col("subset") == subset) & (pl.col("method") != _PRIOR)
     )
     scores = {
-        str(method): make_score(choose_settings(part))
+        str(method): make_score(select_settings(part))
         for (method,), part in chosen.group_by("method", maintain_order=True)
-        # Without a row over all series there is nothing to stand beside the paper's.
+        # Without a row over all series there is nothing to compare with the paper's.
         if (part["entity"] == POOLED).any()
     }
     return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
@@ -127,7 +127,7 @@ def make_score(rows: pl.DataFrame) -> Score:
         if len(values) > 1:
             spread[name] = float(values.std())  # type: ignore[arg-type]
 
-    # Older rows have the seconds of all windows alone.
+    # Some rows have the seconds of all windows alone.
     if "seconds_per_window" not in mean and pooled["seconds"].count():
         share = pooled["seconds"] / pooled["n_windows"]
         mean["seconds_per_window"] = float(share.mean())  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def make_score(rows: pl.DataFrame) -> Score:
     )
 
 
-def choose_settings(rows: pl.DataFrame) -> pl.DataFrame:
+def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of one configuration: not refitted, of most seeds; never by its error."""
     # A choice by error would be a choice on the test split.
     plain = rows.filter(~pl.col("refit").fill_null(value=False))

@@ -4,23 +4,22 @@ What belongs here: the names that ``compevo table`` knows. What does not: what a
 other modules of ``report.paper``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from compevo_core.errors import ConfigError
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.paper.costs import build_efficiency, build_lud
-from compevo_core.report.paper.methods import build_agents, build_main
-from compevo_core.report.paper.variants import (
+from compevo_core.report.paper.cells import READING
+from compevo_core.report.paper.changes import (
     build_ablation,
     build_backbones,
     build_perturbation,
     build_sensitivity,
 )
+from compevo_core.report.paper.costs import build_efficiency, build_lud
+from compevo_core.report.paper.methods import build_agents, build_main
 from compevo_core.report.tables import Table
 
-Build = Callable[[ReportInputs], list[Table]]
-
-PAPER_TABLES: Mapping[str, tuple[str, Build]] = {
+PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
     "main": ("Methods", build_main),
     "agents": ("Agent systems", build_agents),
     "ablation": ("Ablation", build_ablation),
@@ -45,21 +44,20 @@ def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
 
 
 def format_paper_tables(name: str, inputs: ReportInputs) -> str:
-    """Return the tables of one name as Markdown."""
-    # Markdown has no captions, so that each stands as a line before its table.
-    parts = []
-    for table in build_paper_tables(name, inputs):
-        parts += [f"**{table.caption}**", table.to_markdown() if table.rows else _say_empty(table)]
-    return "\n\n".join(parts)
+    """Return the tables of one name as Markdown, and how to read them."""
+    return "\n\n".join([*_format_tables(name, inputs), READING])
 
 
 def format_all_paper_tables(inputs: ReportInputs) -> str:
-    """Return every table as Markdown, under a heading each."""
-    return "\n\n".join(
-        f"## {title}\n\n{format_paper_tables(name, inputs)}"
-        for name, (title, _) in PAPER_TABLES.items()
-    )
+    """Return how to read the tables, and every table as Markdown, under a heading each."""
+    parts = [READING]
+    for name, (title, _) in PAPER_TABLES.items():
+        parts += [f"## {title}", *_format_tables(name, inputs)]
+    return "\n\n".join(parts)
 
 
-def _say_empty(table: Table) -> str:
-    return "\n\n".join(table.notes)
+def _format_tables(name: str, inputs: ReportInputs) -> Iterator[str]:
+    # Markdown has no captions, so that each is a line before its table.
+    for table in build_paper_tables(name, inputs):
+        yield f"**{table.caption}**"
+        yield table.to_markdown() if table.rows else " ".join(table.notes)

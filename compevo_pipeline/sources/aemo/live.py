@@ -1,35 +1,36 @@
 """AEMO's files from its own hosts: monthly price and demand, and NEMWeb's half-hourly reports.
 
-What belongs here: which files a refresh or a backfill needs, and in which folders they lie. What
-does not: listings (``aemo.listing``), requests (``common.http``), formats (the parsers that archive
-mode uses too).
+What belongs here: which files a refresh or a backfill needs, the folders that list them, and their
+names. What does not: requests (``common.http``), formats (the parsers that archive mode uses).
 
 A daily refresh looks two weeks back and fetches what the ledger does not have; the monthly files of
 this and the last month are asked for each time, conditionally. Older half-hours lie in weekly zips
 of zips, and before those in MMSDM's monthly tables, which hold the actuals alone.
 """
 
+import html
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceError
-from compevo_pipeline.sources.aemo import price
-from compevo_pipeline.sources.aemo.listing import ListedFile, read_listing
-from compevo_pipeline.sources.aemo.operational import SOURCE
-from compevo_pipeline.sources.aemo.operational_report import (
+from compevo_pipeline.sources.aemo.parse_operational import (
     ACTUAL_REPORT,
     FORECAST_REPORT,
     MMSDM_ACTUAL,
     ROOFTOP_REPORT,
 )
+from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.common.ledger import Entry
+from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
+from compevo_pipeline.sources.common.hosts import resolve_link
+from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.live import LiveContext, Tolerance
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
-from compevo_pipeline.sources.common.unpack import unzip_nested
 
 PRICE_ROOT = "https://aemo.com.au/aemo/data/nem/priceanddemand"
 REPORTS_ROOT = "https://nemweb.com.au/Reports"
@@ -37,34 +38,46 @@ MMSDM_ROOT = "https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM"
 MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
+LISTINGS = "aemo_listings"
 DAY = timedelta(days=1)
+WEEK = timedelta(days=7)
 LOOKBACK = 14 * DAY
 MANY_FILES = 100
 """Missing half-hours above which the weekly archives are asked first: one holds 336."""
+
+_REPORT_FOLDERS = {
+    ACTUAL_REPORT: "Operational_Demand/ACTUAL_HH",
+    FORECAST_REPORT: "Operational_Demand/FORECAST_HH",
+    ROOFTOP_REPORT: "ROOFTOP_PV/FORECAST",
+}
+"""Report -> where it lies, below ``Current`` and ``Archive``."""
+
+_LINK = re.compile(r"""href\s*=\s*["']([^"'<>]+\.zip)["']""", re.IGNORECASE)
+_STAMP = re.compile(r"(?<!\d)(\d{14}|\d{12}|\d{8})(?!\d)")
+_STAMP_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One half-hourly report of NEMWeb.
+class ListedFile:
+    """One file of a folder.
 
     Attributes:
-        prefix: start of its file names.
-        folder: where it lies, below ``Current`` and ``Archive``.
-        is_required: whether the data set cannot do without it.
+        name: its file name as the listing spells it.
+        url: its address, with the link letter by letter.
+        first: start in UTC of what it covers, by the first stamp of its name.
+        last: its end in UTC; equal to ``first`` for a file of one interval.
     """
 
-    prefix: str
-    folder: str
-    is_required: bool = False
+    name: str
+    url: str
+    first: datetime
+    last: datetime
 
-
-REPORTS = (
-    Report(prefix=ACTUAL_REPORT, folder="Operational_Demand/ACTUAL_HH", is_required=True),
-    Report(prefix=FORECAST_REPORT, folder="Operational_Demand/FORECAST_HH"),
-    Report(prefix=ROOFTOP_REPORT, folder="ROOFTOP_PV/FORECAST"),
-)
+    def overlaps(self, start: datetime, end: datetime) -> bool:
+        """Whether it may hold something of the span."""
+        return self.first <= end and self.last >= start
 
 
 def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
@@ -83,51 +96,54 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
         for region in REGIONS:
             name = f"PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv"
             url = f"{PRICE_ROOT}/{name}"
-            # A month whose bytes came while it grew is asked for once more.
-            entry = live.ledger.get(price.SOURCE, name)
-            is_final = month < last_month and not _may_have_grown(entry, month)
-            if is_final and not live.ledger.is_due(price.SOURCE, name, live.now):
+
+            # A month whose bytes came when AEMO could still add to them is asked for once more.
+            entry = live.ledger.get(PRICE, name)
+            fetched_at = entry.fetched_at if entry else None
+            may_have_grown = fetched_at is not None and month >= _find_last_month(fetched_at)
+            is_final = month < last_month and not may_have_grown
+            if is_final and not live.ledger.is_due(PRICE, name, live.now):
                 continue
 
-            with tolerance.attempt(live, price.SOURCE, name, url, is_final=is_final):
-                raw = live.client.fetch(url, source=price.SOURCE, name=name, is_final=is_final)
+            with tolerance.attempt(live, PRICE, name, url, is_final=is_final):
+                raw = live.client.fetch(url, source=PRICE, name=name, is_final=is_final)
                 if raw is not None:
                     yield raw
 
-    tolerance.refuse_nothing()
+    tolerance.raise_if_nothing_arrived()
 
 
 def fetch_operational(live: LiveContext) -> Iterator[RawFile]:
     """Yield the files of every report that the ledger does not have.
 
-    A report that fails is left out with a warning, except the actuals: their failure is raised
-    after the other reports were fetched.
+    A report that fails is skipped with a warning, except the actuals: their failure is raised after
+    the other reports were fetched.
 
     Raises:
         SourceError: the failure of the actuals.
     """
     failure: SourceError | None = None
-    for report in REPORTS:
+    for report in _REPORT_FOLDERS:
         try:
             yield from _fetch_report(live, report)
         except SourceError as error:
-            if report.is_required:
+            if report == ACTUAL_REPORT:
                 failure = error
             else:
-                log.warning("%s is left out: %s", report.prefix, error)
+                log.warning("%s is left out: %s", report, error)
 
     if failure is not None:
         raise failure
 
 
-def _fetch_report(live: LiveContext, report: Report) -> Iterator[RawFile]:
+def _fetch_report(live: LiveContext, report: str) -> Iterator[RawFile]:
     start, end = live.span(LOOKBACK)
-    tolerance = Tolerance(report.prefix)
+    tolerance = Tolerance(report)
 
-    listed = read_listing(live.client, _spell("Current", report), [report.prefix])
+    listed = read_listing(live.client, _spell_folder("Current", report), [report])
     # A forecast is named by the end of its first half-hour, which lies after its issue.
     current = [file for file in listed if file.overlaps(start, end + HALF_HOUR)]
-    missing = [file for file in current if live.ledger.is_due(SOURCE, file.name, live.now)]
+    missing = [file for file in current if live.ledger.is_due(OPERATIONAL, file.name, live.now)]
 
     # The archive has what has left the current folder, and spares hundreds of requests at first.
     oldest = _find_oldest(listed)
@@ -135,7 +151,7 @@ def _fetch_report(live: LiveContext, report: Report) -> Iterator[RawFile]:
         older_end = end if len(missing) > MANY_FILES else min(end, oldest)
         yield from _fetch_older(live, report, start, older_end, tolerance)
     yield from _fetch_files(live, missing, tolerance)
-    tolerance.refuse_nothing()
+    tolerance.raise_if_nothing_arrived()
 
 
 def _find_oldest(listed: Sequence[ListedFile]) -> datetime:
@@ -151,51 +167,47 @@ def _find_oldest(listed: Sequence[ListedFile]) -> datetime:
 
 
 def _fetch_older(
-    live: LiveContext, report: Report, start: datetime, end: datetime, tolerance: Tolerance
+    live: LiveContext, report: str, start: datetime, end: datetime, tolerance: Tolerance
 ) -> Iterator[RawFile]:
     """Yield weekly archives, and for a backfill MMSDM's months before the first of them."""
     try:
-        weeks = read_listing(live.client, _spell("Archive", report), [report.prefix])
+        weeks = read_listing(live.client, _spell_folder("Archive", report), [report])
     except (SourceAbsent, SchemaDrift) as error:
-        log.warning("%s has no archive: %s", report.prefix, error)
+        log.warning("%s has no archive: %s", report, error)
         weeks = []
 
     oldest = min((week.first for week in weeks), default=end)
-    if live.since is not None and start < oldest and report.is_required:
-        yield from _fetch_months(live, start, min(end, oldest), tolerance)
+    if live.since is not None and start < oldest and report == ACTUAL_REPORT:
+        for month in _list_months(start, min(end, oldest)):
+            yield from _fetch_mmsdm_month(live, month, tolerance)
     yield from _fetch_files(live, [w for w in weeks if w.overlaps(start, end)], tolerance)
 
 
-def _fetch_months(
-    live: LiveContext, start: datetime, end: datetime, tolerance: Tolerance
-) -> Iterator[RawFile]:
-    for month in _list_months(start, end):
-        folder = (
-            f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/MMSDM_Historical_Data_SQLLoader/DATA/"
-        )
-        # A month appears in MMSDM weeks after its end: one that is not there is no failure.
-        name = f"MMSDM_{month:%Y%m}"
-        if live.ledger.is_due(SOURCE, name, live.now):
-            with tolerance.attempt(live, SOURCE, name, folder, is_final=True):
-                tables = read_listing(live.client, [folder], MMSDM_FILES)
-                yield from _fetch_files(live, tables, tolerance)
+def _fetch_mmsdm_month(live: LiveContext, month: date, tolerance: Tolerance) -> Iterator[RawFile]:
+    folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/MMSDM_Historical_Data_SQLLoader/DATA/"
+    # A month appears in MMSDM weeks after its end: its absence is no failure.
+    name = f"MMSDM_{month:%Y%m}"
+    if live.ledger.is_due(OPERATIONAL, name, live.now):
+        with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
+            tables = read_listing(live.client, [folder], MMSDM_FILES)
+            yield from _fetch_files(live, tables, tolerance)
 
 
 def _fetch_files(
     live: LiveContext, files: Sequence[ListedFile], tolerance: Tolerance
 ) -> Iterator[RawFile]:
     for file in files:
-        if not live.ledger.is_due(SOURCE, file.name, live.now):
+        if not live.ledger.is_due(OPERATIONAL, file.name, live.now):
             continue
 
-        with tolerance.attempt(live, SOURCE, file.name, file.url, is_final=True):
-            raw = live.client.fetch(file.url, source=SOURCE, name=file.name, is_final=True)
+        with tolerance.attempt(live, OPERATIONAL, file.name, file.url, is_final=True):
+            raw = live.client.fetch(file.url, source=OPERATIONAL, name=file.name, is_final=True)
             if raw is not None:
                 yield from _unpack(live, raw)
 
 
 def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip; those of a weekly zip count as fetched one by one.
+    """Return the reports in a zip; each report of a weekly zip counts as fetched.
 
     Raises:
         SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
@@ -221,9 +233,79 @@ def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
     return members
 
 
-def _spell(part: str, report: Report) -> list[str]:
+def read_listing(
+    client: Client, folders: Sequence[str], prefixes: Sequence[str]
+) -> list[ListedFile]:
+    """Return the files of a NEMWeb folder whose name starts with a prefix, by name.
+
+    A listing links in the server's own spelling of the path. Links are followed letter by letter,
+    since paths are case-sensitive since 2026 and a ``#`` in a name is encoded once or twice.
+
+    Args:
+        client: asks the publisher.
+        folders: addresses of the folder in the spellings that were seen; the first that exists
+            is read.
+        prefixes: starts of the file names, in capitals or not.
+
+    Raises:
+        SourceAbsent: no such folder, or it is empty.
+        SchemaDrift: the folder has files, and none of that name: they were renamed.
+        SourceError: as :meth:`Client.fetch`.
+    """
+    url, page = _read_first(client, folders)
+    # A listing names each file twice, as a link and as its text.
+    links = dict.fromkeys(html.unescape(link) for link in _LINK.findall(decode_lossy(page)[0]))
+    if not links:
+        raise SourceAbsent(f"{url}: the folder lists no zip file; look whether AEMO moved it")
+
+    files = {}
+    for link in links:
+        name = link.rsplit("/", 1)[-1]
+        span = _read_span(unquote(unquote(name)), prefixes)
+        if span is not None:
+            first, last = span
+            files[name] = ListedFile(name=name, url=resolve_link(url, link), first=first, last=last)
+
+    if not files:
+        raise SchemaDrift(
+            f"{url}: {len(links)} zip files, none named {' or '.join(prefixes)} (the first is "
+            f"{next(iter(links))[-80:]!r}); AEMO renamed them, extend aemo.live"
+        )
+    return [files[name] for name in sorted(files)]
+
+
+def _read_first(client: Client, folders: Sequence[str]) -> tuple[str, bytes]:
+    absent: SourceAbsent | None = None
+    for folder in folders:
+        name = re.sub(r"[^A-Za-z0-9]+", "_", folder.removeprefix("https://")).strip("_")
+        try:
+            return folder, client.read_page(folder, source=LISTINGS, name=f"{name}.html")
+        except SourceAbsent as error:
+            absent = absent or error
+
+    raise absent or SourceAbsent("no folder was named; report it")
+
+
+def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] | None:
+    """Return what a file name's first stamp covers: a day alone names a week of files."""
+    if not name.upper().startswith(tuple(prefix.upper() for prefix in prefixes)):
+        return None
+    match = _STAMP.search(name)
+    if match is None:
+        return None
+
+    try:
+        stamp = datetime.strptime(match[1], _STAMP_FORMATS[len(match[1])])  # noqa: DTZ007 - NEM time
+        first = (stamp - NEM_OFFSET).replace(tzinfo=UTC)
+        return first, first + (WEEK if len(match[1]) == 8 else timedelta(0))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _spell_folder(part: str, report: str) -> list[str]:
     # Both spellings have been seen; paths are case-sensitive.
-    return [f"{REPORTS_ROOT}/{spelling}/{report.folder}/" for spelling in (part, part.upper())]
+    folder = _REPORT_FOLDERS[report]
+    return [f"{REPORTS_ROOT}/{spelling}/{folder}/" for spelling in (part, part.upper())]
 
 
 def _list_months(start: datetime, end: datetime) -> list[date]:
@@ -233,13 +315,6 @@ def _list_months(start: datetime, end: datetime) -> list[date]:
     while months[-1] < last:
         months.append((months[-1] + timedelta(days=32)).replace(day=1))
     return months
-
-
-def _may_have_grown(entry: Entry | None, month: date) -> bool:
-    """Whether the bytes of a month came when AEMO could still add to them."""
-    if entry is None or entry.fetched_at is None:
-        return False
-    return month >= _find_last_month(entry.fetched_at)
 
 
 def _find_last_month(moment: datetime) -> date:

@@ -1,12 +1,12 @@
-"""All AEMO products: their files by mode, one parser, and precedence between files.
+"""All AEMO products: their files by mode, one parser for each, and precedence between files.
 
-What belongs here: dispatch and precedence. What does not: formats (``aemo.price``,
-``aemo.histdemand``, ``aemo.operational``, ``aemo.collected``, ``aemo.mmsdm``), storage. The three
-measures of demand stay three series.
+What belongs here: products, dispatch and precedence. What does not: formats (``parse_tables``,
+``parse_operational``), fetching (``live``). The three measures of demand stay three series.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -14,100 +14,111 @@ import polars as pl
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceAbsent
-from compevo_pipeline.sources.aemo import (
-    collected,
-    histdemand,
-    mmsdm,
-    operational,
-    price,
-    sample,
-)
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
-from compevo_pipeline.sources.common.sample_world import SampleWorld
+from compevo_pipeline.sources.aemo import parse_operational, parse_tables
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_downloads
+from compevo_pipeline.sources.sample_archive import read_sample_files
 
 log = logging.getLogger(__name__)
 
-PRODUCTS = (
-    price.SOURCE,
-    mmsdm.SOURCE,
-    collected.SOURCE,
-    histdemand.SOURCE,
-    operational.SOURCE,
-)
+PRICE = "aemo_price_and_demand"
+OPERATIONAL = "aemo_operational_demand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One product.
+
+    Attributes:
+        parse: parses a file of it into ``SERIES_SCHEMA``.
+        files: patterns of its file names, packed in any way.
+        folder: where it lies in an archive, if not in a folder of its name.
+        may_have_gaps: whether a file with gaps is an error unless a run accepts them.
+    """
+
+    parse: Callable[..., pl.DataFrame]
+    files: tuple[str, ...]
+    folder: str = ""
+    may_have_gaps: bool = False
+
+
+PRODUCTS = {
+    PRICE: Product(
+        parse=parse_tables.parse_price, files=("PRICE_AND_DEMAND_*",), may_have_gaps=True
+    ),
+    "aemo_mmsdm": Product(
+        parse=parse_tables.parse_mmsdm, files=("*.zip",), folder="aemo_mmsdm_samples"
+    ),
+    "aemo_totaldemand_half_hourly": Product(
+        parse=parse_tables.parse_collected, files=("*.csv.*",), may_have_gaps=True
+    ),
+    "aemo_histdemand": Product(
+        parse=parse_tables.parse_histdemand, files=("PUBLIC_HISTDEMAND_*",), may_have_gaps=True
+    ),
+    # Bundles of day files, and AEMO's reports as downloaded: a zip a half-hour, or zips of zips.
+    OPERATIONAL: Product(
+        parse=parse_operational.parse_operational,
+        files=("*.tar.gz", *(f"{report}_*" for report in parse_operational.REPORTS)),
+    ),
+}
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
 
-_READ_ARCHIVE = {
-    price.SOURCE: price.read_archive,
-    mmsdm.SOURCE: mmsdm.read_archive,
-    collected.SOURCE: collected.read_archive,
-    histdemand.SOURCE: histdemand.read_archive,
-    operational.SOURCE: operational.read_archive,
-}
-_MAKE_SAMPLE = {
-    price.SOURCE: sample.make_price_and_demand_months,
-    histdemand.SOURCE: sample.make_histdemand_reports,
-    operational.SOURCE: sample.make_operational_days,
-}
-_PARSE = {
-    price.SOURCE: price.parse,
-    mmsdm.SOURCE: mmsdm.parse,
-    collected.SOURCE: collected.parse,
-    histdemand.SOURCE: histdemand.parse,
-    operational.SOURCE: operational.parse,
-}
-_MAY_HAVE_GAPS = {
-    price.SOURCE: price.parse,
-    collected.SOURCE: collected.parse,
-    histdemand.SOURCE: histdemand.parse,
-}
-"""Products whose files are refused for a gap unless a run accepts it."""
+_FIRST_SAMPLE_DAY = "2026-02-16.json"
+"""The sample's days of operational demand before this one belong to its own data set alone."""
 
 
 def read_files(
-    mode: Mode, *, archive: Path | None = None, clock: Clock, products: Sequence[str] = PRODUCTS
+    mode: Mode, archive: Path | None, clock: Clock, products: Sequence[str] = (*PRODUCTS,)
 ) -> Iterator[RawFile]:
     """Yield the files of ``products`` in a mode; the sample mode skips products that it lacks.
 
     Raises:
         ConfigError: an unknown product.
-        SourceAbsent: live mode, or an archive with none of the products; of others the missing one
-            is left out with a warning.
+        SourceAbsent: live mode, or an archive with none of the products; if it has some, each
+            missing one is skipped with a warning.
     """
     unknown = sorted(set(products) - set(PRODUCTS))
     if unknown:
         raise ConfigError(
             f"unknown AEMO product {', '.join(unknown)}; choose from {', '.join(PRODUCTS)}"
         )
+    if mode is Mode.LIVE:
+        raise SourceAbsent("live mode fetches AEMO's files (aemo.live); there are none to read")
 
-    match mode:
-        case Mode.SAMPLE:
-            # One world for all products, so that their demand agrees.
-            world = SampleWorld()
-            for product in products:
-                if product in _MAKE_SAMPLE:
-                    yield from _MAKE_SAMPLE[product](world, product)
-        case Mode.ARCHIVE:
-            yield from _read_products(archive, clock, products)
-        case Mode.LIVE:
-            raise SourceAbsent("live mode fetches AEMO's files (aemo.live); there are none to read")
-
-
-def _read_products(
-    archive: Path | None, clock: Clock, products: Sequence[str]
-) -> Iterator[RawFile]:
-    """Yield the files of the products that the archive has."""
     absent: list[SourceAbsent] = []
     for product in products:
+        if mode is Mode.SAMPLE:
+            for raw in read_sample_files(product):
+                if product != OPERATIONAL or raw.name >= _FIRST_SAMPLE_DAY:
+                    yield raw
+            continue
         try:
-            yield from _READ_ARCHIVE[product](archive, clock)
+            yield from _read_archive(product, archive, clock)
         except SourceAbsent as error:
             absent.append(error)
 
-    if len(absent) == len(products):
+    if absent and len(absent) == len(products):
         raise absent[0]
     # Once, at the end: the series of the other products are made all the same.
     if absent:
         log.warning("left out: " + "; ".join(map(str, absent)))
+
+
+def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield every file of operational demand in a mode, for the data set of this measure alone.
+
+    Raises:
+        SourceAbsent: live mode, or an archive without the product's folder.
+    """
+    if mode is Mode.SAMPLE:
+        yield from read_sample_files(OPERATIONAL)
+    else:
+        yield from read_files(mode, archive, clock, products=[OPERATIONAL])
+
+
+def _read_archive(product: str, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    folder = PRODUCTS[product].folder or product
+    files = PRODUCTS[product].files
+    yield from read_downloads(archive, folder, files, source=product, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -118,22 +129,24 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
         tolerate_gaps: accept rows that the publisher left out.
 
     Raises:
-        ConfigError: the file's source is not AEMO's.
+        ConfigError: the file's source is not one of AEMO's.
         SourceTransient, SchemaDrift: from the product's parser.
     """
-    if raw.source not in _PARSE:
+    product = PRODUCTS.get(raw.source)
+    if product is None:
         raise ConfigError(
             f"{raw.name}: source {raw.source!r} is not one of {', '.join(PRODUCTS)}; "
             "use its own parser"
         )
-    if tolerate_gaps and raw.source in _MAY_HAVE_GAPS:
-        return _MAY_HAVE_GAPS[raw.source](raw, tolerate_gaps=True)
-    return _PARSE[raw.source](raw)
+    if tolerate_gaps and product.may_have_gaps:
+        return product.parse(raw, tolerate_gaps=True)
+    return product.parse(raw)
 
 
 def parse_published(raws: Iterable[RawFile]) -> pl.DataFrame:
     """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
-    frames = [operational.parse_published(raw) for raw in raws if raw.source == operational.SOURCE]
+    days = (raw for raw in raws if raw.source == OPERATIONAL)
+    frames = [parse_operational.parse_published(raw) for raw in days]
     return pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
 
 
@@ -147,10 +160,9 @@ def parse_all(raws: Iterable[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     Raises:
         SourceTransient, SchemaDrift: from a parser; nothing is returned then.
     """
+    rank = {product: number for number, product in enumerate(PRODUCTS)}
     frames = [
-        parse(raw, tolerate_gaps=tolerate_gaps).with_columns(
-            pl.lit(PRODUCTS.index(raw.source)).alias("_rank")
-        )
+        parse(raw, tolerate_gaps=tolerate_gaps).with_columns(_rank=pl.lit(rank[raw.source]))
         for raw in raws
     ]
     if not frames:

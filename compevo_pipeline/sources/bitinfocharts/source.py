@@ -1,38 +1,47 @@
 """BitInfoCharts: daily Bitcoin series, as the benchmark's long CSV and as the site's chart pages.
 
-What belongs here: the 18 variables with their units, the long ``TIME,ID,VALUE`` table, and what
-each mode reads. What does not: chart pages (``bitinfocharts.chart_page``), fetching
-(``bitinfocharts.live``), the rule that nothing before 2014 is used (``compevo_core.data.faults``).
+What belongs here: the 18 variables with their units, the two formats, what each mode reads, which
+pages to ask for and what to do when the site's protection answers. What does not: HTTP and its pace
+(``common.http``, ``common.hosts``), the rule that nothing before 2014 is used
+(``compevo_core.data.cutting``).
 
-Published at ``https://bitinfocharts.com/comparison/{metric}-btc.html``. The zone of a day is
-unstated; UTC is assumed.
+Pages are at ``https://bitinfocharts.com/comparison/{metric}-btc.html``. Each has an inline array of
+the full history, ``[[new Date("2009/01/03"),null],...]``; it is read by a regular expression, never
+evaluated. The zone of a day is unstated; UTC is assumed. One page is asked for every ten seconds,
+each at most once a day. The protection is never circumvented: when it answers, no further page is
+asked for, and pages that a person saved in a browser, into ``bitcoin/`` of the archive folder, take
+the place of the missing ones.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC
 from pathlib import Path
 
 import polars as pl
 
-from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.bitinfocharts import chart_page, sample
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
     RawFile,
     find_archive_files,
     read_archive_file,
-    wrap_sample,
 )
-from compevo_pipeline.sources.common.decode import read_text
-from compevo_pipeline.sources.common.series_frame import build_series_frame, flag_missing
+from compevo_pipeline.sources.common.decode import decode_text, read_text
+from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.common.tables import (
     BLANK,
+    LINE,
+    build_series_frame,
+    flag_missing,
+    raise_if_duplicates,
+    raise_if_rows,
     read_table,
-    refuse_duplicates,
-    refuse_rows,
     to_number,
     to_stamp,
 )
+from compevo_pipeline.sources.sample_archive import read_sample_files
 
 SOURCE = "bitinfocharts"
 FOLDER = "bitcoin"
@@ -58,10 +67,38 @@ VARIABLES: dict[str, tuple[str, str]] = {
 }
 """Benchmark id -> (variable, unit). By its values ``median_transaction_size`` is the median fee."""
 
-_COLUMNS = ("", "TIME", "ID", "VALUE")
+PAGE_IDS: dict[str, str] = {
+    "transactions": "transactions",
+    "size": "block_size",
+    "confirmationtime": "confirmation_time",
+    "difficulty": "difficulty",
+    "hashrate": "hashrate",
+    "price": "price",
+    "sentbyaddress": "sent_addresses",
+    "sentinusd": "send_usd",
+    "mining_profitability": "mining_profitability",
+    "median_transaction_fee": "median_transaction_size",
+    "mediantransactionvalue": "median_transaction_value",
+    "transactionvalue": "av_transaction_value",
+    "marketcap": "market_cap",
+    "tweets": "tweets",
+    "activeaddresses": "active_addresses",
+    "fee_to_reward": "fee_reward",
+    "top100cap": "top_100_percent",
+    "google_trends": "google_trends",
+}
+"""Slug in a page's address -> benchmark id."""
+
+_LONG_COLUMNS = ("", "TIME", "ID", "VALUE")
+_COIN_WORDS = frozenset({"bitcoin", "btc"})
+# A run of digits is read in one way alone: thousands of them would take seconds otherwise.
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_POINT = re.compile(rf'\[new Date\("(\d{{4}}/\d{{2}}/\d{{2}})"\)((?:,\s*(?:null|{_NUMBER}))+)\s*\]')
+_POINT_START = re.compile(r"\[\s*new Date\(")
+_SHOWN_CHARACTERS = 60
 
 
-def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the Bitcoin files of a mode.
 
     ``archive`` gives ``bitcoin/bitcoin_daily.csv.gz`` and any chart pages saved by hand as
@@ -71,7 +108,7 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
         SourceAbsent: the archive has no such file.
     """
     if mode is Mode.SAMPLE:
-        yield wrap_sample(SOURCE, "bitcoin_daily.csv", sample.make_long_csv())
+        yield from read_sample_files(SOURCE)
         return
 
     paths = find_archive_files(archive, FOLDER, "*")
@@ -92,36 +129,19 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
 def parse(raw: RawFile) -> pl.DataFrame:
     """Parse a long CSV or a chart page into ``SERIES_SCHEMA``, ``BITINFOCHARTS/<id>``.
 
-    Raises:
-        SchemaDrift: the file breaks its format.
-        SourceBlocked: a page without a chart in it: bot protection or a log-in.
-    """
-    if raw.name.endswith((".html", ".htm")):
-        return _build_series(chart_page.read_page(raw), raw)
-
-    return parse_long(raw)
-
-
-def parse_long(raw: RawFile) -> pl.DataFrame:
-    """Parse the long CSV; every day of it counts.
+    A page is known by the site's own file name, which states its metrics in the order of their
+    values (``bitcoin-transactions.html``, ``transactions-price-btc.html``). Its last point is a day
+    that is not over, and is dropped; every day of the long CSV counts.
 
     Raises:
         SourceTransient: an empty file.
-        SchemaDrift: a changed header, an unknown ID, a bad date or number, a day given twice for an
-            ID.
+        SchemaDrift: the file breaks its format: a changed header, an unknown metric, a bad date or
+            number, a day given twice, or one day only.
+        SourceBlocked: a page without a chart in it: bot protection or a log-in.
     """
-    table = read_table(read_text(raw.content, raw.name), raw.name, _COLUMNS)
-    is_unknown = ~pl.col("ID").is_in(list(VARIABLES))
-    refuse_rows(
-        table, raw.name, is_unknown, "unknown ID {ID!r}", "add it with its unit to VARIABLES"
-    )
+    is_page = raw.name.endswith((".html", ".htm"))
+    table = _read_page(raw) if is_page else _read_long_table(raw)
 
-    table = to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
-    refuse_duplicates(table, raw.name, ["ID", "TIME"])
-    return _build_series(to_number(table, raw.name, ["VALUE"], missing=BLANK), raw)
-
-
-def _build_series(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
     variables = {key: variable for key, (variable, _) in VARIABLES.items()}
     units = {key: unit for key, (_, unit) in VARIABLES.items()}
     return build_series_frame(
@@ -134,3 +154,139 @@ def _build_series(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
         unit=pl.col("ID").replace_strict(units),
         flag=flag_missing(pl.col("VALUE")),
     )
+
+
+def has_chart(content: bytes) -> bool:
+    """Return whether a page holds chart data at all."""
+    return _POINT_START.search(content.decode("utf-8", errors="replace")) is not None
+
+
+def _read_long_table(raw: RawFile) -> pl.DataFrame:
+    table = read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
+    is_unknown = ~pl.col("ID").is_in(list(VARIABLES))
+    raise_if_rows(
+        table, raw.name, is_unknown, "unknown ID {ID!r}", "add it with its unit to VARIABLES"
+    )
+
+    table = to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
+    raise_if_duplicates(table, raw.name, ["ID", "TIME"])
+    return to_number(table, raw.name, ["VALUE"], missing=BLANK)
+
+
+def _read_page(raw: RawFile) -> pl.DataFrame:
+    """Return ``LINE``, ``TIME``, ``ID`` and ``VALUE`` (null where the page has none)."""
+    metrics = _read_metrics(raw.name)
+    text = decode_text(raw.content, raw.name)
+    points = _find_points(text, raw.name)
+
+    rows: list[tuple[int, str, str, str]] = []
+    for point in points:
+        day = point[1]
+        values = [cell.strip() for cell in point[2].split(",")[1:]]
+        line = _line_of(text, point.start())
+        if len(values) != len(metrics):
+            raise SchemaDrift(
+                f"{raw.name}, line {line}: {len(values)} values on {day} for the metrics "
+                f"{metrics}; check the name"
+            )
+        rows += [(line, day, metric, value) for metric, value in zip(metrics, values, strict=True)]
+
+    table = pl.DataFrame(rows, schema=[LINE, "TIME", "ID", "VALUE"], orient="row")
+    table = to_stamp(table, raw.name, "TIME", ("%Y/%m/%d",))
+    raise_if_duplicates(table, raw.name, ["ID", "TIME"])
+
+    # The last day of a page is the day it was saved on, and its value still grows.
+    finished = table.filter(pl.col("TIME") < pl.col("TIME").max())
+    if not finished.height:
+        raise SchemaDrift(
+            f"{raw.name}: one day only, and that one is not over; "
+            "save the page with its full history"
+        )
+    return to_number(finished, raw.name, ["VALUE"], missing=("null",))
+
+
+def _read_metrics(name: str) -> list[str]:
+    words = name.rsplit(".", 1)[0].split("-")
+    metrics = [PAGE_IDS[word] for word in words if word in PAGE_IDS]
+    others = {word for word in words if word not in PAGE_IDS}
+
+    # The coin must be named, and nothing else: ethereum-price.html is another series.
+    if not metrics or not others or not others <= _COIN_WORDS:
+        raise SchemaDrift(
+            f"{name}: not the name of a Bitcoin chart page; save it as the site names it, "
+            "e.g. bitcoin-transactions.html or tweets-btc.html"
+        )
+    return metrics
+
+
+def _find_points(text: str, name: str) -> Sequence[re.Match[str]]:
+    starts = [match.start() for match in _POINT_START.finditer(text)]
+    if not starts:
+        raise SourceBlocked(
+            f"{name}: no chart data in the page (bot protection, a log-in, or an error page), "
+            "which is not circumvented: keep the last good data, or open the page in a browser and "
+            "save it here"
+        )
+
+    # A point that the strict pattern misses would silently be lost.
+    points = list(_POINT.finditer(text))
+    parsed = {point.start() for point in points}
+    malformed = [start for start in starts if start not in parsed]
+    if malformed:
+        first = malformed[0]
+        raise SchemaDrift(
+            f"{name}, line {_line_of(text, first)}: {text[first : first + _SHOWN_CHARACTERS]!r} is "
+            f"not a chart point ({len(malformed)} such); the page's format changed or the file is "
+            "cut, save it again"
+        )
+    return points
+
+
+def _line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+PAGES = "https://bitinfocharts.com/comparison"
+
+_REMEDY = (
+    "this is not circumvented, and what is stored stays; to go on, open the pages in a browser and "
+    f"save them into the folder {FOLDER} of COMPEVO_ARCHIVE"
+)
+
+
+def fetch_live(live: LiveContext) -> Iterator[RawFile]:
+    """Fetch the pages of the 18 metrics that were not fetched today, then the pages saved by hand.
+
+    Raises:
+        SourceBlocked: the protection answered, and no saved page is newer than what is stored.
+        SourceError: any other failure.
+    """
+    blocked: SourceBlocked | None = None
+    try:
+        for slug in PAGE_IDS:
+            raw = _fetch_page(live, f"{slug}-btc.html")
+            if raw is not None:
+                yield raw
+    except SourceBlocked as error:
+        blocked = error
+
+    saved = list(read_new_saved_files(live, FOLDER, "*.html", source=SOURCE))
+    yield from saved
+    if blocked is not None and not saved:
+        raise SourceBlocked(f"{blocked}; {_REMEDY}") from blocked
+
+
+def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
+    entry = live.ledger.get(SOURCE, name)
+    stored_at = entry.stored_at if entry else None
+    # A page is a megabyte and its newest whole day changes once a day.
+    if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
+        return None
+
+    raw = live.client.fetch(f"{PAGES}/{name}", source=SOURCE, name=name, html_expected=True)
+    if raw is None or has_chart(raw.content):
+        return raw
+
+    message = f"{PAGES}/{name}: a page without chart data (bot protection or a log-in)"
+    live.ledger.reject(SOURCE, name, message)
+    raise SourceBlocked(message)

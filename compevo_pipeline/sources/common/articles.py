@@ -24,13 +24,13 @@ from compevo_core.data.news import (
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.text import clean_text
+from compevo_pipeline.sources.common.decode import clean_text
 
 MAX_UNREADABLE_SHARE = 0.1
 """Share of unreadable records in one file above which the file, not the record, is at fault."""
 
 MAX_ADDRESS_CHARACTERS = 4096
-"""A longer address is none."""
+"""Longer addresses are unreadable records."""
 
 
 class EmptyNewsAnswer(SourceTransient):
@@ -144,7 +144,7 @@ def is_web_address(url: object) -> bool:
     return True
 
 
-def refuse_unreadable(lines: Sequence[int], total: int, name: str, expected: str) -> None:
+def raise_if_unreadable(lines: Sequence[int], total: int, name: str, expected: str) -> None:
     """Refuse a file with too many unreadable records.
 
     Args:

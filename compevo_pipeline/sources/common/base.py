@@ -1,7 +1,7 @@
 """The contracts that every source shares: modes, raw files with their provenance, kinds of frames.
 
 What belongs here: :class:`RawFile` and how the archive and sample modes make one. What does not:
-unpacking (``common.unpack``), decoding (``common.decode``), any publisher's format, network calls
+unpacking and decoding (``common.decode``), any publisher's format, network calls
 (``common.http``), storage.
 """
 
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.common.unpack import Member, read_members, read_unpacked
+from compevo_pipeline.sources.common.decode import Member, read_members, read_unpacked
 
 SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
@@ -89,19 +89,10 @@ def find_archive_files(archive: Path | None, folder: str, pattern: str) -> list[
     Raises:
         SourceAbsent: no archive folder was given, or nothing in it matches.
     """
-    if archive is None:
-        raise SourceAbsent(
-            f"archive mode needs a folder with {folder}/{pattern}: "
-            "set COMPEVO_ARCHIVE to the archive's root"
-        )
-
-    paths = sorted(path for path in (archive / folder).glob(pattern) if path.is_file())
-    if not paths:
-        raise SourceAbsent(
-            f"no file {folder}/{pattern} under {archive}: check COMPEVO_ARCHIVE, "
-            "or run in sample mode"
-        )
-    return paths
+    wanted = f"{folder}/{pattern}"
+    root = _check_archive(archive, wanted)
+    paths = sorted(path for path in (root / folder).glob(pattern) if path.is_file())
+    return _check_any(paths, wanted, root)
 
 
 def read_downloads(
@@ -124,25 +115,33 @@ def read_downloads(
         SourceTransient, SchemaDrift: a file cannot be unpacked.
     """
     wanted = f"{folder}/{' or '.join(patterns)}"
+    root = _check_archive(archive, wanted)
+    lowered = [pattern.lower() for pattern in patterns]
+    paths = [
+        path
+        for path in sorted((root / folder).glob("**/*"))
+        if path.is_file() and any(fnmatchcase(path.name.lower(), pattern) for pattern in lowered)
+    ]
+
+    for path in _check_any(paths, wanted, root):
+        for member in read_members(path):
+            yield wrap_member(path, root, member, source=source, clock=clock)
+
+
+def _check_archive(archive: Path | None, wanted: str) -> Path:
     if archive is None:
         raise SourceAbsent(
             f"archive mode needs a folder with {wanted}: set COMPEVO_ARCHIVE to the archive's root"
         )
+    return archive
 
-    lowered = [pattern.lower() for pattern in patterns]
-    found = [
-        path
-        for path in sorted((archive / folder).glob("**/*"))
-        if path.is_file() and any(fnmatchcase(path.name.lower(), pattern) for pattern in lowered)
-    ]
-    if not found:
+
+def _check_any(paths: list[Path], wanted: str, archive: Path) -> list[Path]:
+    if not paths:
         raise SourceAbsent(
             f"no file {wanted} under {archive}: check COMPEVO_ARCHIVE, or run in sample mode"
         )
-
-    for path in found:
-        for member in read_members(path):
-            yield wrap_member(path, archive, member, source=source, clock=clock)
+    return paths
 
 
 def read_archive_file(path: Path, archive: Path, *, source: str, clock: Clock) -> RawFile:

@@ -1,29 +1,86 @@
-"""Text and JSON from bytes that a publisher sent.
+"""Text, JSON and the members of archives, from bytes that a stranger sent.
 
-What belongs here: telling data from a web page under a data file's name, the encoding policy, JSON
-without trust in it. What does not: repairing JSON (``gdelt.json_repair``), archives
-(``common.unpack``), tables (``common.tables``), any publisher's format.
+What belongs here: telling data from a web page, the encoding policy, JSON and gzip, zip and tar
+read without trust in them, and what is taken out of text before it is stored. What does not:
+repairing JSON (``gdelt.parse``), tables (``common.tables``), any publisher's format.
 
-Encoding policy: text is strict UTF-8 with an optional byte-order mark; a byte that is not UTF-8 is
-an error that names file and line. :func:`decode_lossy` is for publishers known to mix encodings
-(GDELT); it counts the bytes that it replaces.
+Text is strict UTF-8 with an optional byte-order mark. :func:`decode_lossy` is for publishers who
+mix encodings (GDELT); it counts the bytes that it replaces. Archives are unpacked in memory, up to
+a cap, and an archive with a member whose path leaves its folder is rejected as a whole.
 """
 
+import gzip
+import io
 import json
+import lzma
 import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.text import mend_surrogates
 
-_UTF8_BOM = b"\xef\xbb\xbf"
+MAX_TITLE_CHARACTERS = 1000
+"""The longest headline; the longest in two years of news has 306 characters."""
+
+MAX_UNPACKED_BYTES = 512 * 2**20
+"""Largest decompressed size accepted from one archive (a month of 5-minute rows is under 1 MiB)."""
+
+Member = tuple[str, bytes]
+"""Name and content of one file inside an archive."""
+
+UTF8_BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 300  # the largest float has 309
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<script", b"<!--")
 
+# Terminal commands first, whole: without its ESC the rest of one would stay as text.
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x9b[0-?]*[@-~]")
+_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE_TAGS = "\U000e0000-\U000e007f"
+_REMOVED = re.compile(f"[{_DIRECTIONS}{_INVISIBLE_TAGS}]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
-def refuse_html(content: bytes, name: str) -> None:
-    """Refuse an empty body and a web page under a data file's name.
+_BYTES_PER_PART = 2**17  # stays in the cache of a core
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZIP_MAGIC = b"PK\x03\x04"
+
+
+def clean_text(text: str) -> str:
+    """Return text in one line, without control characters, direction marks or half characters.
+
+    A headline may hold terminal commands, marks that turn a line around, or tags that nobody sees.
+    Joiners that Persian or Sinhala spelling needs (U+200C, U+200D) stay.
+    """
+    # Nearly every headline has none of them, and this test is the quickest.
+    if not text.isprintable():
+        text = mend_surrogates(_CONTROLS.sub(" ", _REMOVED.sub("", _TERMINAL.sub("", text))))
+
+    # Line breaks and repeated spaces differ between copies of one article.
+    return " ".join(text.split())
+
+
+def mend_surrogates(text: str) -> str:
+    """Return text in which half a surrogate pair, which no file can hold, is U+FFFD."""
+    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def read_title(value: object) -> str | None:
+    """Return a headline, "" where the field is empty, None where it is no text or far too long."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > MAX_TITLE_CHARACTERS:
+        return None
+    return clean_text(value)
+
+
+def raise_if_html(content: bytes, name: str) -> None:
+    """Reject an empty body and a web page under a data file's name.
 
     Raises:
         SourceTransient: there are no bytes at all.
@@ -33,7 +90,7 @@ def refuse_html(content: bytes, name: str) -> None:
         raise SourceTransient(f"{name}: the file is empty; fetch or copy it again")
 
     # Errors and log-ins often come with status 200 and the data file's name.
-    head = content[:64].removeprefix(_UTF8_BOM).lstrip().lower()
+    head = content[:64].removeprefix(UTF8_BOM).lstrip().lower()
     if head.startswith(_HTML_STARTS):
         raise SchemaDrift(
             f"{name}, line 1: a web page where data was expected ({head[:40]!r}); "
@@ -48,13 +105,12 @@ def decode_text(content: bytes, name: str) -> str:
         SchemaDrift: a byte is not UTF-8; names the line and the byte.
     """
     try:
-        text = content.removeprefix(_UTF8_BOM).decode("utf-8")
+        text = content.removeprefix(UTF8_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         # The position is a byte offset; a person looks for a line.
         line = content.count(b"\n", 0, error.start) + 1
-        byte = error.object[error.start]
         raise SchemaDrift(
-            f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8; "
+            f"{name}, line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8; "
             "re-save the file as UTF-8 or fetch it again"
         ) from error
 
@@ -62,18 +118,14 @@ def decode_text(content: bytes, name: str) -> str:
 
 
 def read_text(content: bytes, name: str) -> str:
-    """Decode a data file, refusing an empty one and a web page.
-
-    Raises:
-        SourceTransient, SchemaDrift: see :func:`refuse_html` and :func:`decode_text`.
-    """
-    refuse_html(content, name)
+    """Decode a data file; errors as of :func:`raise_if_html` and :func:`decode_text`."""
+    raise_if_html(content, name)
     return decode_text(content, name)
 
 
 def decode_lossy(content: bytes) -> tuple[str, int]:
     """Decode UTF-8 with bad bytes replaced by U+FFFD; return the text and the number of them."""
-    text, replaced = decode_line_lossy(content.removeprefix(_UTF8_BOM))
+    text, replaced = decode_line_lossy(content.removeprefix(UTF8_BOM))
     return text.replace("\r\n", "\n"), replaced
 
 
@@ -112,7 +164,7 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
     Args:
         text: the document.
         name: the file's name, for messages.
-        strict: whether control characters inside texts are refused.
+        strict: whether control characters inside texts are errors.
 
     Returns:
         The document, and the number of texts in which half a surrogate pair (a title that was cut
@@ -124,10 +176,10 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
     """
     try:
         document = json.loads(
-            text, strict=strict, parse_constant=_refuse_constant, parse_int=_read_integer
+            text, strict=strict, parse_constant=_reject_constant, parse_int=_read_integer
         )
         # Half a pair can only be written as an escape: other documents are not walked.
-        return _mend_surrogates(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
+        return _mend_document(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
     except json.JSONDecodeError as error:
         raise SchemaDrift(
             f"{name}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}); "
@@ -139,11 +191,11 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
         ) from error
     except ValueError as error:
         raise SchemaDrift(
-            f"{name}: JSON with a number that is none ({error}); fetch the file again"
+            f"{name}: JSON with an invalid number ({error}); fetch the file again"
         ) from error
 
 
-def _refuse_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     # NaN and Infinity are Python's own addition to JSON.
     raise ValueError(f"{name} is no number of JSON")
 
@@ -154,18 +206,215 @@ def _read_integer(digits: str) -> int:
     return int(digits)
 
 
-def _mend_surrogates(value: object) -> tuple[Any, int]:
+def _mend_document(value: object) -> tuple[Any, int]:
     """Return the value with every half of a surrogate pair replaced, and the number of texts."""
     if isinstance(value, str):
         mended = mend_surrogates(value)
         return mended, int(mended != value)
 
     if isinstance(value, list):
-        items = [_mend_surrogates(item) for item in value]
+        items = [_mend_document(item) for item in value]
         return [item for item, _ in items], sum(count for _, count in items)
 
     if isinstance(value, dict):
-        pairs = [(_mend_surrogates(key), _mend_surrogates(item)) for key, item in value.items()]
-        count = sum(of_key + of_item for (_, of_key), (_, of_item) in pairs)
+        pairs = [(_mend_document(key), _mend_document(item)) for key, item in value.items()]
+        count = sum(in_key + in_item for (_, in_key), (_, in_item) in pairs)
         return {key: item for (key, _), (item, _) in pairs}, count
     return value, 0
+
+
+def read_unpacked(path: Path) -> bytes:
+    """Read a file, decompressing ``.gz`` (not ``.tar.gz``)."""
+    content = path.read_bytes()
+    if path.name.endswith(".gz") and not path.name.endswith(".tar.gz"):
+        return gunzip(content, path.name)
+
+    return content
+
+
+def read_members(path: Path) -> Iterator[Member]:
+    """Yield the files that a downloaded file holds: a tar, a zip, a zip of zips, or a plain file.
+
+    Raises:
+        SourceTransient, SchemaDrift: as the functions that unpack.
+    """
+    name = path.name.lower()
+    if name.endswith((".tar.gz", ".tgz", ".tar")):
+        yield from untar(path.read_bytes(), path.name)
+    elif name.endswith(".zip"):
+        yield from unzip_nested(path.read_bytes(), path.name)
+    else:
+        yield path.name.removesuffix(".gz"), read_unpacked(path)
+
+
+def gunzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
+    """Decompress one gzip stream of at most ``cap`` bytes; ``name`` is for messages.
+
+    Raises:
+        SourceTransient: the stream is cut or its checksum is wrong.
+        SchemaDrift: it is not gzip, or unpacks to more than ``cap`` bytes.
+    """
+    raise_if_html(content, name)
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            # One byte more than allowed is enough to know, and a decompression bomb ends there.
+            unpacked = stream.read(cap + 1)
+    except EOFError as error:
+        raise SourceTransient(
+            f"{name}: the gzip stream is truncated after {len(content)} bytes; "
+            "fetch or copy the file again"
+        ) from error
+    except (zlib.error, OSError) as error:
+        if content.startswith(_GZIP_MAGIC):
+            raise SourceTransient(
+                f"{name}: the gzip stream is damaged ({error}); fetch or copy the file again"
+            ) from error
+        raise SchemaDrift(
+            f"{name}: not a gzip file (first bytes {content[:8]!r}); check what the publisher sent"
+        ) from error
+
+    _check_cap(len(unpacked), cap, name)
+    return unpacked
+
+
+def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
+    """Yield the files of a zip in name order, at most ``cap`` decompressed bytes in all.
+
+    Raises:
+        SourceTransient: the zip is cut or damaged.
+        SchemaDrift: a member's path leaves its folder, a member is encrypted or packed by an
+            unknown method, or the total exceeds ``cap``.
+    """
+    with _open_zip(content, name) as (bundle, files):
+        room = cap
+        for info in files:
+            with bundle.open(info) as stream:
+                data = stream.read(room + 1)
+            # The cap is for the whole archive: many small members make a bomb too.
+            _check_cap(len(data), room, f"{name}!{info.filename}")
+            room -= len(data)
+            yield info.filename, data
+
+
+def stream_only_member(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[bytes]:
+    """Yield the one file of a zip in parts, which take less memory and time than the whole.
+
+    A damaged end is noticed when it comes: discard what was made of earlier parts then.
+
+    Raises:
+        SourceTransient, SchemaDrift: as :func:`unzip`, or the zip holds more files than one.
+    """
+    with _open_zip(content, name) as (bundle, files):
+        if len(files) != 1:
+            raise SchemaDrift(f"{name}: holds {len(files)} files instead of one; fetch it again")
+
+        size = 0
+        with bundle.open(files[0]) as stream:
+            while part := stream.read(_BYTES_PER_PART):
+                size += len(part)
+                _check_cap(size, cap, f"{name}!{files[0].filename}")
+                yield part
+
+
+@contextmanager
+def _open_zip(content: bytes, name: str) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
+    """Open a zip with its files in name order; translate its errors, also while it is read."""
+    raise_if_html(content, name)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+            files = [info for info in bundle.infolist() if not info.is_dir()]
+            files.sort(key=lambda info: info.filename)
+
+            # Before the first member is read: one bad path rejects the whole archive.
+            for info in files:
+                check_member_path(info.filename, name)
+            yield bundle, files
+    except (RuntimeError, NotImplementedError) as error:
+        # zipfile has no better class for a password or an unknown method.
+        raise SchemaDrift(
+            f"{name}: the zip is encrypted or packed by an unknown method ({error}); "
+            "publishers send neither: fetch it again, or unpack it and pack it plainly"
+        ) from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
+        raise SourceTransient(
+            f"{name}: the zip is damaged or truncated ({error}); fetch or copy the file again"
+        ) from error
+
+
+def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
+    """Yield the files of a zip, and of the zips in it (AEMO's weekly archives), in name order.
+
+    Raises:
+        SourceTransient: a zip is cut or damaged.
+        SchemaDrift: as for :func:`unzip`, or a zip in a zip holds a third one.
+    """
+    room = cap
+    for member, data in unzip(content, name, cap):
+        room -= len(data)
+        if not data.startswith(_ZIP_MAGIC):
+            yield member, data
+            continue
+
+        inner_name = f"{name}!{member}"
+        # One room for all: many small zips make a bomb too.
+        for inner, inner_data in unzip(data, inner_name, room):
+            room -= len(inner_data)
+            if inner_data.startswith(_ZIP_MAGIC):
+                raise SchemaDrift(
+                    f"{inner_name}!{inner}: a zip in a zip in a zip is never unpacked; unpack the "
+                    "outer one"
+                )
+            yield inner, inner_data
+
+
+def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
+    """Yield the regular files of a tar or tar.gz of at most ``cap`` bytes, in name order.
+
+    Raises:
+        SourceTransient: the archive is cut or damaged.
+        SchemaDrift: a member is a link or device, its path leaves its folder, or the archive
+            unpacks to more than ``cap`` bytes.
+    """
+    raise_if_html(content, name)
+    plain = gunzip(content, name, cap) if content.startswith(_GZIP_MAGIC) else content
+
+    members: list[Member] = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as bundle:
+            for info in bundle:
+                check_member_path(info.name, name)
+                if info.isdir():
+                    continue
+
+                stream = bundle.extractfile(info) if info.isreg() else None
+                if stream is None:
+                    raise SchemaDrift(
+                        f"{name}!{info.name}: a link or device in a data archive is never "
+                        "unpacked; fetch the archive again"
+                    )
+                members.append((info.name, stream.read()))
+    except tarfile.TarError as error:
+        raise SourceTransient(
+            f"{name}: the tar is damaged or truncated ({error}); fetch or copy the file again"
+        ) from error
+
+    # In name order, like unzip: the order inside an archive is the packer's accident.
+    yield from sorted(members)
+
+
+def check_member_path(member: str, name: str) -> None:
+    """Raise :class:`SchemaDrift` unless an archive member's path is a plain relative one."""
+    # A backslash or a colon is a plain character here and a path on Windows.
+    path = PurePosixPath(member.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in member or "\x00" in member:
+        raise SchemaDrift(
+            f"{name}: member {member!r} leads outside its folder; nothing of the archive is read, "
+            "fetch it again"
+        )
+
+
+def _check_cap(size: int, cap: int, name: str) -> None:
+    if size > cap:
+        raise SchemaDrift(
+            f"{name}: unpacks to more than {cap} bytes; raise the cap if the file is genuine"
+        )

@@ -1,15 +1,31 @@
-"""The hosts that this program may ask, who runs each, and how long to pause between two requests.
+"""Whom this program may ask, at what pace, and as whom.
 
-What belongs here: this one table, and the refusal of every other address. What does not: paths on a
-host (the source's own module), waiting (``common.pacer``).
+What belongs here: the table of hosts and the rejection of every other address, turns at a host that
+all processes of a home share, accounts and keys. What does not: paths on a host (the source's own
+module), sending requests (``common.http``), the environment (``config.settings``).
 
 A redirect is an address like any other: it is followed to a host of this table alone.
 """
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import AnyStr
 from urllib.parse import urljoin, urlsplit
 
 from compevo_core.errors import SourceRejected
+from compevo_core.runtime.files import file_lock
+from compevo_pipeline.errors import MAX_TURN_WAIT_S, Throttled
+
+PEMS_DISTRICT = 4
+"""The San Francisco Bay Area."""
+
+PEMS_FILES = ("station_hour",)
+"""Kinds of files that are fetched unless a deployment names others."""
+
+_HTTPS_PORTS = (None, 443)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +68,29 @@ HOSTS: dict[str, Host] = {
 }
 """By host name; no other host is ever asked."""
 
-_HTTPS_PORTS = (None, 443)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryKey:
+    """A key that a publisher wants in the address, by parameter; its value is in no text."""
+
+    name: str
+    value: str = field(repr=False)
+
+    def hide(self, text: AnyStr) -> AnyStr:
+        """Return a text or bytes in which the key is three asterisks."""
+        if isinstance(text, bytes):
+            return text.replace(self.value.encode("ascii"), b"***")
+        return text.replace(self.value, "***")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PemsAccess:
+    """A PeMS account, whose district is 3 to 12; neither name nor password is in its text."""
+
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+    district: int = PEMS_DISTRICT
+    files: tuple[str, ...] = PEMS_FILES
 
 
 def find_host(url: str) -> tuple[str, Host]:
@@ -95,3 +133,65 @@ def resolve_link(url: str, target: str) -> str:
         raise SourceRejected(
             f"{url}: names {target[:100]!r}, which is no address ({error}); correct the URL"
         ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pacer:
+    """Gives out turns at hosts: a process takes the next free turn and sleeps until then.
+
+    Two processes never share a turn, and neither holds the lock while it sleeps.
+
+    Attributes:
+        folder: the files that processes share, one a host: when it was written, and the time of
+            its next free turn.
+        now_s: seconds since the epoch, which all processes agree on.
+        sleep: waits for a turn.
+    """
+
+    folder: Path
+    now_s: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+    def wait_for_turn(self, host: str, pause_s: float) -> None:
+        """Sleep until the host's next free turn, and take it.
+
+        Raises:
+            Throttled: the host asked for a pause that is too long to sleep through.
+            StoreBusy: other processes held the host's file for too long.
+        """
+        with self._locked(host) as path:
+            now = self.now_s()
+            wait = max(0.0, _read_free_at(path, now) - now)
+            if wait > MAX_TURN_WAIT_S:
+                raise Throttled(
+                    f"{host} asked for a pause, {wait:.0f} s of it left; try again after it", wait
+                )
+            _write_free_at(path, now, now + wait + pause_s)
+
+        if wait > 0:
+            self.sleep(wait)
+
+    def postpone(self, host: str, seconds: float) -> None:
+        """Give out no turn at a host for some time, because it asked for a pause."""
+        with self._locked(host) as path:
+            now = self.now_s()
+            _write_free_at(path, now, max(_read_free_at(path, now), now + seconds))
+
+    @contextmanager
+    def _locked(self, host: str) -> Iterator[Path]:
+        path = self.folder / f"{host}.turn"
+        with file_lock(path.with_suffix(".lock"), exclusive=True):
+            yield path
+
+
+def _write_free_at(path: Path, now: float, free_at: float) -> None:
+    path.write_text(f"{now!r} {free_at!r}", encoding="ascii")
+
+
+def _read_free_at(path: Path, now: float) -> float:
+    try:
+        written_at, free_at = map(float, path.read_text(encoding="ascii").split())
+    except (FileNotFoundError, ValueError):
+        return now  # no turn was taken yet, or a process was killed while it wrote one
+    # Written in the future: by a clock that has been set back since, not one a little ahead.
+    return now if written_at > now + MAX_TURN_WAIT_S else free_at

@@ -1,54 +1,168 @@
-"""One polite HTTP client for every live source.
+"""One polite HTTP client for every live source, and what an answer means.
 
-What belongs here: conditional requests, redirects, and bytes that reach the raw store only when
-they are what was asked for. What does not: which hosts may be asked (``common.hosts``), pace
-(``common.pacer``), how long an answer may take (``common.connection``), reading one body
-(``common.body``), what an answer means (``common.answers``), whether it is tried again
-(``compevo_pipeline.failures``), any publisher's addresses.
+What belongs here: conditional requests, redirects, the caps and checks before bytes are kept, and
+the table from an answer to its error. What does not: hosts, pace and keys (``common.hosts``),
+whether an error is tried again (``compevo_pipeline.errors``), any publisher's addresses.
 
-Bot protection and log-ins are never circumvented, and every certificate is checked.
+Bot protection and log-ins are never circumvented, every certificate is checked, and the first bytes
+of an answer count before its status: a bot challenge with status 200, stored as data, costs more
+than any failure.
 """
 
 import io
 import logging
 import random
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email.utils import format_datetime
-from typing import TypeVar
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO, TypeVar
 from urllib.parse import urlencode
 
 import requests
+import urllib3
 
-from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceRejected
-from compevo_pipeline.failures import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
-from compevo_pipeline.sources.common.access import QueryKey
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
-from compevo_pipeline.sources.common.body import (
-    MAX_BODY_BYTES,
-    read_body,
-    refuse_damaged,
-    refuse_failure,
-    translate_failure,
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceRejected,
+    SourceTransient,
 )
-from compevo_pipeline.sources.common.connection import Session
-from compevo_pipeline.sources.common.hosts import Host, find_host, resolve_link
-from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
-from compevo_pipeline.sources.common.pacer import Pacer
-from compevo_pipeline.sources.common.raw_store import RawStore
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.decode import UTF8_BOM
+from compevo_pipeline.sources.common.hosts import Host, Pacer, QueryKey, find_host, resolve_link
+from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger, RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 
+MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 MAX_PAGE_BYTES = 16 * 2**20
 MAX_REDIRECTS = 5
 
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_NOT_MODIFIED = 304
+CHALLENGE_SIGNS = (
+    *(b"cf-challenge", b"challenge-platform", b"just a moment", b"attention required", b"captcha"),
+    *(b"access denied", b"verify you are human", b"enable javascript and cookies", b"<title>login"),
+)
+"""Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
+
+_CHUNK_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16
+_CHALLENGE_BYTES = 4096  # the signs stand at the top of a page; data of megabytes is not searched
+_MAX_ERROR_BYTES = 1 << 20  # of an error page nothing but the beginning is looked at
+_SHOWN_BYTES = 200
+_MAGIC = {".zip": b"PK", ".gz": b"\x1f\x8b"}
+_HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<script")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_WRONG_ADDRESS = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidHeader,
+)
 
 _Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One HTTP answer.
+
+    Attributes:
+        status: HTTP status.
+        content_type: the header of that name.
+        head: the first bytes of the body.
+        html_expected: whether the data itself is a web page.
+        part_expected: whether a part of the file was asked for.
+    """
+
+    status: int
+    content_type: str
+    head: bytes
+    html_expected: bool
+    part_expected: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the status says that the body is all of what was asked for."""
+        is_part = self.part_expected and self.status == HTTPStatus.PARTIAL_CONTENT
+        return is_part or self.status in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
+
+    @property
+    def is_html(self) -> bool:
+        """Whether the header or the first bytes say that the body is a web page."""
+        start = self.head.removeprefix(UTF8_BOM).lstrip().lower()
+        return "html" in self.content_type.lower() or start.startswith(_HTML_STARTS)
+
+    @property
+    def is_challenge(self) -> bool:
+        """Whether the body is a page that wants a person or a login."""
+        head = self.head[:_CHALLENGE_BYTES].lower()
+        return self.is_html and any(sign in head for sign in CHALLENGE_SIGNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One row of the table: words for it, whether an answer fits, the error (None: data)."""
+
+    words: str
+    fits: Callable[[Answer], bool]
+    error: type[SourceError] | None
+
+
+MEANINGS = (
+    Meaning(
+        "a bot challenge or a login page, whatever the status",
+        lambda answer: answer.is_challenge,
+        SourceBlocked,
+    ),
+    Meaning(
+        "2xx without a byte",
+        lambda answer: HTTPStatus.OK <= answer.status < 300 and not answer.head.strip(),
+        SourceTransient,
+    ),
+    Meaning(
+        "200 with a web page where data was asked for",
+        lambda answer: answer.is_whole and answer.is_html and not answer.html_expected,
+        SchemaDrift,
+    ),
+    Meaning("200 otherwise", lambda answer: answer.is_whole, None),
+    Meaning("404, 410", lambda answer: answer.status in (404, 410), SourceAbsent),
+    Meaning(
+        "401, 403, 407, 451", lambda answer: answer.status in (401, 403, 407, 451), SourceBlocked
+    ),
+    Meaning(
+        "408, 425, 429, 5xx",
+        lambda answer: answer.status in (408, 425, 429) or answer.status >= 500,
+        SourceTransient,
+    ),
+    Meaning(
+        "any other status, a part (206) that was not asked for among them",
+        lambda answer: True,
+        SourceRejected,
+    ),
+)
+"""The first that fits is used."""
+
+
+def classify_answer(answer: Answer) -> type[SourceError] | None:
+    """Return the error that an answer amounts to, or None where its body may be data."""
+    return next(meaning.error for meaning in MEANINGS if meaning.fits(answer))
+
+
+class Session(requests.Session):
+    """A session that leaves redirects to the client."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Find none: requests would read the whole body of a redirect, and parse its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +231,12 @@ class Client:
             url: an https address on a known host.
             source: ``source`` of the raw file.
             name: ``name`` of the raw file.
-            params: query parameters.
+            params: query parameters, in the address that is noted.
             html_expected: whether a web page is the data.
             is_final: whether the publisher never changes this file, so that it is not asked for
                 again once its bytes are kept.
-            may_be_absent: whether a host answers 403 for files that do not exist, so that what a
-                refusal means is for the caller to say and is not noted here.
+            may_be_absent: whether a host answers 403 for files that do not exist; the caller then
+                decides what a refusal means, and it is not noted here.
             max_bytes: largest body, after decompression by the connection.
             check_start: raises the error that the first kilobytes of a success amount to, at
                 publishers who say with status 200 that there is no such file.
@@ -150,20 +264,20 @@ class Client:
             key=key,
         )
         entry = self.ledger.get(source, name)
-        if entry is not None and is_final and entry.state is EntryState.STORED:
+        is_stored = entry is not None and entry.state is EntryState.STORED
+        if is_stored and is_final:
             return None
 
         # What is stored needs no bytes: its validators alone say whether there is something newer.
-        is_stored = entry is not None and entry.state is EntryState.STORED
-        kept = None if is_stored else self._read_kept(entry)
-        if kept is not None and is_final:
+        saved = None if is_stored else self._read_kept(entry)
+        if saved is not None and is_final:
             self.ledger.record_reread(source, name)
-            return kept
+            return saved
 
-        fetched = self._fetch(request, entry if is_stored or kept is not None else None)
-        if fetched is None and kept is not None:
+        fetched = self._ask(request, entry if is_stored or saved is not None else None)
+        if fetched is None and saved is not None:
             self.ledger.record_reread(source, name)
-        return fetched or kept
+        return fetched or saved
 
     def read_page(
         self,
@@ -176,12 +290,7 @@ class Client:
     ) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
 
-        Args:
-            url: as for :meth:`fetch`, like ``source``, ``name`` and ``params``.
-            source: the publisher's product.
-            name: name of the page.
-            params: query parameters.
-            tail_bytes: ask for the last bytes alone; 0 for all.
+        Arguments are as for :meth:`fetch`; ``tail_bytes`` asks for the last bytes alone, 0 for all.
 
         Raises:
             SourceError: as :meth:`fetch`.
@@ -197,10 +306,9 @@ class Client:
             tail_bytes=tail_bytes,
         )
         entry = self.ledger.get(source, name)
-        kept = self._read_kept(entry)
+        saved = self._read_kept(entry)
 
-        fetched = self._fetch(request, entry if kept is not None else None)
-        page = fetched or kept
+        page = self._ask(request, entry if saved is not None else None) or saved
         if page is None:
             raise SourceRejected(f"{url}: 304 to a request without conditions; report it")
         return page.content
@@ -216,9 +324,8 @@ class Client:
             with self._open(url, {}, form) as response:
                 body = io.BytesIO()
                 head = read_body(response, url, MAX_PAGE_BYTES, body)
-                refuse_failure(
-                    response, head, url, html_expected=True, now=self.clock(), shows_body=False
-                )
+                # The answer to a login may repeat it.
+                _raise_if_failed(response, head, url, self.clock(), True, shows_body=False)
                 return body.getvalue()
 
         return self._try(send)
@@ -228,10 +335,9 @@ class Client:
             return None
         return self.raw.read(entry.source, entry.name, entry.sha256)
 
-    def _fetch(self, request: _Request, known: Entry | None) -> RawFile | None:
+    def _ask(self, request: _Request, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
-        address = request.address
-        headers = _make_conditions(known, address)
+        headers = _make_conditions(known, request.address)
         if request.tail_bytes:
             headers["Range"] = f"bytes=-{request.tail_bytes}"
         try:
@@ -239,15 +345,14 @@ class Client:
         except SourceAbsent:
             raise  # whether a missing file is expected is known to the source alone
         except SourceError as error:
-            if request.may_be_absent and isinstance(error, SourceBlocked):
-                raise
-            self.ledger.record_failure(
-                request.source,
-                request.name,
-                url=address,
-                note=f"{type(error).__name__}: {error}",
-                now=self.clock(),
-            )
+            if not (request.may_be_absent and isinstance(error, SourceBlocked)):
+                self.ledger.record_failure(
+                    request.source,
+                    request.name,
+                    url=request.address,
+                    note=f"{type(error).__name__}: {error}",
+                    now=self.clock(),
+                )
             raise
 
     def _receive(self, request: _Request, headers: Mapping[str, str]) -> RawFile | None:
@@ -255,19 +360,20 @@ class Client:
         opened = self._open(url, headers, key=key)
         with opened as response, self.raw.receive(source, name) as part:
             now = self.clock()
-            if response.status_code == _NOT_MODIFIED and headers:
+            if response.status_code == HTTPStatus.NOT_MODIFIED and headers:
                 self.ledger.record_unchanged(source, name, now)
                 return None
 
             with part.open("wb") as sink:
                 head = read_body(response, url, request.max_bytes, sink)
             if key is not None:
-                # Publishers quote the address that they refuse.
+                # Publishers quote the rejected address.
                 head = key.hide(head)
-            refuse_failure(response, head, url, html_expected=request.html_expected, now=now)
-            refuse_damaged(part, head, name)
+            _raise_if_failed(response, head, url, now, request.html_expected)
+            _raise_if_damaged(part, head, name)
             if request.check_start is not None:
                 request.check_start(head)
+
             raw = RawFile(
                 source=source,
                 name=name,
@@ -292,6 +398,7 @@ class Client:
 
     def _try(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and ask again after short waits while the failure allows it."""
+        # Not urllib3's Retry: it sees neither bodies nor turns at a host (decision 18-live-mode).
         attempt = 0
         while True:
             try:
@@ -320,9 +427,9 @@ class Client:
                 response = self._send(url, headers, form, key)
             except requests.RequestException as error:
                 if key is None:
-                    raise translate_failure(error, url) from error
+                    raise _translate(error, url) from error
                 # The failure that it follows from names the whole address, in every log of it.
-                raise translate_failure(type(error)(key.hide(str(error))), url) from None
+                raise _translate(type(error)(key.hide(str(error))), url) from None
 
             with response:
                 target = response.headers.get("Location")
@@ -364,15 +471,115 @@ class Client:
             data=form,
             headers={"User-Agent": self.user_agent, **headers},
             # Without this, requests would send a login that a .netrc file has for the host.
-            auth=_send_no_login,
+            auth=lambda request: request,
             timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
             allow_redirects=False,
             stream=True,
         )
 
 
-def _send_no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
+def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -> bytes:
+    """Write a body into ``sink`` as it arrives; return its first bytes.
+
+    Raises:
+        SourceRejected: the body is larger than ``cap`` bytes, after decompression.
+        SourceTransient: it is cut or damaged.
+    """
+    cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
+    head = b""
+    size = 0
+    try:
+        for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
+            size += len(chunk)
+            if size > cap:
+                raise SourceRejected(
+                    f"{url}: more than {cap} bytes; raise the cap if the file is genuine"
+                )
+            sink.write(chunk)
+            head += chunk[: _HEAD_BYTES - len(head)]
+    except urllib3.exceptions.HTTPError as error:
+        # A full disk is no failure of the publisher: it passes as it is.
+        raise _translate(error, url) from error
+    return head
+
+
+def _raise_if_failed(
+    response: requests.Response,
+    head: bytes,
+    url: str,
+    now: datetime,
+    html_expected: bool,
+    *,
+    shows_body: bool = True,
+) -> None:
+    """Raise the error of :data:`MEANINGS`; :class:`Throttled` where the server asks for a pause."""
+    content_type = response.headers.get("Content-Type", "")
+    error = classify_answer(
+        Answer(
+            status=response.status_code,
+            content_type=content_type,
+            head=head,
+            html_expected=html_expected,
+            part_expected="Range" in response.request.headers,
+        )
+    )
+    if error is None:
+        return
+
+    message = f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, " + (
+        f"starting {head[:_SHOWN_BYTES]!r}" if shows_body else "body not shown"
+    )
+    # The wait that the server asks for travels with the error.
+    wait_s = _parse_retry_after_s(response.headers.get("Retry-After", ""), now)
+    is_throttled = wait_s > 0 or response.status_code == HTTPStatus.TOO_MANY_REQUESTS
+    if issubclass(error, SourceTransient) and is_throttled:
+        raise Throttled(f"{message}; request less often", wait_s)
+
+    raise error(f"{message}; see docs/reference/live-sources.md for what this answer means")
+
+
+def _raise_if_damaged(path: Path, head: bytes, name: str) -> None:
+    """Reject a received archive that is another format, or whose end is missing."""
+    suffix = Path(name).suffix.lower()
+    if suffix in _MAGIC and not head.startswith(_MAGIC[suffix]):
+        raise SchemaDrift(
+            f"{name}: not a {suffix} file (first bytes {head[:8]!r}); check what the publisher sent"
+        )
+    # The directory of a zip is at its end.
+    if suffix == ".zip" and not zipfile.is_zipfile(path):
+        raise SourceTransient(f"{name}: the zip is truncated; fetch it again")
+
+
+def _parse_retry_after_s(value: str, now: datetime) -> float:
+    """Return the seconds that a ``Retry-After`` header (a number or a date) asks for, or 0."""
+    # Of the characters that are digits, some ("²") are no part of a number.
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        # The zone of a date can be further away than any time span.
+        return 0.0
+
+    # HTTP dates are GMT, also where the zone is left out.
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _translate(error: Exception, url: str) -> SourceError:
+    """Return the project's error of a request that got no whole answer."""
+    if isinstance(error, requests.exceptions.SSLError | urllib3.exceptions.SSLError):
+        return SourceBlocked(
+            f"{url}: the certificate was refused ({error}); certificates are always checked, "
+            "so use another host"
+        )
+    if isinstance(error, _WRONG_ADDRESS):
+        return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
+
+    return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")
 
 
 def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:

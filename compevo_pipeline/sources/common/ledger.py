@@ -1,23 +1,31 @@
-"""What was asked of a publisher, what came, what is absent: one SQLite file beside the raw files.
+"""What was asked of a publisher, what came, what is absent; and the bytes as they were sent.
 
-What belongs here: one entry a file that was asked for, by source and name. What does not: the bytes
-(``common.raw_store``), requests (``common.http``).
+What belongs here: one SQLite file with an entry for each file that was asked for, by source and
+name, and the raw files beside it. What does not: requests (``common.http``), parsing.
 
 A file is ``fetched`` when its bytes are kept, and ``stored`` when its rows are in the store too: a
 run that is killed in between finds the bytes again. A file that did not exist is asked for again
 after growing pauses, and given up (``frozen``) after the last.
 """
 
+import contextlib
+import json
+import os
+import re
 import sqlite3
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from compevo_core.errors import SourceTransient, StorageError
-from compevo_pipeline.sources.common.base import RawFile
+from compevo_core.errors import DataError, SourceTransient, StorageError
+from compevo_core.runtime.files import file_lock, write_bytes
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.decode import check_member_path
 
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
@@ -34,10 +42,14 @@ CREATE TABLE IF NOT EXISTS entries (
     PRIMARY KEY (source, name)
 )
 """
-_COLUMNS = (
-    "source, name, state, url, asked_at, fetched_at, sha256, etag, last_modified, "
-    "tries, due_at, note"
-)
+_SELECT_ONE = "SELECT * FROM entries WHERE source = ? AND name = ?"
+_SELECT_SOURCE = "SELECT * FROM entries WHERE source = ? ORDER BY name"
+_SELECT_ALL = "SELECT * FROM entries ORDER BY source, name"
+_REPLACE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SET_STATE = "UPDATE entries SET state = ? WHERE source = ? AND name = ?"
+
+_HASH_DIGITS = 8
+_LOCK = ".lock"
 
 
 class EntryState(StrEnum):
@@ -57,7 +69,7 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file that was asked for.
+    """One file that was asked for; the fields are the table's columns, in their order.
 
     Attributes:
         source: the publisher's product.
@@ -104,7 +116,7 @@ class Ledger:
 
     def get(self, source: str, name: str) -> Entry | None:
         """Return the entry of a file, or None where it was never asked for."""
-        return next(self._select("source = ? AND name = ?", (source, name)), None)
+        return next(iter(self._select(_SELECT_ONE, (source, name))), None)
 
     def is_due(self, source: str, name: str, now: datetime) -> bool:
         """Whether a file that never changes should be asked for.
@@ -124,8 +136,8 @@ class Ledger:
     def list_entries(self, source: str | None = None) -> list[Entry]:
         """Return the entries of a source, or of all, by source and name."""
         if source is None:
-            return list(self._select("1", ()))
-        return list(self._select("source = ?", (source,)))
+            return self._select(_SELECT_ALL, ())
+        return self._select(_SELECT_SOURCE, (source,))
 
     def record_fetched(
         self,
@@ -139,9 +151,8 @@ class Ledger:
         last_modified: str | None = None,
     ) -> None:
         """Note that a file's bytes are kept."""
-        self._fetched.append([(source, name)])
-        self._of_this_run.add((source, name))
-        self._upsert(
+        self.record_reread(source, name)
+        self._write(
             Entry(
                 source=source,
                 name=name,
@@ -172,26 +183,26 @@ class Ledger:
     def record_failure(self, source: str, name: str, *, url: str, note: str, now: datetime) -> None:
         """Note that asking failed; what was fetched before stays fetched or stored."""
         old = self.get(source, name)
-        with self._transaction() as connection:
-            if old is not None and old.sha256 is not None:
-                connection.execute(
-                    "UPDATE entries SET asked_at = ?, tries = tries + 1, note = ? "
-                    "WHERE source = ? AND name = ?",
-                    (now.isoformat(), note, source, name),
+        if old is None or old.sha256 is None:
+            self._write(
+                Entry(
+                    source=source,
+                    name=name,
+                    state=EntryState.FAILED,
+                    url=url,
+                    asked_at=now,
+                    tries=old.tries + 1 if old else 1,
+                    note=note,
                 )
-                return
-
-            tries = old.tries + 1 if old else 1
-            failed = Entry(
-                source=source,
-                name=name,
-                state=EntryState.FAILED,
-                url=url,
-                asked_at=now,
-                tries=tries,
-                note=note,
             )
-            self._write(connection, failed)
+            return
+
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE entries SET asked_at = ?, tries = tries + 1, note = ? "
+                "WHERE source = ? AND name = ?",
+                (now.isoformat(), note, source, name),
+            )
 
     def mark_absent(self, source: str, name: str, url: str, now: datetime) -> None:
         """Note that the publisher has no such file; it becomes due again after a longer pause."""
@@ -199,7 +210,7 @@ class Ledger:
         tries = old.tries + 1 if old and old.state is EntryState.ABSENT else 1
         is_last = tries > len(ABSENT_PAUSES)
 
-        self._upsert(
+        self._write(
             Entry(
                 source=source,
                 name=name,
@@ -225,21 +236,18 @@ class Ledger:
         Args:
             keep_last: whether the last one, with what is packed in it, waits for the next call.
         """
-        kept = self._fetched[-1:] if keep_last else []
-        done = [key for keys in self._fetched[: len(self._fetched) - len(kept)] for key in keys]
+        waiting = self._fetched[-1:] if keep_last else []
+        done = [key for keys in self._fetched[: len(self._fetched) - len(waiting)] for key in keys]
         with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE entries SET state = ? WHERE source = ? AND name = ?",
-                [(EntryState.STORED.value, *key) for key in done],
-            )
-        self._fetched[:] = kept
+            connection.executemany(_SET_STATE, [(EntryState.STORED.value, *key) for key in done])
+        self._fetched[:] = waiting
 
     def record_members(self, source: str, names: Iterable[str], raw: RawFile) -> None:
         """Note the files packed in the one fetched last: they need not be fetched on their own."""
         names = list(names)
-        with self._transaction() as connection:
-            for name in names:
-                member = Entry(
+        self._write(
+            *(
+                Entry(
                     source=source,
                     name=name,
                     state=EntryState.FETCHED,
@@ -248,7 +256,9 @@ class Ledger:
                     fetched_at=raw.fetched_at,
                     note=f"packed in {raw.name}",
                 )
-                self._write(connection, member)
+                for name in names
+            )
+        )
         self._fetched[-1].extend((source, name) for name in names)
         self._of_this_run.update((source, name) for name in names)
 
@@ -264,36 +274,17 @@ class Ledger:
                     [(EntryState.FAILED.value, note, *key) for key in keys],
                 )
 
-    def _select(self, where: str, values: Sequence[str]) -> Iterator[Entry]:
-        # The condition is one of this module's own texts; values are always parameters.
-        query = f"SELECT {_COLUMNS} FROM entries WHERE {where} ORDER BY source, name"  # noqa: S608
+    def _select(self, query: str, values: Sequence[str]) -> list[Entry]:
         with self._transaction() as connection:
-            rows = connection.execute(query, values).fetchall()
-        return map(_read_entry, rows)
+            return [_read_entry(row) for row in connection.execute(query, values).fetchall()]
 
-    def _upsert(self, entry: Entry) -> None:
+    def _write(self, *entries: Entry) -> None:
+        rows = [
+            [cell.isoformat() if isinstance(cell, datetime) else cell for cell in astuple(entry)]
+            for entry in entries
+        ]
         with self._transaction() as connection:
-            self._write(connection, entry)
-
-    @staticmethod
-    def _write(connection: sqlite3.Connection, entry: Entry) -> None:
-        connection.execute(
-            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                entry.source,
-                entry.name,
-                entry.state.value,
-                entry.url,
-                entry.asked_at.isoformat(),
-                _write_time(entry.fetched_at),
-                entry.sha256,
-                entry.etag,
-                entry.last_modified,
-                entry.tries,
-                _write_time(entry.due_at),
-                entry.note,
-            ),
-        )
+            connection.executemany(_REPLACE, rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -322,27 +313,138 @@ def _translate(error: sqlite3.DatabaseError, path: Path) -> SourceTransient | St
     )
 
 
-def _read_entry(row: tuple[str, ...]) -> Entry:
-    source, name, state, url, asked_at, fetched_at, sha256, etag, modified, tries, due, note = row
-    return Entry(
-        source=source,
-        name=name,
-        state=EntryState(state),
-        url=url,
-        asked_at=datetime.fromisoformat(asked_at),
-        fetched_at=_read_time(fetched_at),
-        sha256=sha256,
-        etag=etag,
-        last_modified=modified,
-        tries=int(tries),
-        due_at=_read_time(due),
-        note=note,
-    )
+def _read_entry(row: Sequence[Any]) -> Entry:
+    cells = {column.name: cell for column, cell in zip(fields(Entry), row, strict=True)}
+    for name in ("asked_at", "fetched_at", "due_at"):
+        if cells[name] is not None:
+            cells[name] = datetime.fromisoformat(cells[name])
+    return Entry(**(cells | {"state": EntryState(cells["state"])}))
 
 
-def _write_time(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
+@dataclass(frozen=True)
+class RawStore:
+    """The bytes as the publishers sent them: ``<source>/<name>`` below a root, each with a sidecar.
+
+    The sidecar, a JSON file, holds address, hash and time. Equal bytes are stored once. Of other
+    bytes under one name both stay: the newest are at ``<source>/<name>``, the ones before move to
+    ``<name>.<sha256[:8]>``.
+    """
+
+    root: Path
+
+    def write(self, raw: RawFile) -> Path:
+        """Store the bytes of a file that was read from disk or made; return their path.
+
+        They are not flushed to disk: one day has hundreds of files, each can be read again, and the
+        hash finds a damaged one.
+
+        Raises:
+            DataError, SchemaDrift: source or name would lead outside the folder.
+            StoreBusy: another run writes this source for too long.
+        """
+        path = self._path(raw.source, raw.name)
+        if not _holds(path, raw):
+            with self.receive(raw.source, raw.name) as part:
+                part.write_bytes(raw.content)
+                self.keep(part, raw, is_durable=False)
+        return path
+
+    @contextmanager
+    def receive(self, source: str, name: str) -> Iterator[Path]:
+        """Yield the path of a temporary file in the source's folder, gone when the block ends."""
+        path = self._path(source, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+        try:
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
+
+    def keep(
+        self, part: Path, raw: RawFile, *, is_versioned: bool = True, is_durable: bool = True
+    ) -> None:
+        """Give a received file its name.
+
+        Args:
+            part: the file, at the path that :meth:`receive` yielded.
+            raw: the same bytes with their provenance.
+            is_versioned: whether older content of that name stays, under another name.
+            is_durable: whether to flush it to disk: without the flush, a power cut after the rename
+                can leave an empty file under the name.
+
+        Raises:
+            StoreBusy: another run writes this source for too long.
+        """
+        path = self._path(raw.source, raw.name)
+        if is_durable:
+            with part.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+        with file_lock(path.parent / _LOCK, exclusive=True):
+            if _holds(path, raw):
+                return
+            if is_versioned:
+                _move_aside(path)
+            part.replace(path)
+            provenance = {
+                "url": raw.url,
+                "sha256": raw.sha256,
+                "bytes": len(raw.content),
+                "fetched_at": raw.fetched_at.isoformat(),
+                "mode": raw.mode.value,
+            }
+            content = (json.dumps(provenance, indent=1) + "\n").encode()
+            write_bytes(_sidecar_of(path), content, is_durable=is_durable)
+
+    def read(self, source: str, name: str, sha256: str) -> RawFile | None:
+        """Return a fetched file as it was kept, or None where it is gone or other bytes."""
+        path = self._path(source, name)
+        sidecar = _read_sidecar(path)
+        if not sidecar or not path.exists():
+            return None
+
+        raw = RawFile(
+            source=source,
+            name=name,
+            content=path.read_bytes(),
+            url=str(sidecar["url"]),
+            fetched_at=datetime.fromisoformat(str(sidecar["fetched_at"])),
+            mode=Mode.LIVE,
+        )
+        return raw if raw.sha256 == sha256 else None
+
+    def _path(self, source: str, name: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_\-]+", source):
+            raise DataError(f"{source!r} is no folder name; use letters, digits, _ and -")
+
+        check_member_path(name, source)
+        return self.root / source / name
 
 
-def _read_time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _sidecar_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _read_sidecar(path: Path) -> dict[str, Any]:
+    # Cut by a power failure, the content is unknown, and written anew.
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        sidecar = json.loads(_sidecar_of(path).read_text(encoding="utf-8"))
+        return sidecar if isinstance(sidecar, dict) else {}
+    return {}
+
+
+def _holds(path: Path, raw: RawFile) -> bool:
+    is_there = path.exists() and path.stat().st_size == len(raw.content)
+    return is_there and _read_sidecar(path).get("sha256") == raw.sha256
+
+
+def _move_aside(path: Path) -> None:
+    if not path.exists():
+        return
+
+    # The content first: a crash in between leaves a sidecar without a file, never the reverse.
+    label = str(_read_sidecar(path).get("sha256", "unknown"))[:_HASH_DIGITS]
+    for old in (path, _sidecar_of(path)):
+        if old.exists():
+            suffix = old.name.removeprefix(path.name)
+            old.replace(old.with_name(f"{path.name}.{label}{suffix}"))

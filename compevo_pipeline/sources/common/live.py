@@ -1,15 +1,15 @@
 """What a source's live mode works with: client, ledger, time, span, and which failures it bears.
 
-What belongs here: these objects. What does not: what to ask of whom (a source's own ``live``
-module), how it is asked (``common.http``).
+What belongs here: these objects, and files that a person fetched by hand. What does not: what to
+ask of whom (a source's own ``live`` module), how it is asked (``common.http``).
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePosixPath
 
 from compevo_core.errors import (
     ConfigError,
@@ -18,9 +18,10 @@ from compevo_core.errors import (
     SourceError,
     SourceRejected,
 )
-from compevo_pipeline.sources.common.access import PemsAccess, QueryKey
+from compevo_pipeline.sources.common.base import Mode, RawFile, read_archive_file
+from compevo_pipeline.sources.common.hosts import PemsAccess, QueryKey
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 
 MAX_FAILED_FILES = 3
 """Files of one product that may fail before the rest is not asked for."""
@@ -55,7 +56,7 @@ class LiveContext:
     news_queries: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a span that is not in UTC or ends before it starts."""
+        """Reject a span that is not in UTC or ends before it starts."""
         moments = [self.now, *(m for m in (self.since, self.until) if m is not None)]
         if any(moment.utcoffset() != timedelta(0) for moment in moments):
             raise ConfigError("since, until and now must be in UTC; write them with +00:00")
@@ -114,15 +115,45 @@ class Tolerance:
             self.failures.append(error)
             live.ledger.reject(source, name, f"{type(error).__name__}: {error}")
             log.warning("%s: %s", self.product, error)
-            failed = [one for one in self.failures if not isinstance(one, SourceAbsent)]
+            failed = [error for error in self.failures if not isinstance(error, SourceAbsent)]
             if len(failed) >= MAX_FAILED_FILES:
                 raise
 
-    def refuse_nothing(self) -> None:
-        """Refuse an end without a file where at least one was asked for.
-
-        Raises:
-            SourceError: the first failure.
-        """
+    def raise_if_nothing_arrived(self) -> None:
+        """Raise the first failure where at least one file was asked for and none came."""
         if self.failures and not self.arrived:
             raise self.failures[0]
+
+
+def read_new_saved_files(
+    live: LiveContext, folder: str, pattern: str, *, source: str
+) -> Iterator[RawFile]:
+    """Yield the files that a person saved below the archive folder, and that are not stored yet.
+
+    A file counts as fetched when it was saved, so that it never takes the place of a value that was
+    fetched later.
+    """
+    if live.saved is None:
+        return
+
+    for path in sorted((live.saved / folder).glob(pattern)):
+        # What a person unpacked there may be a folder of the archive's name.
+        if not path.is_file():
+            continue
+        saved_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        raw = read_archive_file(path, live.saved, source=source, clock=lambda: live.now)
+        raw = replace(raw, fetched_at=min(saved_at, live.now))
+
+        key = name_entry(raw)
+        entry = live.ledger.get(*key)
+        if entry is None or entry.state is not EntryState.STORED or entry.sha256 != raw.sha256:
+            live.ledger.record_fetched(*key, url=raw.url, sha256=raw.sha256, now=live.now)
+            yield raw
+
+
+def name_entry(raw: RawFile) -> tuple[str, str]:
+    """Return source and name of the ledger's entry of a file that live mode reads."""
+    if raw.mode is Mode.LIVE:
+        return raw.source, raw.packed_in or raw.name
+    # Under a source of its own: the publisher's file of that name is another entry.
+    return f"{raw.source}-saved", PurePosixPath(raw.url).name

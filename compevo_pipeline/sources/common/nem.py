@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from compevo_pipeline.sources.common.series_frame import OBSERVED
+from compevo_pipeline.sources.common.tables import OBSERVED
 
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 NEM_OFFSET = timedelta(hours=10)

@@ -1,24 +1,26 @@
 """Delimited text tables of publishers: read as text, converted with checks that name the line.
 
 What belongs here: header and cell-count checks, text to numbers and timestamps, gaps and
-duplicates. What does not: what the columns mean (the source modules), the frame contract
-(``common.series_frame``).
+duplicates, and the last step to rows of ``SERIES_SCHEMA``. What does not: what the columns mean,
+series ids and units (the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
-check. All columns are read as text. A check is vectorised; the line of a fault is looked up only
-after a check has found one.
+check. A check is vectorised; the line of a fault is looked up only after a check has found one.
 """
 
 import csv
-import io
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import Enum, auto
 
 import polars as pl
-from polars.exceptions import PolarsError
 
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.base import RawFile
+
+OBSERVED = "observed"
+MISSING = "missing"
 
 LINE = "line"
 """Column that holds a row's line number in its file, counted from 1."""
@@ -106,9 +108,18 @@ def read_rows(
             "fetch the file again"
         )
 
-    # Only the reader without quotes counts the cells of every row by itself.
-    if quoting is Quoting.NONE:
-        return _split_rows(lines, file_name, columns, first_line, separator)
+    if quoting is Quoting.NONE or '"' not in text:
+        rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=first_line)
+        rows = rows.with_columns(pl.col("cells").str.split(separator))
+
+        ragged = rows.filter(pl.col("cells").list.len() != len(columns))
+        if ragged.height:
+            line = ragged[0, LINE]
+            text = lines[line - first_line]
+            raise _ragged_row(file_name, line, len(ragged[0, "cells"]), len(columns), text)
+        return rows.with_columns(pl.col("cells").list.to_struct(fields=list(columns))).unnest(
+            "cells"
+        )
     return _read_quoted_rows(lines, file_name, columns, first_line, separator, quoting)
 
 
@@ -125,11 +136,7 @@ def split_cells(line: str, separator: str = ",", quoting: Quoting = Quoting.NONE
 
 
 def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) -> None:
-    """Refuse a first line that is not the known header.
-
-    Raises:
-        SchemaDrift: names the columns that are missing and those that are new.
-    """
+    """Raise :class:`SchemaDrift`, with missing and new columns, for an unknown header."""
     if list(cells) == list(expected):
         return
 
@@ -159,7 +166,7 @@ def to_number(
         # "nan" and "inf" are numbers to polars, and never to a publisher of measurements.
         is_bad = ~is_missing & ~number.is_finite().fill_null(value=False)
         problem = f"{column} is {{{column}!r}}, not a number"
-        refuse_rows(table, file_name, is_bad, problem, "correct the cell or fetch the file again")
+        raise_if_rows(table, file_name, is_bad, problem, "correct the cell or fetch the file again")
 
         numbers.append(pl.when(is_missing).then(None).otherwise(number).alias(column))
 
@@ -184,24 +191,24 @@ def to_stamp(
     remedy = "correct the cell or fetch the file again"
     # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
     is_year = stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)
-    refuse_rows(table, file_name, ~is_year, problem, remedy)
+    raise_if_rows(table, file_name, ~is_year, problem, remedy)
     return table.with_columns(stamp.alias(column))
 
 
-def refuse_rows(
+def raise_if_rows(
     table: pl.DataFrame, file_name: str, is_bad: pl.Expr, problem: str, remedy: str
 ) -> None:
-    """Refuse a table with a bad row.
+    """Reject a table with a bad row.
 
     Args:
         table: the rows, with :data:`LINE`.
-        file_name: the file's name, for messages.
+        file_name: the file's name.
         is_bad: true or null on a bad row.
-        problem: what is wrong; ``{column}`` stands for the cell of the first bad row.
+        problem: what is wrong; ``{column}`` is replaced by the cell of the first bad row.
         remedy: what the reader of the message should do.
 
     Raises:
-        SchemaDrift: at least one row is bad; names file, line, the problem and the remedy.
+        SchemaDrift: names file, line, the problem and the remedy.
     """
     # A check that has no answer did not pass.
     bad = table.filter(is_bad.fill_null(value=True))
@@ -215,14 +222,10 @@ def refuse_rows(
     )
 
 
-def refuse_duplicates(table: pl.DataFrame, file_name: str, keys: Sequence[str]) -> None:
-    """Refuse a table with two rows of one key.
-
-    Raises:
-        SchemaDrift: names the key and the line of its second row.
-    """
+def raise_if_duplicates(table: pl.DataFrame, file_name: str, keys: Sequence[str]) -> None:
+    """Raise :class:`SchemaDrift`, with key and line, at the second row of a key."""
     key = ", ".join(f"{name} {{{name}}}" for name in keys)
-    refuse_rows(
+    raise_if_rows(
         table,
         file_name,
         ~pl.struct(*keys).is_first_distinct(),
@@ -231,55 +234,71 @@ def refuse_duplicates(table: pl.DataFrame, file_name: str, keys: Sequence[str]) 
     )
 
 
-def refuse_gaps(
-    table: pl.DataFrame, file_name: str, stamp: str, step: timedelta, *, by: str
+def raise_if_gaps(
+    table: pl.DataFrame, file_name: str, stamp: str, step: timedelta, *, by: str | None = None
 ) -> None:
-    """Refuse a table whose sorted timestamps of one ``by`` are not exactly ``step`` apart.
+    """Reject a table whose timestamps are not exactly ``step`` apart.
+
+    Args:
+        table: the rows.
+        file_name: the file's name, for messages.
+        stamp: column of timestamps.
+        step: their distance.
+        by: column that tells series apart, each of which is sorted first, for files that join
+            regions in any order; None: the rows of the file must be in order.
 
     Raises:
         SchemaDrift: names the line after the gap.
     """
-    # Sorted, because files join regions in any order; the message still names the line in the file.
-    steps = table.sort(by, stamp).with_columns(pl.col(stamp).diff().over(by).alias("_step"))
+    if by is None:
+        steps = table.with_columns(pl.col(stamp).diff().alias("_step"))
+        series, remedy = "", "rows are missing or out of order: fetch the file again"
+    else:
+        steps = table.sort(by, stamp).with_columns(pl.col(stamp).diff().over(by).alias("_step"))
+        series = f" of {{{by}}}"
+        remedy = "timestamps are missing: fetch the file again, or set tolerate_gaps for this run"
 
-    refuse_rows(
+    raise_if_rows(
         steps,
         file_name,
         pl.col("_step").is_not_null() & (pl.col("_step") != step),
-        f"{stamp} {{{stamp}}} of {{{by}}} comes {{_step}} after the one before it, not {step}",
-        "timestamps are missing: fetch the file again, or set tolerate_gaps for this run",
+        f"{stamp} {{{stamp}}}{series} comes {{_step}} after the one before it, not {step}",
+        remedy,
     )
 
 
-def refuse_irregular_rows(table: pl.DataFrame, file_name: str, stamp: str, step: timedelta) -> None:
-    """Refuse a table whose rows, in the order of the file, are not exactly ``step`` apart.
-
-    Raises:
-        SchemaDrift: names the first line after a gap or a step back.
-    """
-    steps = table.with_columns(pl.col(stamp).diff().alias("_step"))
-    refuse_rows(
-        steps,
-        file_name,
-        pl.col("_step").is_not_null() & (pl.col("_step") != step),
-        f"{stamp} {{{stamp}}} comes {{_step}} after the line before, not {step}",
-        "rows are missing or out of order: fetch the file again",
-    )
-
-
-def _split_rows(
-    lines: Sequence[str], file_name: str, columns: Sequence[str], first_line: int, separator: str
+def build_series_frame(
+    table: pl.DataFrame,
+    raw: RawFile,
+    *,
+    series_id: pl.Expr,
+    variable: pl.Expr | str,
+    start_utc: pl.Expr,
+    value: pl.Expr,
+    unit: pl.Expr | str,
+    flag: pl.Expr | str,
 ) -> pl.DataFrame:
-    rows = pl.DataFrame({"cells": lines}).with_row_index(LINE, offset=first_line)
-    rows = rows.with_columns(pl.col("cells").str.split(separator))
+    """Select the columns of ``SERIES_SCHEMA``; a text is a value here, not a column's name."""
+    # In the order of SERIES_SCHEMA: frames of several files are stacked by position.
+    columns = {
+        "series_id": series_id,
+        "variable": variable,
+        "start_utc": start_utc,
+        "value": value,
+        "unit": unit,
+        "flag": flag,
+        "source": raw.label,
+        "fetched_at": pl.lit(raw.fetched_at),
+    }
 
-    ragged = rows.filter(pl.col("cells").list.len() != len(columns))
-    if ragged.height:
-        line = ragged[0, LINE]
-        raise _ragged_row(
-            file_name, line, len(ragged[0, "cells"]), len(columns), lines[line - first_line]
-        )
-    return rows.with_columns(pl.col("cells").list.to_struct(fields=list(columns))).unnest("cells")
+    return table.select(
+        **{name: pl.lit(cell) if isinstance(cell, str) else cell for name, cell in columns.items()}
+    ).cast(pl.Schema(SERIES_SCHEMA))
+
+
+def flag_missing(value: pl.Expr) -> pl.Expr:
+    """Flag a null as missing and any other value as observed."""
+    return pl.when(value.is_null()).then(pl.lit(MISSING)).otherwise(pl.lit(OBSERVED))
 
 
 def _read_quoted_rows(
@@ -290,70 +309,31 @@ def _read_quoted_rows(
     separator: str,
     quoting: Quoting,
 ) -> pl.DataFrame:
+    # Not polars' reader: it counts no lines, and reads a short row as empty last cells.
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter=separator)
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    start = 0
     try:
-        table = pl.read_csv(
-            io.BytesIO("\n".join(lines).encode()),
-            has_header=False,
-            separator=separator,
-            schema=dict.fromkeys(columns, pl.String),
-            empty_string_is_null=False,
-        )
-    except PolarsError as error:
-        raise _find_ragged_row(
-            lines, file_name, len(columns), first_line, separator, str(error)
-        ) from error
-
-    numbers = _line_numbers(lines, file_name, first_line, separator, quoting)
-    if len(numbers) != table.height:
-        cause = f"{len(numbers)} records, {table.height} rows"
-        raise _find_ragged_row(lines, file_name, len(columns), first_line, separator, cause)
-
-    # polars reads a short row as empty last cells: tell a cut line from a cell left empty.
-    may_be_short = quoting is Quoting.CELLS and (table[columns[-1]] == "").any()
-    if may_be_short and any(line.count(separator) < len(columns) - 1 for line in lines):
-        cause = "a row is short"
-        raise _find_ragged_row(lines, file_name, len(columns), first_line, separator, cause)
-
-    return table.with_columns(pl.Series(LINE, numbers, dtype=pl.Int64))
-
-
-def _line_numbers(
-    lines: Sequence[str], file_name: str, first_line: int, separator: str, quoting: Quoting
-) -> Sequence[int]:
-    if quoting is Quoting.CELLS:
-        return range(first_line, first_line + len(lines))
-
-    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=separator)
-    # The reader knows where a record ended; the next one starts a line later.
-    numbers = []
-    start = first_line
-    try:
-        for _ in reader:
-            numbers.append(start)
-            start = first_line + reader.line_num
+        for cells in reader:
+            spans_lines = quoting is Quoting.CELLS and reader.line_num > start + 1
+            if len(cells) != len(columns) or spans_lines:
+                raise _ragged_row(
+                    file_name, first_line + start, len(cells), len(columns), lines[start]
+                )
+            rows.append(cells)
+            numbers.append(first_line + start)
+            # The reader knows where a record ended; the next one starts a line later.
+            start = reader.line_num
     except csv.Error as error:
         raise SchemaDrift(
-            f"{file_name}, line {start}: not a row of a table ({error}); fetch the file again"
+            f"{file_name}, line {first_line + start}: not a row of a table ({error}); "
+            "fetch the file again"
         ) from error
-    return numbers
 
-
-def _find_ragged_row(
-    lines: Sequence[str],
-    file_name: str,
-    width: int,
-    first_line: int,
-    separator: str,
-    cause: str,
-) -> SchemaDrift:
-    for number, line in enumerate(lines, start=first_line):
-        cells = split_cells(line, separator, Quoting.CELLS)
-        if len(cells) != width:
-            return _ragged_row(file_name, number, len(cells), width, line)
-
-    return SchemaDrift(
-        f"{file_name}: not a table of {width} columns ({cause}); fetch the file again"
-    )
+    cells_by_column = zip(columns, zip(*rows, strict=True), strict=True)
+    table = pl.DataFrame([pl.Series(name, cells, pl.String) for name, cells in cells_by_column])
+    return table.with_columns(pl.Series(LINE, numbers, dtype=pl.Int64))
 
 
 def _ragged_row(file_name: str, line: int, cells: int, width: int, text: str) -> SchemaDrift:

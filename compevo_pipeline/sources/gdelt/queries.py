@@ -14,7 +14,7 @@ from typing import Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from compevo_core.data.locality import COUNTRIES, is_of_country
+from compevo_core.data.news import COUNTRIES, is_of_country
 from compevo_core.errors import ConfigError
 
 PACKAGED = Path(__file__).with_name("queries.toml")
@@ -67,7 +67,7 @@ class Topic(_Section):
             raise ValueError("country and fips go together; give both or neither")
         if self.country and self.country not in COUNTRIES:
             raise ValueError(
-                f"country {self.country!r} has no signs in compevo_core/data/locality.py "
+                f"country {self.country!r} has no signs in compevo_core/data/news.py "
                 f"(known: {', '.join(COUNTRIES)})"
             )
         return self

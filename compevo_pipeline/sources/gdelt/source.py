@@ -1,9 +1,8 @@
 """GDELT news: the files of each mode, and which parser reads which.
 
 What belongs here: dispatch by file name, the archive's polls, the parsing of all files into one
-frame. What does not: the formats (``gdelt.doc``, ``gdelt.bulk``), the synthetic files
-(``gdelt.sample``), fetching (``gdelt.live``, ``gdelt.doc_live``), which articles concern a data
-set (``gdelt.queries``).
+frame. What does not: the formats (``gdelt.parse``), fetching
+(``gdelt.live``), which articles concern a data set (``gdelt.queries``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.near_titles import drop_near_identical
+from compevo_core.data.news import drop_near_identical
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.articles import NewsReport, parse_files
 from compevo_pipeline.sources.common.base import (
@@ -22,13 +21,17 @@ from compevo_pipeline.sources.common.base import (
     find_archive_files,
     read_archive_file,
     wrap_member,
-    wrap_sample,
 )
-from compevo_pipeline.sources.common.unpack import untar
-from compevo_pipeline.sources.gdelt import sample
-from compevo_pipeline.sources.gdelt.bulk import GAL_SUFFIXES, GKG_SUFFIXES, parse_gal, parse_gkg
-from compevo_pipeline.sources.gdelt.doc import parse_doc
+from compevo_pipeline.sources.common.decode import untar
+from compevo_pipeline.sources.gdelt.parse import (
+    GAL_SUFFIXES,
+    GKG_SUFFIXES,
+    parse_doc,
+    parse_gal,
+    parse_gkg,
+)
 from compevo_pipeline.sources.gdelt.queries import read_queries
+from compevo_pipeline.sources.sample_archive import read_sample_files
 
 DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
@@ -36,7 +39,7 @@ DOC_FOLDER = "gdelt_doc_artlist"
 BULK_FOLDER = "gdelt_bulk"
 
 
-def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the news files of a mode.
 
     ``archive`` gives one file a stored poll of ``gdelt_doc_artlist/`` (daily tars and single
@@ -47,8 +50,8 @@ def read_files(mode: Mode, *, archive: Path | None, clock: Clock) -> Iterator[Ra
         SourceAbsent: the archive has no stored poll.
     """
     if mode is Mode.SAMPLE:
-        for name, content in sample.make_files():
-            yield wrap_sample(BULK_SOURCE if _is_bulk(name) else DOC_SOURCE, name, content)
+        yield from read_sample_files(DOC_SOURCE)
+        yield from read_sample_files(BULK_SOURCE)
         return
 
     for path in find_archive_files(archive, DOC_FOLDER, "*.tar.gz"):
@@ -121,8 +124,9 @@ def parse_concerned(
         if raw.mode is not Mode.LIVE:
             return frame, report
 
-        kept = queries.keep_concerned(frame) if _is_bulk(raw.name) else frame
-        return kept, replace(report, articles=kept.height)
+        if _is_bulk(raw.name):
+            frame = queries.keep_concerned(frame)
+        return frame, replace(report, articles=frame.height)
 
     frame, report = parse_files(raws, parse_kept)
     is_live = pl.col("source").str.starts_with(f"{Mode.LIVE}:")

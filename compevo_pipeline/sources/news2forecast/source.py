@@ -1,8 +1,7 @@
 """News2Forecast electricity benchmark (NeurIPS 2024, MIT): the files of each mode.
 
 What belongs here: which file is the test set, the validation sample and the news table. What does
-not: the prompts (``news2forecast.prompts``), the news tables (``news2forecast.news``), the
-synthetic files (``news2forecast.sample``).
+not: their formats (``news2forecast.parse``).
 """
 
 from collections.abc import Iterator
@@ -16,16 +15,17 @@ from compevo_pipeline.sources.common.base import (
     find_archive_files,
     read_archive_file,
 )
-from compevo_pipeline.sources.common.sample_world import SampleWorld
-from compevo_pipeline.sources.news2forecast import news, sample
+from compevo_pipeline.sources.sample_archive import read_sample_files
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
 TEST_PATTERN = "AULF_test_data_*.json"
 VALIDATION_PATTERN = "AULF_validation_data_*.json"
+NEWS = "n2f_news"
+NEWS_PATTERN = "AU_load_merge_file_final_*.csv*"
 
 
-def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iterator[RawFile]:
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the benchmark's test file, its validation file (archive only) and the news tables.
 
     Raises:
@@ -33,15 +33,13 @@ def read_files(mode: Mode, *, archive: Path | None = None, clock: Clock) -> Iter
     """
     match mode:
         case Mode.SAMPLE:
-            world = SampleWorld()
-            # Both from one world: the invented news announces the demand of the invented prompts.
-            yield sample.make_benchmark(world, SOURCE)
-            yield sample.make_news_table(world, news.SOURCE)
+            yield from read_sample_files(SOURCE)
+            yield from read_sample_files(NEWS)
         case Mode.ARCHIVE:
             products = (
                 (TEST_PATTERN, SOURCE),
                 (VALIDATION_PATTERN, SOURCE),
-                (news.PATTERN, news.SOURCE),
+                (NEWS_PATTERN, NEWS),
             )
             for pattern, source in products:
                 for path in find_archive_files(archive, FOLDER, pattern):

@@ -1,8 +1,8 @@
-"""The TOML file that declares a user's own data set: its keys, their meaning and their bounds.
+"""The TOML file that declares a user's own data set, and the ``DatasetSpec`` that it means.
 
-What belongs here: the keys, checks of one key against another, reading a file. What does not:
-reading the tables that it names (``own.series``, ``own.covariates``, ``own.articles``), turning it
-into a ``DatasetSpec`` (``own.spec``), writing one (``own.draft``).
+What belongs here: the keys, their bounds, checks of one key against another, reading a file, and
+which grid, clock, split plan and news rule follow. What does not: reading the tables that it names
+(``own.frames``), writing one (``own.draft``).
 """
 
 import re
@@ -14,13 +14,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from compevo_core.config_errors import describe_error
+from compevo_core.config.run import describe_error
+from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.news import OWN_PUBLISHER
+from compevo_core.data.splits import Span
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.own.clocks import list_zones, read_zone
+from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 DAY = timedelta(days=1)
 
+SERIES_PREFIX = "OWN"
+_NO_LABEL = re.compile(r"[^A-Za-z0-9._+]+")
+_PATTERN = r"^OWN/(.+)$"
+_LAST_DAY = date(2199, 12, 31)
+_FIRST_DAY = date(1900, 1, 1)
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _STEP = re.compile(r"(\d{1,4})\s*(min|h|d)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY}
@@ -296,3 +305,73 @@ def read_step(text: str) -> timedelta:
     if step > DAY or DAY % step:
         raise ValueError(f"a day is no whole number of steps of {text}; write 30min, 1h or 1d")
     return step
+
+
+def make_spec(declaration: Declaration) -> DatasetSpec:
+    """Return how windows of a declared data set are cut.
+
+    Windows of a grid below a day start at midnight of the clock without daylight saving, one each
+    day; windows of longer steps start at every step.
+    """
+    step = read_step(declaration.grid.step)
+    is_daily = step >= DAY
+    news = declaration.news
+    place = Place(
+        timezone=declaration.place.time_zone,
+        country=declaration.place.country,
+        subdivision=declaration.place.subdivision,
+    )
+
+    return DatasetSpec(
+        name=declaration.name,
+        variable=name_variable(declaration),
+        step=step,
+        stride_steps=1 if is_daily else DAY // step,
+        series=((_PATTERN, ""),),
+        places={},
+        default_place=place,
+        market_offset=find_standard_offset(declaration.series.time_zone),
+        align_to_market_day=not is_daily,
+        spans=_make_spans(declaration.splits),
+        fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
+        max_fill_steps=declaration.grid.max_fill_steps,
+        max_filled_inputs=declaration.grid.max_filled_inputs,
+        news_lookback=timedelta(days=news.lookback_days),
+        news_longest_lookback=timedelta(days=max(28, news.lookback_days)),
+        # Chosen where articles are read: an article without one of the words is not stored.
+        news_source=name_publisher(declaration.name),
+        mape_threshold=declaration.evaluation.mape_threshold,
+        task=declaration.prompt.task
+        or f"Predict the next 48 values of {{entity}}, {declaration.grid.step} each",
+    )
+
+
+def name_publisher(name: str) -> str:
+    """Return the publisher of a data set's own files and articles."""
+    return OWN_PUBLISHER + name
+
+
+def name_variable(declaration: Declaration) -> str:
+    """Return the variable of the series: the column of values, or "value" for several."""
+    values = declaration.series.values
+    return make_label(values[0]) if len(values) == 1 else "value"
+
+
+def make_label(text: str) -> str:
+    """Return a column's or series' name as a label that file names and prompts may hold."""
+    return _NO_LABEL.sub("-", text).strip("-.")
+
+
+def _make_spans(splits: SplitKeys) -> tuple[Span, ...]:
+    if splits.validation_from is None or splits.test_from is None:
+        return ()
+
+    bounds = {
+        "train": (_FIRST_DAY, splits.validation_from - DAY),
+        "val": (splits.validation_from, splits.test_from - DAY),
+        "test": (splits.test_from, _LAST_DAY),
+    }
+    return tuple(
+        Span(split=split, series_pattern=_PATTERN, first_day=first, last_day=last)
+        for split, (first, last) in bounds.items()
+    )

@@ -1,33 +1,45 @@
-"""A first declaration of a user's file, from a look at it.
+"""A first declaration of a user's file, from a look at it, as commented TOML.
 
-What belongs here: what the file shows (format of stamps, step, gaps, span, unit), and what follows
-from it. What does not: the keys' meaning (``own.declaration``), the text of the TOML
-(``own.toml_text``), parsing.
+What belongs here: what the file shows (format of stamps, step, gaps, span, unit), what follows from
+it, and the text with each key's meaning. What does not: the keys (``own.declaration``), parsing.
 
 Whatever is guessed is said, in the file and to the user.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
 import polars as pl
+from pydantic import BaseModel
 
 from compevo_core.data.splits import split_chronologically
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.clocks import find_place_zone, find_standard_offset, read_zone
-from compevo_pipeline.sources.own.declaration import DAY, check_declaration
-from compevo_pipeline.sources.own.numbers import DecimalMark, guess_decimal, read_numbers
-from compevo_pipeline.sources.own.series import parse_counted
-from compevo_pipeline.sources.own.stamps import guess_format, read_stamps
-from compevo_pipeline.sources.own.table import is_blank, read_columns, read_text_table
-from compevo_pipeline.sources.own.toml_text import write_declaration
+from compevo_pipeline.sources.own.declaration import DAY, Declaration, check_declaration
+from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.stamps import (
+    find_place_zone,
+    find_standard_offset,
+    guess_format,
+    read_stamps,
+    read_zone,
+)
+from compevo_pipeline.sources.own.table import (
+    DecimalMark,
+    guess_decimal,
+    is_blank,
+    read_columns,
+    read_numbers,
+    read_text_table,
+)
 
 HALF_HOUR = timedelta(minutes=30)
+SECTIONS = ("series", "grid", "splits", "place", "covariates", "news", "evaluation", "prompt")
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
@@ -72,15 +84,17 @@ class Request:
 
 
 @dataclass(slots=True)
-class Draft:
-    """A declaration as text, with what was found in the file and what was guessed."""
+class DraftedDeclaration:
+    """A declaration as text, with what the file shows and what was assumed."""
 
     text: str = ""
-    found: list[str] = field(default_factory=list)
-    guessed: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    guesses: list[str] = field(default_factory=list)
 
 
-def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]) -> Draft:
+def draft_declaration(
+    request: Request, raw: RawFile, others: dict[str, RawFile]
+) -> DraftedDeclaration:
     """Look at a file and return its declaration.
 
     Args:
@@ -91,7 +105,7 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
     Raises:
         DataError: something cannot be decided or is no table; says which row and what to do.
     """
-    draft = Draft()
+    draft = DraftedDeclaration()
     table = read_columns(
         raw.content, raw.name, [request.time, *request.values, *filter(None, [request.id])]
     )
@@ -108,18 +122,17 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
         table, raw.name, request.time, zone=zone, time_format=time_format, by=request.id
     )
     if not request.zone and not about.with_offset and not about.are_days:
-        draft.guessed.append("the stamps have no offset and are read as UTC; say --zone if not")
+        draft.guesses.append("the stamps have no offset and are read as UTC; say --zone if not")
     place = find_place_zone(zone)
     if place != zone:
-        draft.guessed.append(
-            f"weekdays and holidays are those of {place}; place.time_zone names the place's own"
+        draft.guesses.append(
+            f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
-    own_step = _find_step(stamps, raw.name)
-    step = own_step
-    if own_step < HALF_HOUR and not HALF_HOUR % own_step:
+    row_step = step = _find_step(stamps, raw.name)
+    if row_step < HALF_HOUR and not HALF_HOUR % row_step:
         step = HALF_HOUR
-        draft.guessed.append(
-            f"rows {_name_step(own_step)} apart are averaged to half-hours, so that 48 steps are a "
+        draft.guesses.append(
+            f"rows {_name_step(row_step)} apart are averaged to half-hours, so that 48 steps are a "
             "day; grid.step says otherwise"
         )
 
@@ -143,8 +156,8 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
     }
     raw_keys = {key: value for key, value in sections.items() if value}
     declaration = check_declaration({"name": request.name, **raw_keys}, "the declaration")
-    frame, repairs = parse_counted(raw, declaration)
-    draft.found.append(repairs.describe())
+    frame, repairs = parse_series(raw, declaration)
+    draft.findings.append(repairs.describe())
     gaps = [
         _describe_gaps(part, step, draft)
         for part in frame.partition_by("series_id", maintain_order=True)
@@ -156,7 +169,7 @@ def draft_declaration(request: Request, raw: RawFile, others: dict[str, RawFile]
     raw_keys["splits"] = _find_days(frame, step, zone)
     # The checks of a declaration hold for the draft as well, before it is written.
     check_declaration({"name": request.name, **raw_keys}, "the declaration")
-    draft.text = write_declaration(request.name, raw_keys, draft.found, draft.guessed)
+    draft.text = write_declaration(request.name, raw_keys, draft.findings, draft.guesses)
     return draft
 
 
@@ -168,19 +181,23 @@ def _find_decimal(request: Request, table: pl.DataFrame, name: str) -> DecimalMa
 
 
 def _find_unit(
-    request: Request, table: pl.DataFrame, name: str, decimal: DecimalMark, draft: Draft
+    request: Request,
+    table: pl.DataFrame,
+    name: str,
+    decimal: DecimalMark,
+    draft: DraftedDeclaration,
 ) -> str:
     in_cells = [read_numbers(table, name, column, decimal)[1] for column in request.values]
     units = sorted({report.unit for report in in_cells} - {""})
     if units:
-        draft.found.append(f"the cells are in {units[0]!r}")
+        draft.findings.append(f"the cells are in {units[0]!r}")
     if request.unit or units:
         return request.unit or units[0]
 
     # load_mw is in mw: the last word of a name is most often the unit, and it is said.
     words = request.values[0].replace("(", "_").replace(")", "").split("_")
     unit = words[-1].strip() if len(words) > 1 else "units"
-    draft.guessed.append(f"the unit is {unit!r}, from the column's name; say --unit if not")
+    draft.guesses.append(f"the unit is {unit!r}, from the column's name; say --unit if not")
     return unit
 
 
@@ -201,7 +218,9 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     return step
 
 
-def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: Draft) -> tuple[float, int]:
+def _describe_gaps(
+    part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration
+) -> tuple[float, int]:
     """Say how long one series is; return its share of steps without a value and longest gap."""
     known = part.filter(pl.col("value").is_not_null())["start_utc"].sort()
     if len(known) < 2:
@@ -210,7 +229,7 @@ def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: Draft) -> tuple[f
     first, last = cast(datetime, known[0]), cast(datetime, known[-1])
     steps = (last - first) // step + 1
     longest = cast(timedelta, known.diff().drop_nulls().max()) // step - 1
-    draft.found.append(
+    draft.findings.append(
         f"{part['series_id'][0]}: {steps:,} steps of {_name_step(step)} from "
         f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
         f"without a value (longest gap: {longest:,} steps)"
@@ -218,7 +237,7 @@ def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: Draft) -> tuple[f
     return math.ceil(100 * (steps - len(known)) / steps) / 100, longest
 
 
-def _allow_gaps(gaps: Sequence[tuple[float, int]], draft: Draft) -> dict[str, object]:
+def _allow_gaps(gaps: Sequence[tuple[float, int]], draft: DraftedDeclaration) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
     share = max(share for share, _ in gaps)
     if share <= _RARE_GAPS:
@@ -227,7 +246,7 @@ def _allow_gaps(gaps: Sequence[tuple[float, int]], draft: Draft) -> dict[str, ob
     # What is usual, and half as much again for holidays; more than half would be invented.
     filled = min(32, math.ceil(48 * share * 1.5))
     longest = min(max(gap for _, gap in gaps), _LONGEST_BRIDGE)
-    draft.guessed.append(
+    draft.guesses.append(
         f"{share:.0%} of the steps have no value, so up to {filled} of 48 inputs may be carried "
         f"over gaps of up to {longest} steps"
     )
@@ -286,8 +305,8 @@ def _draft_news(request: Request, raw: RawFile | None) -> dict[str, object]:
             "articles": str(request.news.resolve()),
             "time": time,
             "title": title,
-            "url": next((one for one in ("url", "link") if one in there), ""),
-            "body": next((one for one in ("body", "text", "summary") if one in there), ""),
+            "url": next((name for name in ("url", "link") if name in there), ""),
+            "body": next((name for name in ("body", "text", "summary") if name in there), ""),
             "time_format": guess_format(table, raw.name, time),
         }
     if request.gdelt:
@@ -315,3 +334,51 @@ def _is_numeric(table: pl.DataFrame, column: str) -> bool:
 def _name_step(step: timedelta) -> str:
     unit = next(unit for unit in sorted(_WORDS, reverse=True) if not step % unit)
     return f"{step // unit}{_WORDS[unit]}"
+
+
+def write_declaration(
+    name: str,
+    sections: Mapping[str, Mapping[str, object]],
+    findings: Sequence[str],
+    guesses: Sequence[str],
+) -> str:
+    """Return the text of a declaration.
+
+    Args:
+        name: name of the data set.
+        sections: the keys that are set, by section.
+        findings: what the file shows.
+        guesses: what was assumed.
+    """
+    lines = [f"# The data set {name}: written by `compevo init`, yours to change."]
+    lines += [f"# Found: {line}." for line in findings if line]
+    lines += [f"# Guessed: {line}." for line in guesses]
+    lines += ["", f"name = {_to_toml(name)}"]
+
+    for title in SECTIONS:
+        given = sections.get(title, {})
+        if title == "covariates" and not given:
+            lines += ["", "# [covariates] is left out: no table of daily values was given"]
+            continue
+
+        lines += ["", f"[{title}]"]
+        for key, about in _section_of(title).model_fields.items():
+            value = given.get(key)
+            if value in (None, "", []):
+                lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
+            else:
+                lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _section_of(title: str) -> type[BaseModel]:
+    annotation = Declaration.model_fields[title].annotation
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
+def _to_toml(value: object) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    # JSON and TOML write texts, numbers and lists alike; TOML has no null.
+    return "" if value is None else json.dumps(value, ensure_ascii=False)

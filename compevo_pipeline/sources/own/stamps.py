@@ -1,23 +1,26 @@
 """Cells to instants: formats, offsets, time zones, hours that daylight saving repeats or skips.
 
-What belongs here: which instant a stamp is, and what cannot be decided. What does not: the grid and
-duplicates (``own.series``).
+What belongs here: which instant a stamp is, which stamps are ambiguous, and the clocks that a
+declaration may name: time zones and fixed offsets. What does not: the grid and duplicates
+(``own.frames``).
 
 A stamp with an offset is an instant. One without is read on the clock of the declaration: where
 clocks go back, its hour comes twice, in the order of the rows; where they go forward, it does not
 exist.
 """
 
+import re
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Literal
+from zoneinfo import ZoneInfo, available_timezones
 
 import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.tables import LINE
-from compevo_pipeline.sources.own.clocks import name_standard_offset, read_zone
-from compevo_pipeline.sources.own.table import is_blank, refuse_row
+from compevo_pipeline.sources.own.table import is_blank, raise_if_row
 
 FORMATS = (
     "%Y-%m-%dT%H:%M:%S%.f",
@@ -56,6 +59,11 @@ _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 _FIRST_YEAR = 1700
 _LAST_YEAR = 2200
 _WALL = "_wall"
+_FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+# A year without a change of any zone's standard time still has its daylight saving.
+_MONTHS = tuple(datetime(2024, month, 15) for month in range(1, 13))  # noqa: DTZ001 - wall clock
 
 RepeatedHour = Literal["refuse", "first", "second"]
 
@@ -94,12 +102,12 @@ def read_stamps(
 
     Raises:
         DataError: a cell is no stamp, some stamps have an offset and others none, or a stamp's hour
-            does not exist or cannot be told.
+            does not exist or is ambiguous.
     """
     parts = _parse_walls(table, name, column, time_format)
     with_offset = parts["_offset"].is_not_null().sum()
     if 0 < with_offset < parts.height:
-        refuse_row(
+        raise_if_row(
             parts,
             name,
             column,
@@ -139,7 +147,8 @@ def guess_format(table: pl.DataFrame, name: str, column: str) -> str:
     fitting = [
         form for form in FORMATS if cells.select(_to_wall(text, (form,)).is_not_null().all()).item()
     ]
-    if any(form in ISO for form in fitting) or _fits_iso(cells, text):
+    fits_iso = cells.select(_to_wall(text, ISO).is_not_null().all()).item()
+    if any(form in ISO for form in fitting) or fits_iso:
         return ""
     if not fitting:
         # Of the format that fits most, the first row that it does not fit.
@@ -150,7 +159,7 @@ def guess_format(table: pl.DataFrame, name: str, column: str) -> str:
         best = max(FORMATS, key=lambda form: counts[form])
         bad = _to_wall(text, (best,)).is_null()
         likely = f"; most stamps fit {best}" if counts[best] else ""
-        refuse_row(
+        raise_if_row(
             cells,
             name,
             column,
@@ -161,10 +170,6 @@ def guess_format(table: pl.DataFrame, name: str, column: str) -> str:
     if len(fitting) > 1:
         return _choose_order(cells, name, column, fitting)
     return fitting[0]
-
-
-def _fits_iso(cells: pl.DataFrame, text: pl.Expr) -> bool:
-    return bool(cells.select(_to_wall(text, ISO).is_not_null().all()).item())
 
 
 def _choose_order(cells: pl.DataFrame, name: str, column: str, fitting: list[str]) -> str:
@@ -209,7 +214,7 @@ def _parse_walls(table: pl.DataFrame, name: str, column: str, time_format: str) 
         pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)).alias("_offset"),
     )
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
-    refuse_row(
+    raise_if_row(
         parts,
         name,
         column,
@@ -241,7 +246,7 @@ def _read_on_clock(
         for which in ("earliest", "latest")
     )
     parts = parts.with_columns(earlier.alias("_early"), later.alias("_late"))
-    refuse_row(
+    raise_if_row(
         parts,
         name,
         column,
@@ -262,7 +267,7 @@ def _read_on_clock(
         pl.int_range(pl.len()).over(key).alias("_place"),
     )
     if repeated_hour == "refuse":
-        refuse_row(
+        raise_if_row(
             parts,
             name,
             column,
@@ -270,7 +275,7 @@ def _read_on_clock(
             f"comes once, and in {zone} that hour comes twice, as clocks go back",
             "write its offset, or set repeated_hour to first or second in the declaration",
         )
-    refuse_row(
+    raise_if_row(
         parts,
         name,
         column,
@@ -285,3 +290,51 @@ def _read_on_clock(
     )
     instant = pl.when(is_late).then("_late").otherwise("_early").dt.convert_time_zone("UTC")
     return parts.select(instant).to_series(), int(parts["_repeated"].sum())
+
+
+@cache
+def list_zones() -> frozenset[str]:
+    """Return the names of all time zones, read once: the standard library walks its folders."""
+    return frozenset(available_timezones())
+
+
+def read_zone(name: str) -> ZoneInfo | timezone:
+    """Return a clock: a time zone, or a fixed offset such as +01:00.
+
+    Raises:
+        ValueError: there is no such clock.
+    """
+    if match := _FIXED_OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < _DAY:
+            return timezone(offset if match[1] == "+" else -offset)
+    if name in list_zones():
+        return ZoneInfo(name)
+    raise ValueError(f"{name!r} is no time zone; write Europe/Paris, UTC or an offset as +01:00")
+
+
+def find_standard_offset(zone: str) -> timedelta:
+    """Return a clock's offset without daylight saving: the smaller one of the year."""
+    clock = read_zone(zone)
+    offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
+    return min(offset for offset in offsets if offset is not None)
+
+
+def name_standard_offset(zone: str) -> str:
+    """Return a clock's offset without daylight saving as declarations write it: ``-08:00``."""
+    offset = find_standard_offset(zone)
+    minutes = round(abs(offset) / timedelta(minutes=1))
+    return f"{'-' if offset < timedelta(0) else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+
+def find_place_zone(zone: str) -> str:
+    """Return the time zone of weekdays where the stamps are on a clock.
+
+    A fixed offset is no place. Where it is whole hours there is a zone with that offset all year.
+    """
+    if zone in list_zones():
+        return zone
+    hours, rest = divmod(find_standard_offset(zone), _HOUR)
+    # These zones count the other way round: Etc/GMT+8 is eight hours behind UTC.
+    name = f"Etc/GMT{-hours:+d}"
+    return name if not rest and name in list_zones() else "UTC"

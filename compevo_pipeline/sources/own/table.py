@@ -1,15 +1,17 @@
-"""A user's table as text: any separator, a byte-order mark, cells in quotes, Parquet.
+"""A user's table as text, and its cells as numbers.
 
-What belongs here: bytes -> columns of text with the number of each row, and the error that names
-row, column and remedy. What does not: numbers (``own.numbers``), stamps (``own.stamps``), what the
-columns mean.
+What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet) to columns of
+text with the number of each row, units, decimal commas and thousands in a cell, and the error that
+names row, column and remedy. What does not: stamps (``own.stamps``), what the columns mean.
 
-Row numbers are those of the file: line 1 is the header of a CSV, row 1 the first row of a Parquet.
+Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the first of a Parquet.
 """
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Literal
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -26,6 +28,11 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET = b"PAR1"
 _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 20
+
+DecimalMark = Literal[".", ","]
+
+_NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
 
 
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -89,7 +96,7 @@ def is_blank(column: str) -> pl.Expr:
     return pl.col(column).fill_null("").str.strip_chars().str.to_lowercase().is_in(list(BLANKS))
 
 
-def refuse_row(
+def raise_if_row(
     table: pl.DataFrame, name: str, column: str, is_bad: pl.Expr, problem: str, remedy: str
 ) -> None:
     """Refuse a table with a bad row.
@@ -99,7 +106,7 @@ def refuse_row(
         name: the file's name.
         column: the column whose cell is wrong.
         is_bad: true or null on a bad row.
-        problem: what is wrong with the cell, which stands in front of it.
+        problem: what is wrong with the cell; the message names the cell before it.
         remedy: what to do.
 
     Raises:
@@ -140,7 +147,7 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
         raise DataError(f"{name} has no rows; write it again")
 
     as_text = [
-        # Stamps as ISO 8601 in UTC where they have a zone: read like those of a CSV.
+        # Stamps as ISO 8601 in UTC where they have a zone: read like stamps of a CSV.
         pl.col(column).dt.convert_time_zone("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S%.fZ")
         if isinstance(kind, pl.Datetime) and kind.time_zone
         else pl.col(column).dt.strftime("%Y-%m-%dT%H:%M:%S%.f")
@@ -154,3 +161,101 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberReport:
+    """What was found in a column of numbers: its unit in the cells, cells with one, empty cells."""
+
+    unit: str
+    with_unit: int
+    empty: int
+
+
+def read_numbers(
+    table: pl.DataFrame, name: str, column: str, decimal: DecimalMark
+) -> tuple[pl.Series, NumberReport]:
+    """Return a column as numbers, null where a cell is empty.
+
+    Raises:
+        DataError: a cell is no number, its thousands do not fit the decimal mark, or cells have
+            different units.
+    """
+    text = pl.col(column).fill_null("").str.strip_chars()
+    empty = is_blank(column)
+    digits = text.str.extract(_NUMBER, 1)
+    parts = table.with_columns(
+        digits.str.replace_all(_GROUP, "$1").alias("_digits"),
+        pl.when(empty).then(pl.lit("")).otherwise(text.str.replace(_NUMBER, "")).alias("_unit"),
+    ).with_columns(pl.col("_unit").str.strip_chars())
+
+    thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
+    # 1,234,567.8: one to three digits, then groups of three; or no group at all.
+    fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
+    remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
+    bad_number = ~empty & ~pl.col("_digits").str.contains(fits).fill_null(value=False)
+    raise_if_row(parts, name, column, bad_number, f"is no number with {decimal!r} as mark", remedy)
+
+    number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
+    value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
+    parts = parts.with_columns(value.alias("_value"))
+    not_finite = ~empty & ~pl.col("_value").is_finite()
+    raise_if_row(parts, name, column, not_finite, "is no finite number", "correct the cell")
+
+    report = _check_units(parts, name, column)
+    return parts["_value"], report
+
+
+def guess_decimal(table: pl.DataFrame, name: str, column: str) -> DecimalMark:
+    """Return the decimal mark that all cells of a column fit.
+
+    Raises:
+        DataError: both marks fit, and give different numbers.
+    """
+    digits = pl.col(column).fill_null("").str.strip_chars().str.extract(_NUMBER, 1)
+    cells = table.select(LINE, column, digits.alias("_digits")).filter(
+        pl.col("_digits").is_not_null()
+    )
+    text = pl.col("_digits")
+
+    is_comma = text.str.contains(r"\.\d{3},\d") | text.str.contains(r",\d{1,2}$|,\d{4,}$|^-?0,\d")
+    is_comma |= text.str.contains(r"\.\d{3}\.\d{3}")
+    is_point = text.str.contains(r",\d{3}\.\d|,\d{3},\d{3}")
+    is_point |= text.str.contains(r"^[^,]*\.\d{1,2}$|^[^,]*\.\d{4,}$|^-?0\.\d")
+    votes = cells.select(is_comma.any().alias("comma"), is_point.any().alias("point")).row(0)
+    if votes == (True, False):
+        return ","
+    if votes != (False, False) or not cells.select(text.str.contains(",").any()).item():
+        return "."
+
+    # Every comma is followed by three digits. Where some cells have none, it marks thousands: a
+    # file that writes three decimals writes them in every cell.
+    if not cells.select(text.str.contains(r",\d{3}$").all()).item():
+        return "."
+    first = cells.row(0, named=True)
+    raise DataError(
+        f"{name}, row {first[LINE]}, column {column!r}: {first[column]!r} may be "
+        f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
+        "every other cell; say which with --decimal . or --decimal ,"
+    )
+
+
+def _check_units(parts: pl.DataFrame, name: str, column: str) -> NumberReport:
+    filled = parts.filter(pl.col("_value").is_not_null())
+    units = filled.filter(pl.col("_unit") != "")["_unit"].unique(maintain_order=True).to_list()
+    if len(units) > 1:
+        other = filled.filter(pl.col("_unit") == units[1])
+        raise_if_row(
+            other,
+            name,
+            column,
+            pl.lit(value=True),
+            f"is in {units[1]!r}, rows before it in {units[0]!r}",
+            "write all values in one unit",
+        )
+    with_unit = filled.filter(pl.col("_unit") != "").height
+    return NumberReport(
+        unit=units[0] if units else "",
+        with_unit=with_unit,
+        empty=parts.height - filled.height,
+    )

@@ -1,38 +1,139 @@
-"""Live traffic: files that a person fetched, then what the clearinghouse has that is not stored.
+"""Live traffic: files that a person fetched, then what the PeMS Data Clearinghouse has that is new.
 
-What belongs here: which files are wanted. What does not: the site's protocol
-(``pems.clearinghouse``), formats (``pems.source``).
+What belongs here: which files are wanted, and the site's protocol (logging in, listing a year's
+files, downloading one). What does not: HTTP (``common.http``), formats (``pems.parse``).
 
 A finished file never changes, so none is fetched twice, and the lists of files are asked for once a
-day: a second refresh of the same day asks nothing, unless something of the first one failed.
+day: a second refresh of the same day asks nothing, unless something of the first one failed. A
+log-in answers 200 whether it worked or not; the page then offers ``Logout``. A lost session answers
+with a web page in place of a list or a file, and is opened again once. The site's terms: one
+session at a time, no shared accounts.
 """
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+import json
+import re
+from calendar import monthrange
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TypeVar
+from urllib.parse import urljoin
 
-from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.common.access import PemsAccess
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.hosts import PemsAccess
+from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import EntryState
-from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.saved import read_new_saved_files
-from compevo_pipeline.sources.pems.clearinghouse import (
-    LIST_SOURCE,
-    SOURCE,
-    Clearinghouse,
-    ClearinghouseFile,
-    name_list,
-)
-from compevo_pipeline.sources.pems.source import FOLDER, parse_meta
+from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
+from compevo_pipeline.sources.pems.parse import parse_meta
+from compevo_pipeline.sources.pems.source import FOLDER, SOURCE, read_file_text
 
+SITE = "https://pems.dot.ca.gov/"
+LIST_SOURCE = "pems_lists"
+MAX_FILE_BYTES = 512 * 2**20
 LOOKBACK = timedelta(days=62)
 """How far back a refresh looks: a month's file appears when the month is over."""
 
 _META = "meta"
+_SIGNED_IN = b"Logout"
+_FILE_NAME = re.compile(r"d\d\d_text_[a-z0-9_]+_(\d{4})_(\d\d)(?:_(\d\d))?\.txt(?:\.gz)?")
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearinghouseFile:
+    """One file that the clearinghouse offers, with the first and the last day in it."""
+
+    name: str
+    url: str
+    first: date
+    last: date
+
+
+class _SessionLost(SourceBlocked):
+    """A web page in place of data: the session has ended."""
+
+
+@dataclass(kw_only=True)
+class Clearinghouse:
+    """One session; the client keeps its cookie."""
+
+    client: Client
+    access: PemsAccess
+    _is_signed_in: bool = False
+
+    def list_files(self, kind: str, year: int) -> list[ClearinghouseFile]:
+        """Return the files of one kind (``station_hour``) and year; none where there are none.
+
+        Raises:
+            SourceBlocked: the log-in failed.
+            SchemaDrift: the list is not in the known form.
+        """
+        name = _name_list(self.access, kind, year)
+        params = {
+            "srq": "clearinghouse",
+            "district_id": f"{self.access.district}",
+            "geotag": "null",
+            "yy": f"{year}",
+            "type": kind,
+            "returnformat": "text",
+        }
+
+        def ask() -> list[ClearinghouseFile]:
+            page = self.client.read_page(SITE, source=LIST_SOURCE, name=name, params=params)
+            return parse_list(page, name)
+
+        return self._ask_in_session(ask)
+
+    def download(self, file: ClearinghouseFile) -> RawFile | None:
+        """Return a file, or None where its rows are stored.
+
+        Raises:
+            SourceBlocked: the log-in failed, or the session was lost twice.
+        """
+
+        def ask() -> RawFile | None:
+            try:
+                return self.client.fetch(
+                    file.url,
+                    source=SOURCE,
+                    name=file.name,
+                    is_final=True,
+                    max_bytes=MAX_FILE_BYTES,
+                )
+            except (SchemaDrift, SourceBlocked) as error:
+                raise _SessionLost(f"{file.name}: {error}") from error
+
+        return self._ask_in_session(ask)
+
+    def _ask_in_session(self, ask: Callable[[], _Answer]) -> _Answer:
+        if not self._is_signed_in:
+            self._sign_in()
+        try:
+            return ask()
+        except _SessionLost:
+            # Sessions end after a while; one that ends at once is another trouble.
+            self._sign_in()
+            return ask()
+
+    def _sign_in(self) -> None:
+        form = {
+            "redirect": "",
+            "username": self.access.user,
+            "password": self.access.password,
+            "login": "Login",
+        }
+        if _SIGNED_IN not in self.client.submit(SITE, form):
+            raise SourceBlocked(
+                f"{SITE} refused the log-in: check COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD by "
+                "logging in with a browser, where new terms may wait to be accepted"
+            )
+        self._is_signed_in = True
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
-    """Yield new files of the folder ``traffic``, then those of the clearinghouse.
+    """Yield new files of the folder ``traffic``, then new files of the clearinghouse.
 
     Raises:
         SourceAbsent: there is neither an account nor a file fetched by hand.
@@ -50,21 +151,72 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         )
 
 
+def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
+    """Read a list of files, in the order of their days.
+
+    Raises:
+        SourceBlocked: a web page: the session has ended.
+        SchemaDrift: not the known form.
+    """
+    if content.lstrip().startswith(b"<"):
+        raise _SessionLost(f"{name}: a web page in place of a list: the session has ended")
+
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SchemaDrift(f"{name}: not JSON ({error}); compare with the clearinghouse") from error
+
+    # A year without files is an empty list where months would be an object.
+    months = document.get("data") if isinstance(document, dict) else document
+    if not months:
+        return []
+    try:
+        files = [_read_entry(entry) for month in months.values() for entry in month]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SchemaDrift(
+            f"{name}: not months of files with file_name and url ({type(error).__name__}: {error});"
+            " compare with the clearinghouse"
+        ) from error
+    return sorted(files, key=lambda file: (file.first, file.name))
+
+
+def _read_entry(entry: dict[str, object]) -> ClearinghouseFile:
+    name = str(entry["file_name"])
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"file_name is {name!r}")
+    year, month = int(match[1]), int(match[2])
+    first = date(year, month, int(match[3] or 1))
+    last = first if match[3] else first.replace(day=monthrange(year, month)[1])
+    return ClearinghouseFile(
+        name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last
+    )
+
+
 def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     start, end = live.span(LOOKBACK)
     years = range(start.year, end.year + 1)
-    lists = [(kind, year) for kind in access.files for year in years]
-    lists += [(_META, year) for year in _list_meta_years(end)]
-    if live.since is None and _is_done_today(live, [name_list(access, *one) for one in lists]):
+    # Tables of stations appear a few times a year: in January the newest may be last year's.
+    meta_years = (end.year - 1, end.year)
+    lists = [_name_list(access, kind, year) for kind in access.files for year in years]
+    lists += [_name_list(access, _META, year) for year in meta_years]
+    if live.since is None and _is_done_today(live, lists):
         return
 
     site = Clearinghouse(client=live.client, access=access)
     for kind in access.files:
         for file in (file for year in years for file in site.list_files(kind, year)):
-            raw = site.download(file) if _overlaps(file, start, end) else None
+            overlaps = file.first <= end.date() and file.last >= start.date()
+            raw = site.download(file) if overlaps else None
             if raw is not None:
                 yield raw
-    _keep_newest_meta(site, end)
+
+    # The newest table of stations up to the last day is kept among the raw files.
+    listed = [file for year in meta_years for file in site.list_files(_META, year)]
+    listed = [file for file in listed if file.first <= end.date()]
+    raw = site.download(listed[-1]) if listed else None
+    if raw is not None:
+        parse_meta(read_file_text(raw), raw.name)
 
 
 def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
@@ -80,23 +232,6 @@ def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
     )
 
 
-def _overlaps(file: ClearinghouseFile, start: datetime, end: datetime) -> bool:
-    return file.first <= end.date() and file.last >= start.date()
-
-
-def _list_meta_years(end: datetime) -> tuple[int, int]:
-    # Tables of stations appear a few times a year: in January the newest may be last year's.
-    return end.year - 1, end.year
-
-
-def _keep_newest_meta(site: Clearinghouse, end: datetime) -> None:
-    """Keep the newest table of stations up to a day, among the raw files; it makes no series."""
-    listed = [
-        file
-        for year in _list_meta_years(end)
-        for file in site.list_files(_META, year)
-        if file.first <= end.date()
-    ]
-    raw = site.download(listed[-1]) if listed else None
-    if raw is not None:
-        parse_meta(raw)
+def _name_list(access: PemsAccess, kind: str, year: int) -> str:
+    """Return the name of a list in the ledger."""
+    return f"d{access.district:02d}_{kind}_{year}.json"

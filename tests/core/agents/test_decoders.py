@@ -10,7 +10,7 @@ import torch
 from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.baselines import gbm
 from compevo_core.data.window import WindowSet
-from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.population import Population
 from compevo_core.training import trainer
 from compevo_core.training.model import PopulationModel
@@ -24,7 +24,11 @@ PRIORS = {
     "head": ("none", "published", "blend"),
     "text": ("none", "persistence", "gbm"),
 }
-CASES = [(decoder, prior) for decoder, priors in PRIORS.items() for prior in priors]
+CASES = [
+    pytest.param(decoder, prior, marks=() if prior == "blend" else pytest.mark.slow)
+    for decoder, priors in PRIORS.items()
+    for prior in priors
+]
 
 #: The trained model, its logics and its fitted priors, as the trainer hands them to the artifact.
 Trained = tuple[PopulationModel, list[str], PriorSet]

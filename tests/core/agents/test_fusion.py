@@ -58,14 +58,6 @@ def test_an_open_second_gate_passes_the_mean_of_the_opponents_when_scores_are_eq
     assert torch.allclose(fusion(candidate, previous), expected, atol=1e-6)
 
 
-def test_half_open_gates_average() -> None:
-    fusion, (candidate, previous) = _fusion(2), _states(2)
-    _force(fusion.gate2, 0.0)
-    _force(fusion.gate3, 0.0)
-    informed = 0.5 * previous + 0.5 * previous.flip(0)
-    assert torch.allclose(fusion(candidate, previous), 0.5 * informed + 0.5 * candidate)
-
-
 def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
     fusion, (candidate, previous) = _fusion(), _states()
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))

@@ -91,7 +91,7 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from compevo_core.config_sections import BackboneConfig
+    from compevo_core.config.sections import BackboneConfig
     from compevo_core.lm.backbone import load_backbone
 
     backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.decoders import Reading
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.agents.head_decoder import HeadDecoder
+from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.head_decoder import HeadDecoder, _PromptLayout
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.errors import ConfigError
 from compevo_core.training.model import PopulationModel
 from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
-from tests.support.population import tiny, windows
+from tests.support.population import article_ids, tiny, windows
 
 LOGICS = list(SEED_LOGICS[:3])
 BLEND = {"forecast__prior": "blend"}
@@ -117,24 +116,6 @@ def test_the_forecast_depends_on_history_calendar_weather_logic_and_news() -> No
     assert not torch.allclose(base, other - executor.base_forecasts(examples), atol=1e-4)
 
 
-def test_an_agent_sees_no_further_back_than_its_lookback() -> None:
-    members = [{"lookback_steps": steps} for steps in (48, 12, 1)]
-    _, executor, examples = build(population__members=members)
-
-    # The tokens of the history themselves: on a half-hourly grid the season repeats the input.
-    decoder = executor.decoder
-    assert isinstance(decoder, HeadDecoder)
-    soft = decoder._embed_numbers(examples, slice(None), None).detach()
-    x = examples[0].view.x.copy()
-    x[35] *= 2.0  # 13 steps before the origin
-    moved = [replace(examples[0], view=replace(examples[0].view, x=x)), examples[1]]
-    after = decoder._embed_numbers(moved, slice(None), None).detach()
-
-    history = slice(1, 13)  # tokens of the first window
-    is_same = [torch.equal(soft[agent, history], after[agent, history]) for agent in range(3)]
-    assert is_same == [False, True, True]
-
-
 def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart() -> None:
     _, executor, examples = build(news__form="token", news__top_k=2)
     view = examples[0].view
@@ -142,7 +123,7 @@ def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart() -> None:
 
     def forecast_with(ids: tuple[str, ...]) -> torch.Tensor:
         articles = executor.news_retriever.resolve(ids)
-        readings = [[Reading(examples[0], [logic], [articles])] for logic in LOGICS]
+        readings = [[ForecastRequest(examples[0], [logic], [articles])] for logic in LOGICS]
         with executor.population.use_adapters("forecast"), torch.no_grad():
             return decoder.decode(readings, train=False).values_ARH
 
@@ -157,7 +138,7 @@ def test_two_logics_with_other_articles_are_not_folded_into_one() -> None:
     _, executor, examples = build(news__form="token", forecast__logic_in_prompt=False)
     a, b = examples[0].view.candidate_ids[:2]
     articles = [executor.news_retriever.resolve((name,)) for name in (a, b)]
-    readings = [[Reading(examples[0], ["x", "y"], articles)] for _ in LOGICS]
+    readings = [[ForecastRequest(examples[0], ["x", "y"], articles)] for _ in LOGICS]
     with executor.population.use_adapters("forecast"), torch.no_grad():
         values_ARH = executor.decoder.decode(readings, train=False).values_ARH
     assert not torch.allclose(values_ARH[:, 0], values_ARH[:, 1], atol=1e-6)
@@ -203,3 +184,64 @@ def test_agents_differ_in_their_numeric_tokens_by_seed_and_number() -> None:
     drawn = [model.decoder.module.tokens.target_AFD for model in (same, other)]
     assert not torch.equal(drawn[0][0], drawn[0][1])
     assert [torch.equal(drawn[0][a], drawn[1][a]) for a in range(3)] == [True, False, True]
+
+
+LOOKBACKS = (48, 12, 1)
+
+
+def build_decoder(**overrides: object) -> tuple[StrategyExecutor, HeadDecoder]:
+    executor = build_executor(build_model(tiny(**overrides)))
+    assert isinstance(executor.decoder, HeadDecoder)
+    return executor, executor.decoder
+
+
+@pytest.mark.parametrize(
+    ("step", "sees"),
+    [
+        (0, (True, False, False)),
+        (35, (True, False, False)),
+        (36, (True, True, False)),
+        (46, (True, True, False)),
+        (47, (True, True, True)),
+    ],
+)
+def test_the_oldest_step_of_a_lookback_is_seen_and_the_one_before_is_not(
+    step: int, sees: tuple[bool, ...]
+) -> None:
+    members = [{"lookback_steps": steps} for steps in LOOKBACKS]
+    _, decoder = build_decoder(population__members=members)
+    example = make_batch(decoder.config)[0]
+    x = example.view.x.copy()
+    x[step] *= 2.0
+    moved = replace(example, view=replace(example.view, x=x))
+
+    history = slice(1, 13)  # the tokens between context and target day
+    before, after = (
+        decoder._embed_numbers([one], slice(None), None).detach()[:, history]
+        for one in (example, moved)
+    )
+    differs = tuple(not torch.equal(before[agent], after[agent]) for agent in range(3))
+    assert differs == sees
+
+
+@pytest.mark.parametrize("form", ["text", "token"])
+def test_of_three_articles_the_best_match_is_the_last_to_go(form: str) -> None:
+    executor, decoder = build_decoder(news__form=form)
+    ids = article_ids()[:3]
+    news = executor.news_retriever.resolve(ids)
+    layout = _PromptLayout(decoder, 1, ids)
+
+    # As tokens, no news takes as much room as one article.
+    fewest = 0 if form == "text" else 1
+    for kept in range(3, fewest - 1, -1):
+        expected = layout._write_evidence("Watch heat.", news[:kept])
+        assert layout._fit_evidence("Watch heat.", news, "", len(expected)) == expected
+    assert layout.n_cut == 3 - fewest
+
+
+def test_an_article_has_the_same_place_whatever_else_is_read() -> None:
+    executor, decoder = build_decoder(news__form="token")
+    articles = executor.news_retriever.resolve(article_ids()[:2])
+    tokens = decoder._embed_articles({a.article_id: a for a in articles}, slice(None)).detach()
+    alone = decoder._embed_articles({articles[1].article_id: articles[1]}, slice(None)).detach()
+    assert np.allclose(tokens[:, 1], alone[:, 0]) and np.allclose(tokens[:, 2], alone[:, 1])

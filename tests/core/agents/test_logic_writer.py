@@ -1,19 +1,34 @@
-"""Candidates, the soft prompt's place and log-probabilities, each against one plain forward."""
+"""What agents observe, the prompts that hold it, candidates, samples and their probabilities."""
 
+import dataclasses
 import itertools
 
 import pytest
 import torch
 
-from compevo_core.agents.logic_grammar import build_slots
-from compevo_core.agents.logic_writer import LogicWriter, Proposal, seed_agent_generators
-from compevo_core.agents.observation import Observation
+from compevo_core.agents import logic_writer
+from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.logic_writer import (
+    LogicWriter,
+    Observation,
+    Proposal,
+    fit_logic_prompt,
+    list_most_read,
+    seed_agent_generators,
+)
+from compevo_core.agents.logics import build_slots
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.adapters import LOGIC
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from tests.support.answers import pad_rows
+from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
 
 
@@ -267,3 +282,109 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
         assert torch.allclose(logp_T[place], expected, atol=1e-4)
     # How a sentence ends is no choice, and nothing is learnt of it.
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
+
+
+def test_the_tokens_of_a_sample_without_a_logic_are_no_part_of_the_policy_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, state, _ = build_round_trainer()
+    read = []
+
+    def every_other(text: str, fallback: str, *, was_cut: bool) -> tuple[str, bool]:
+        read.append(text)
+        return (fallback, True) if len(read) % 2 else ("Watch the heat.", False)
+
+    monkeypatch.setattr(logic_writer, "clean_logic", every_other)
+    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
+    generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
+    proposal = trainer.writer.propose(observation, state.previous_AD, generators)
+
+    is_empty_AG = proposal.is_empty_AG
+    assert is_empty_AG.any() and not is_empty_AG.all()
+    assert not proposal.mask_AGT[is_empty_AG].any()
+    assert proposal.mask_AGT[~is_empty_AG].any(dim=-1).all()
+    assert proposal.n_empty == (len(read) + 1) // 2
+    for agent, group in enumerate(proposal.group_logics):
+        present = [logic == state.logics[agent] for logic in group]
+        assert present == is_empty_AG[agent].tolist()
+
+
+TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
+OBSERVATION = Observation(
+    logics=list(SEED_LOGICS[:3]),
+    rewards=[-0.1234, -0.2345, -0.3456],
+    peers=[[1, 2], [2], [0]],
+    headlines=[list(TITLES[:3]), [], []],
+    recent="NSW1 6351 to 9804 MW, mean 8011",
+)
+
+#: What may never be cut: system text, own logic and reward, task, and the cue at the very end.
+KEPT = (
+    "You are a strategy analyst",
+    f'Current Logic: "{SEED_LOGICS[0]}"',
+    "-0.1234",
+    "Task: Based on all this information",
+)
+#: What goes first to last.
+CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVATION.recent, SEED_LOGICS[2], SEED_LOGICS[1])
+
+
+def _fit(length: int, **overrides: object) -> tuple[str, int, bool]:
+    config: RunConfig = tiny(backbone__context_length=length, **overrides)
+    ids, was_cut = fit_logic_prompt(OBSERVATION, 0, config, TOKENIZER)
+    return TOKENIZER.decode(ids), len(ids), was_cut
+
+
+def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it() -> None:
+    text, length, was_cut = _fit(4096)
+    assert all(piece in text for piece in (*KEPT, *CUT))
+    assert not was_cut
+
+    # The soft prompt takes a place of its own.
+    assert _fit(length + 1) == (text, length, False)
+    assert _fit(length)[2]
+    assert _fit(length, evolution__update="simplified") == (text, length, False)
+
+
+def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own() -> None:
+    shown: set[tuple[bool, ...]] = set()
+    shortest = _shortest_length()
+    longest = _fit(4096)[1] + 1
+    # A piece that is cut has more characters, and so tokens, than a step.
+    for length in (*range(shortest, longest, 7), longest):
+        text, n_tokens, was_cut = _fit(length)
+        assert n_tokens < length
+        assert all(piece in text for piece in KEPT)
+        assert text.endswith("New Refined Logic:")
+
+        is_there = tuple(piece in text for piece in CUT)
+        assert was_cut == (not all(is_there))
+        shown.add(is_there)
+
+    # Nothing goes before what comes earlier in the order, and each piece is cut at some length.
+    expected = {tuple(place >= cut for place in range(len(CUT))) for cut in range(len(CUT) + 1)}
+    assert shown == expected
+
+
+def _shortest_length() -> int:
+    with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
+        _fit(64)
+    return int(str(caught.value).partition("needs ")[2].split()[0])
+
+
+def test_an_agent_without_evidence_sees_its_peers_alone() -> None:
+    bare = dataclasses.replace(OBSERVATION, headlines=(), recent="")
+    text = TOKENIZER.decode(fit_logic_prompt(bare, 0, tiny(), TOKENIZER)[0])
+    assert "Recent Data" not in text
+    assert "News Read" not in text
+    assert SEED_LOGICS[2] in text
+
+
+def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others() -> None:
+    articles = [
+        RetrievedArticle(title, "01 Jan", title, HashingEncoder().encode([title])[0])
+        for title in "abcd"
+    ]
+    a, b, c, d = articles
+    assert list_most_read([(a, b), (c, b), (d, a)], count=3) == ["a", "b", "c"]
+    assert list_most_read([(), ()]) == []

@@ -12,7 +12,7 @@ from compevo_core.agents.objective import (
     pruning_loss,
     require_finite,
 )
-from compevo_core.config_sections import MemberConfig, ObjectiveConfig
+from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.errors import NonFiniteLoss
 from tests.support.population import windows
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import Proposal
-from compevo_core.agents.observation import Observation
+from compevo_core.agents.logic_writer import Observation, Proposal
 from compevo_core.agents.prompt_mutation import EndpointWriter
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.experiments.controls import configure_experiment
-from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.paper.changes import find_variant
 from compevo_core.training.trainer import train
 from tests.support.models import build_model
 from tests.support.population import news_pool, tiny, windows
@@ -32,7 +31,7 @@ OBSERVATION = Observation(
 
 
 def settings(**overrides: object) -> RunConfig:
-    return configure_experiment(tiny(**overrides), "mae-gpt")
+    return find_variant("mae-gpt").configure(tiny(**overrides))
 
 
 def with_endpoint(**overrides: object) -> RunConfig:
@@ -116,6 +115,7 @@ def test_the_fittest_of_parent_and_children_is_played_next() -> None:
             assert result.group_rewards[agent][children.index(played)] == best
 
 
+@pytest.mark.slow
 def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path: Path) -> None:
     config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
     data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())

@@ -1,21 +1,29 @@
-"""Prompts: the paper's wording is there, and news is data, never an instruction."""
+"""Prompts: the paper's wording, news as data, where texts begin and end."""
+
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import decoders, models, normalizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
     PeerReport,
     clean_text,
+    count_first_line,
     describe_recent,
+    list_stop_tokens,
     render_forecast_prompt,
     render_logic_and_news,
     render_logic_prompt,
     render_task,
+    tokenize_prompt,
 )
-from compevo_core.config_sections import BackboneConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
 from tests.support.population import windows
 
@@ -111,13 +119,6 @@ def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> Non
     assert "Logic" not in _render(None, [])
 
 
-def test_with_a_prior_the_prompt_shows_it_and_asks_for_the_correction() -> None:
-    text = _render("Watch storms closely.", [], base=("8000.0", "7900.0"))
-    assert "Statistical forecast in MW: 8000.0, 7900.0" in text
-    assert "Answer with 48 corrections to add to it, in MW." in text
-    assert "48 values" not in text.replace("next 48 values", "")
-
-
 def test_task_logic_and_news_in_words_hold_no_number_of_the_series() -> None:
     assert render_task(VIEW) == "Predict next-day electricity load for NSW1"
     assert (
@@ -193,3 +194,117 @@ def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -
     )
     assert text.startswith("<|im_start|>user\nYou are a strategy analyst")
     assert text.endswith("New Refined Logic:")
+
+
+BOS, EOS = 1, 2
+_TEMPLATE = (
+    "{{ bos_token }}{% for turn in messages %}[{{ turn['role'] }}] {{ turn['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+
+
+class _Characters:
+    """Character codes; closes texts as some tokenizers do."""
+
+    eos_token_id = EOS
+    bos_token = None
+
+    def __init__(self, *, closes: bool = False) -> None:
+        self.closes = closes
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        ids = [ord(character) for character in text]
+        return {"input_ids": [*ids, EOS] if self.closes and add_special_tokens else ids}
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        return "".join(chr(id_) for id_ in ids if not (skip_special_tokens and id_ == EOS))
+
+
+def _build_llama(*, marks_spaces: bool) -> PreTrainedTokenizerFast:
+    """A byte tokenizer that opens texts as Llama's does.
+
+    With ``marks_spaces`` it is of the SentencePiece kind: it puts a space before every text, and a
+    line break alone is two tokens.
+    """
+    vocab = {"<unk>": 0, "<s>": BOS, "</s>": EOS, "\u2581": 3, ".\n": 4}
+    vocab |= {f"<0x{byte:02X}>": 5 + byte for byte in range(256)}
+    vocab |= {chr(code): 300 + code for code in range(33, 127)}
+
+    rust = RustTokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))  # noqa: S106
+    replace = normalizers.Replace(" ", "\u2581")
+    if marks_spaces:
+        rust.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), replace])
+    else:
+        rust.normalizer = replace
+
+    rust.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    rust.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", BOS)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=rust,
+        bos_token="<s>",  # noqa: S106 - a token of text
+        eos_token="</s>",  # noqa: S106
+        unk_token="<unk>",  # noqa: S106
+        chat_template=_TEMPLATE,
+    )
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_prompt_does_not_end_the_sequence(closes: bool) -> None:
+    assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
+
+
+def test_an_empty_text_leaves_the_one_token_a_row_needs() -> None:
+    assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
+
+
+@pytest.mark.parametrize("has_chat_layout", [False, True])
+@pytest.mark.parametrize("marks_spaces", [False, True])
+def test_a_prompt_begins_with_exactly_one_token_of_the_begin_of_sequence(
+    has_chat_layout: bool, marks_spaces: bool
+) -> None:
+    tokenizer = _build_llama(marks_spaces=marks_spaces)
+    text = "hello"
+    if has_chat_layout:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+        assert text.startswith("<s>")
+
+    ids = tokenize_prompt(tokenizer, text)
+    assert ids[0] == BOS
+    assert ids.count(BOS) == 1
+
+
+def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too() -> None:
+    assert list_stop_tokens(_Characters()) == [EOS, 10]
+
+    tokenizer = _build_llama(marks_spaces=True)
+    assert len(tokenizer("\n", add_special_tokens=False)["input_ids"]) == 2
+    stops = list_stop_tokens(tokenizer)
+    assert [tokenizer.decode([id_]) for id_ in stops] == ["</s>", "\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one line", "one line"),
+        ("one line\nand another\nand more", "one line\n"),
+        ("\n\n one line\nand another", "\n\n one line\n"),
+        ("\n\n", "\n\n"),
+        ("", ""),
+    ],
+)
+def test_the_first_line_ends_with_the_token_that_ends_it(text: str, expected: str) -> None:
+    ids = [ord(character) for character in text]
+    assert count_first_line(_Characters(), ids) == len(expected)
+
+
+def test_a_token_that_holds_more_than_a_line_break_ends_the_first_line() -> None:
+    tokenizer = _build_llama(marks_spaces=False)
+    first = tokenizer("Follow storms", add_special_tokens=False)["input_ids"]
+    rest = tokenizer("and write on", add_special_tokens=False)["input_ids"]
+    assert count_first_line(tokenizer, [*first, 4, *rest]) == len(first) + 1

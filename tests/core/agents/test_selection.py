@@ -13,7 +13,7 @@ from compevo_core.agents.selection import (
     forecast_error,
     reward,
 )
-from compevo_core.config_sections import SelectionConfig
+from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 

@@ -1,12 +1,74 @@
-"""Strategy execution: a logic retrieves the news an agent reads, and a group is read once."""
+"""A logic retrieves the nearest of its window's articles, and a group of logics is read once."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 import torch
 
+from compevo_core.agents import strategy as retrieval
 from compevo_core.agents.prompts import SEED_LOGICS
-from tests.support.population import windows
+from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.lm.encoder import HashingEncoder
+from tests.support.population import TITLES, article_ids, news_pool, windows
 from tests.support.rounds import build_round_trainer
 
 VIEW = windows("train", 1).views()[0]
+
+
+def test_a_logic_retrieves_the_articles_nearest_to_it_from_the_candidates_alone() -> None:
+    encoder = HashingEncoder()
+    retriever = NewsRetriever(news_pool(), encoder, 2)
+    for logic in (TITLES[3], TITLES[1], SEED_LOGICS[0]):
+        similarity = encoder.encode(TITLES) @ encoder.encode([logic])[0]
+        expected = [article_ids()[i] for i in np.argsort(-similarity, kind="stable")[:2]]
+        assert list(retriever.retrieve(logic, VIEW)) == expected
+
+    nearest = article_ids()[3]
+    assert retriever.retrieve(TITLES[3], VIEW)[0] == nearest
+    without = replace(VIEW, candidate_ids=tuple(i for i in VIEW.candidate_ids if i != nearest))
+    assert nearest not in retriever.retrieve(TITLES[3], without)
+
+
+def test_two_logics_read_different_news_of_the_same_pool() -> None:
+    retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
+    assert retriever.retrieve(TITLES[0], VIEW) != retriever.retrieve(TITLES[2], VIEW)
+    assert NewsRetriever(news_pool(), HashingEncoder(), 0).retrieve(TITLES[0], VIEW) == ()
+
+
+def test_an_agents_scope_limits_its_candidates() -> None:
+    pool = news_pool()
+    titles = ["Sydney storm cuts power", "Brisbane heat record", *TITLES[2:]]
+    pool.articles = pool.articles.with_columns(title=np.array(titles))
+    retriever = NewsRetriever(pool, HashingEncoder(), len(TITLES))
+
+    assert set(retriever.retrieve("heat", VIEW, "all")) == set(article_ids())
+    assert retriever.retrieve("heat", VIEW, "none") == ()
+    own = replace(VIEW, entity="NSW1", dataset="electricity")
+    assert retriever.retrieve("heat", own, "place") == (article_ids()[0],)
+
+
+def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch) -> None:
+    encoded: list[str] = []
+
+    class CountingEncoder(HashingEncoder):
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            encoded.extend(texts)
+            return super().encode(texts)
+
+    monkeypatch.setattr(retrieval, "_KEPT_EMBEDDINGS", 2)
+    retriever = NewsRetriever(news_pool(), CountingEncoder(), 1)
+    for logic in ("heat", "heat", "storm", "heat", "travel", "storm"):
+        retriever.retrieve(logic, VIEW)
+    assert encoded == ["heat", "storm", "travel", "storm"]  # two are kept, the last ones used
+
+
+def test_an_agent_reads_date_title_and_embedding_of_an_article() -> None:
+    pool = news_pool()
+    (article,) = NewsRetriever(pool, HashingEncoder(), 1).resolve(article_ids()[2:3])
+    assert article.title == TITLES[2]
+    assert article.date == f"{pool.get_date(article_ids()[2]):%d %b}"
+    assert np.array_equal(article.embedding, HashingEncoder().encode([TITLES[2]])[0])
 
 
 def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give() -> None:

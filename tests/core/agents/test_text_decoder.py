@@ -1,4 +1,4 @@
-"""Answers as text: what is taught, its loss, each agent's own base, answers that cannot be read."""
+"""Answers as text: parsing, prompts, the token loss, each agent's own base."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,18 +9,25 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from compevo_core.agents.decoders import DecodedForecasts, Reading
-from compevo_core.agents.decoding import parse_answer
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import DecodedForecasts, ForecastExample, ForecastRequest
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.text_decoder import TextDecoder
-from compevo_core.errors import ForecastParseError
-from compevo_core.lm.adapter_routing import FORECAST
+from compevo_core.agents.text_decoder import (
+    ReadingPrompts,
+    TextDecoder,
+    TextPromptBuilder,
+    format_answer,
+    has_all_numbers,
+    parse_answer,
+)
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import ConfigError, ForecastParseError
+from compevo_core.lm.adapters import FORECAST
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from tests.support.answers import answer_in_numbers, pad_rows
 from tests.support.models import build_model, fill_with_noise, make_batch
-from tests.support.population import tiny
+from tests.support.population import tiny, windows
 
 #: The three agents correct a prior, answer with the values themselves, correct a blend of priors.
 MEMBERS = [{"prior": "persistence"}, {"prior": "none"}, {"prior": "blend"}]
@@ -46,10 +53,11 @@ def built() -> tuple[TextDecoder, list[ForecastExample]]:
     return _build()
 
 
-def _read(examples: Sequence[ForecastExample], agents: int = 3) -> list[list[Reading]]:
+def _read(examples: Sequence[ForecastExample], agents: int = 3) -> list[list[ForecastRequest]]:
     """One logic an agent, without news."""
     return [
-        [Reading(one, [SEED_LOGICS[agent]], [()]) for one in examples] for agent in range(agents)
+        [ForecastRequest(one, [SEED_LOGICS[agent]], [()]) for one in examples]
+        for agent in range(agents)
     ]
 
 
@@ -116,7 +124,7 @@ def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(
     texts = [
         decoder.population.backbone.tokenizer.decode(
             decoder._build_prompts(
-                agent, Reading(examples[0], ["Watch storms."], [()])
+                agent, ForecastRequest(examples[0], ["Watch storms."], [()])
             ).group.prefix
         )
         for agent in range(3)
@@ -141,7 +149,9 @@ def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(
     for agent in range(3):
         losses = []
         for one in examples:
-            group = decoder._build_prompts(agent, Reading(one, [SEED_LOGICS[agent]], [()])).group
+            group = decoder._build_prompts(
+                agent, ForecastRequest(one, [SEED_LOGICS[agent]], [()])
+            ).group
             prompt = [*group.prefix, *group.suffixes[0]]
             answer = torch.tensor(decoder._encode_answer(decoder._ask(agent, one)))
 
@@ -215,7 +225,7 @@ NUMBERS = st.lists(st.floats(width=32).map(str), min_size=47, max_size=49).map("
 
 
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(st.lists(st.one_of(st.text(max_size=80), NUMBERS), min_size=6, max_size=6))
 @example([", ".join(["1e14"] * 48)] * 6)
@@ -266,3 +276,163 @@ def test_generation_ends_after_the_number_that_was_asked_for_last(
     for count, is_over in ((47, False), (48, True)):
         ids = tokenizer.encode(" " + "7, " * count, add_special_tokens=False)
         assert asked["is_complete"](ids) is is_over
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
+def test_what_is_formatted_is_read_back(values: list[float]) -> None:
+    assert np.allclose(parse_answer(format_answer(values, "MW")), values, atol=5.1e-2)
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [("MW", "0.7, 1.0"), ("USD/AUD", "0.66667, 1.00000"), ("fraction", "0.6667, 1.0000")],
+)
+def test_the_decimals_of_an_answer_are_those_of_its_unit(unit: str, expected: str) -> None:
+    assert format_answer([2 / 3, 1.0], unit) == expected
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.text(max_size=400),
+        st.lists(
+            st.one_of(
+                st.floats().map(str), st.sampled_from(["nan", "1e999", "--", "12.", "1,2", ""])
+            ),
+            max_size=60,
+        ).map(", ".join),
+    )
+)
+@example(", ".join(["1"] * 48))
+@example("1e400, " * 48)
+@example("٣, " * 48)
+def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text: str) -> None:
+    try:
+        values = parse_answer(text)
+    except ForecastParseError:
+        return
+    assert values.shape == (48,)
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1, 2, 3", ", ".join(["1"] * 49), ", ".join(["x"] * 48), "nan, " * 48]
+)
+def test_short_long_and_wordy_answers_are_refused(text: str) -> None:
+    with pytest.raises(ForecastParseError):
+        parse_answer(text)
+
+
+def test_a_remark_on_the_next_line_is_ignored() -> None:
+    assert parse_answer(", ".join(["1.5"] * 48) + "\nThis is my forecast.").tolist() == [1.5] * 48
+
+
+@pytest.mark.parametrize(
+    ("text", "is_over"),
+    [
+        (" " + "1.5, " * 47, False),
+        (" " + "1.5, " * 47 + "1", False),  # may still become 1.5
+        (" " + "1.5, " * 47 + "1.5", False),
+        (" " + "1.5, " * 47 + "1.5,", True),
+        ("1.5\n" * 48, True),
+        ("", False),
+        (", " * 60, False),
+    ],
+)
+def test_an_answer_is_over_with_the_separator_after_its_last_number(
+    text: str, is_over: bool
+) -> None:
+    assert has_all_numbers(text) is is_over
+    if is_over:
+        assert parse_answer(text.replace("\n", " ")).shape == (48,)
+
+
+TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
+VIEW = windows("train", 1).views()[0]
+NEWS = [("01 Jan", "Best match"), ("02 Jan", "Second match"), ("03 Jan", "Third match")]
+LOGICS = SEED_LOGICS[:2]
+
+
+def _build_prompts(length: int = 4096, *, points: int = 8, lookback: int = 48) -> ReadingPrompts:
+    """The prompts of one window under two logics, the first of which found news."""
+    config = tiny(
+        forecast__decoder="text",
+        forecast__history_points=points,
+        backbone__context_length=length,
+    )
+    builder = TextPromptBuilder(config, TOKENIZER)
+    return builder.build(VIEW, LOGICS, [NEWS, []], None, lookback)
+
+
+def _texts(prompts: ReadingPrompts) -> list[str]:
+    group = prompts.group
+    return [TOKENIZER.decode([*group.prefix, *suffix]) for suffix in group.suffixes]
+
+
+def _longest(prompts: ReadingPrompts) -> int:
+    return len(prompts.group.prefix) + max(map(len, prompts.group.suffixes))
+
+
+def _history(text: str) -> list[str]:
+    return text.partition("Historical data in MW: ")[2].partition("\n")[0].split(", ")
+
+
+def test_history_is_in_the_unit_of_the_series_averaged_down() -> None:
+    text = _texts(_build_prompts(points=48))[0]
+    assert _history(text) == [f"{value:.1f}" for value in VIEW.x]
+
+    means = VIEW.x.reshape(8, 6).mean(1)
+    assert _history(_texts(_build_prompts(points=8))[0]) == [f"{value:.1f}" for value in means]
+
+
+@pytest.mark.parametrize(("lookback", "count"), [(48, 8), (12, 2), (3, 1)])
+def test_an_agent_is_shown_no_step_before_its_lookback(lookback: int, count: int) -> None:
+    means = [part.mean() for part in np.split(VIEW.x[-lookback:], count)]
+    shown = _history(_texts(_build_prompts(lookback=lookback))[0])
+    assert shown == [f"{value:.1f}" for value in means]
+
+
+def test_all_logics_of_a_window_share_everything_but_logic_and_news() -> None:
+    prompts = _build_prompts()
+    assert prompts.n_cut == 0
+    first, second = _texts(prompts)
+    assert TOKENIZER.decode(prompts.group.suffixes[0]).startswith(f"Logic: {LOGICS[0]}\nNews 01")
+    assert TOKENIZER.decode(prompts.group.suffixes[1]).startswith(f"Logic: {LOGICS[1]}\nNews: none")
+    for text in (first, second):
+        assert "Answer with 48 values in MW." in text
+        assert text.endswith("Forecast:")
+
+
+def test_the_least_similar_news_goes_first_and_then_the_oldest_history() -> None:
+    whole = _build_prompts()
+    all_history = _history(_texts(whole)[0])
+    shown: list[tuple[int, int]] = []
+
+    for length in range(_shortest_length(), _longest(whole) + 1):
+        prompts = _build_prompts(length)
+        assert _longest(prompts) <= length
+        first, second = _texts(prompts)
+        for logic, text in zip(LOGICS, (first, second), strict=True):
+            assert f"Logic: {logic}" in text
+            assert "Predict next-day electricity load for NSW1" in text
+            assert text.endswith("Forecast:")
+
+        # What is left of the news are the best matches, of the history the newest values.
+        titles = [title for _, title in NEWS if title in first]
+        history = _history(first)
+        assert titles == [title for _, title in NEWS][: len(titles)]
+        assert history == all_history[len(all_history) - len(history) :]
+        shown.append((len(titles), len(history)))
+
+        is_cut = len(titles) < 3 or len(history) < 8
+        assert prompts.n_cut == (2 if len(history) < 8 else int(is_cut))
+
+    # History goes only where no news is left, and every step of the way occurs.
+    assert set(shown) == {(0, count) for count in range(1, 8)} | {(kept, 8) for kept in range(4)}
+    assert shown == sorted(shown)
+
+
+def _shortest_length() -> int:
+    with pytest.raises(ConfigError) as caught:
+        _build_prompts(64)
+    return int(str(caught.value).partition(" has ")[2].split()[0])

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
-from compevo_core.baselines.facts import read_facts
-from compevo_core.config import RunConfig
+from compevo_core.baselines.base import read_facts
+from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError

@@ -6,9 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.build import build_windows
+from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
 from compevo_core.data.datasets import DATASETS, ELECTRICITY
-from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (

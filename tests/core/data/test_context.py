@@ -6,9 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.context import CovariateIndex
+from compevo_core.data.context import MEDIAN, CovariateIndex, StepValues
 from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
-from compevo_core.data.step_values import MEDIAN, StepValues
 from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, from_nem
 

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.data.build import build_windows
+from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.data.published_windows import SHIFTED_SUBSET, SUBSET
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import (

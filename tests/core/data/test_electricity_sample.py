@@ -18,7 +18,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def windows() -> WindowSet:
-    raws = list(aemo.read_files(Mode.SAMPLE, clock=lambda: NOW))
+    raws = list(aemo.read_files(Mode.SAMPLE, None, clock=lambda: NOW))
     return build_windows(ELECTRICITY, aemo.parse_all(raws))
 
 

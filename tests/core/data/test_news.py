@@ -1,7 +1,8 @@
 """Article identity, availability, duplicates, candidates and the news pool."""
 
+import itertools
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -10,18 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data import news
+from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news import (
+    COUNTRIES,
     ArticleIndex,
     availability_expr,
     canonicalize_url,
     deduplicate_articles,
     derive_article_id,
-    find_candidates,
+    drop_near_identical,
+    is_of_country,
+    names_region,
+    split_words,
     validate_articles,
 )
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.errors import DataError
-from tests.support.window_samples import SYDNEY, from_nem, make_articles
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.errors import ConfigError, DataError
+from tests.support.window_samples import NOW, SYDNEY, from_nem, make_articles
 
 ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
@@ -85,6 +93,10 @@ def test_the_short_way_to_a_canonical_address_is_the_long_one(url):
 )
 def test_a_canonical_address_is_its_own_canonical_address(url):
     assert canonicalize_url(canonicalize_url(url)) == canonicalize_url(url)
+
+
+def find_candidates(frame, origin, lookback, limit, keywords=None):
+    return ArticleIndex(frame, keywords).find_before(origin, lookback, limit)
 
 
 def test_an_article_seen_at_the_origin_is_too_late_and_one_microsecond_before_is_not():
@@ -196,14 +208,13 @@ def test_a_pool_is_read_back_as_it_was_written(tmp_path):
     assert loaded.find_rows(["a1", "a0"]).tolist() == [1, 0]
 
 
-def test_a_pool_says_what_is_of_a_places_country_and_what_names_its_region():
+def test_a_pool_says_which_articles_name_a_region():
     frame = make_articles([ORIGIN] * 3, ["Heat in Adelaide", "Rain in Sydney", "Rain"])
     frame = frame.with_columns(country=pl.Series([None, "Australia", "United States"]))
     pool = NewsPool(frame, np.eye(3, dtype=np.float32), "hashing")
-    assert [pool.is_local(name, SYDNEY) for name in ("a0", "a1", "a2")] == [True, True, False]
     assert [pool.names_region(name, SYDNEY) for name in ("a0", "a1", "a2")] == [False, True, False]
     with pytest.raises(DataError, match="not in the news pool"):
-        pool.is_local("a9", SYDNEY)
+        pool.names_region("a9", SYDNEY)
 
 
 def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
@@ -217,7 +228,7 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
 
 def test_a_pool_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "manifest.json").write_text('{"encoder": "hashing", "sha256": {}}')
-    with pytest.raises(DataError, match="earlier version; materialize models/compevo"):
+    with pytest.raises(DataError, match="torn; materialize models/compevo"):
         NewsPool.read(tmp_path)
 
 
@@ -237,3 +248,162 @@ def test_embeddings_must_be_one_unit_vector_an_article():
         NewsPool(make_articles([ORIGIN]), np.full((1, 3), 2.0, dtype=np.float32), "hashing")
     with pytest.raises(DataError, match="1 articles but"):
         NewsPool(make_articles([ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing")
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TITLE = "Heatwave pushes power grid of South Australia to its limit"
+
+
+def articles(*titles, hours=1, language="English"):
+    rows = [
+        {
+            "article_id": f"{number:032x}",
+            "url": f"https://example.org/{number}",
+            "title": title,
+            "language": language if isinstance(language, str) else language[number],
+            "available_at": NOON + number * timedelta(hours=hours),
+        }
+        for number, title in enumerate(titles)
+    ]
+    columns = {name: kind for name, kind in pl.Schema(ARTICLE_SCHEMA).items() if name in rows[0]}
+    return pl.DataFrame(rows, schema=columns)
+
+
+def kept(frame):
+    return drop_near_identical(frame)["title"].to_list()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TITLE.upper(),
+        f"{TITLE} | The Advertiser",
+        f"{TITLE} - ABC News",
+        "Heatwave pushes the power grid of South Australia to its limit",
+    ],
+)
+def test_of_near_identical_titles_the_first_available_stays(other):
+    frame = articles(TITLE, other)
+    assert kept(frame) == [TITLE]
+    assert kept(frame.reverse()) == [TITLE]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "Heatwave pushes power grid of Victoria beyond all its limits",
+        "Storm in South Australia: 20,000 homes lose power",
+        "Prices of power fall",
+    ],
+)
+def test_another_story_stays(other):
+    assert kept(articles(TITLE, other)) == [TITLE, other]
+
+
+def test_another_number_is_another_stage_of_a_story():
+    stages = [f"Storm leaves {homes} homes without power across western Sydney" for homes in (3, 9)]
+    assert kept(articles(*stages)) == stages
+
+
+def test_the_same_words_later_or_in_another_language_are_other_news():
+    assert len(kept(articles(TITLE, TITLE, hours=24 * 4))) == 2
+    assert len(kept(articles(TITLE, TITLE, language=["English", "Dutch"]))) == 2
+
+
+def test_short_titles_are_not_compared():
+    assert len(kept(articles("Weather today in Sydney", "Weather today in Sydney"))) == 2
+
+
+def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monkeypatch):
+    monkeypatch.setattr(news, "MOST_COMPARED", 3)
+    seen = []
+    compare = news._are_near
+    monkeypatch.setattr(news, "_are_near", lambda *sets: seen.append(1) or compare(*sets))
+    titles = [f"storm{n} flood{n} fire{n} quake{n} common" for n in range(40)]
+    monkeypatch.setattr(news, "_rarest_words", lambda own, _: ["common"])
+    assert len(kept(articles(*titles, hours=0.1))) == 40
+    assert len(seen) <= 3 * 40
+
+
+def test_comparing_titles_of_a_rare_common_word_alone_finds_what_comparing_all_finds(monkeypatch):
+    draw = np.random.default_rng(7)
+    words = [f"word{letter}" for letter in "abcdefghijklmnop"]
+    titles = [" ".join(draw.choice(words, draw.integers(5, 10), replace=False)) for _ in range(180)]
+    fast = kept(articles(*titles, hours=0.1))
+
+    monkeypatch.setattr(news, "_rarest_words", lambda own, _: sorted(own))
+    assert fast == kept(articles(*titles, hours=0.1))
+    assert len(fast) < 180
+    sets = [split_words(title) for title in fast]
+    assert all(
+        len(one & two) < 0.8 * len(one | two) for one, two in itertools.combinations(sets, 2)
+    )
+
+
+def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one():
+    known, later = articles(TITLE, f"{TITLE} | The Advertiser").partition_by("article_id")
+    assert drop_near_identical(later, known).is_empty()
+    assert drop_near_identical(known, later).equals(known)
+    assert drop_near_identical(later, later).equals(later), "given again, it is no other's repeat"
+
+    old = known.with_columns(available_at=pl.col("available_at") - news.NEAR)
+    assert drop_near_identical(later, old).equals(later)
+
+
+ADELAIDE = Place(timezone="Australia/Adelaide", country="AU", subdivision="SA")
+
+
+def holds(expression: pl.Expr, title: str, **columns: str | None) -> bool:
+    values = {"country": None, "domain": "example.com"} | columns
+    article = make_articles([NOW], [title]).with_columns(
+        **{name: pl.lit(value, dtype=pl.String) for name, value in values.items()}
+    )
+    return bool(article.select(expression.alias("holds"))["holds"][0])
+
+
+@pytest.mark.parametrize(
+    ("title", "columns", "expected"),
+    [
+        ("Prices fall", {}, False),
+        ("Prices fall", {"country": "Australia"}, True),
+        ("Prices fall", {"country": "AU"}, True),
+        ("Prices fall", {"country": "Austria"}, False),
+        ("Prices fall", {"domain": "SMH.com.au"}, True),
+        ("Prices fall", {"domain": "beau"}, False),
+        ("Outage across sydney suburbs", {}, True),
+        ("Australians buy batteries", {"country": "Japan"}, True),
+        ("Newcastle beats Perth in the cup", {}, False),
+        ("Menswear sale", {}, False),
+        ("Prices fall", {"body": "Region: NSW."}, True),
+    ],
+)
+def test_one_sign_of_a_country_is_enough(title, columns, expected):
+    assert holds(is_of_country("AU"), title, **columns) is expected
+
+
+def test_without_a_country_or_region_every_article_is_local():
+    place = Place(timezone="UTC")
+    assert holds(is_of_country(place.country), "Prices fall")
+    assert holds(names_region(place), "Prices fall")
+
+
+def test_a_region_is_named_in_full_or_as_an_acronym_in_capitals():
+    assert holds(names_region(ADELAIDE), "Fire bans in SA on Saturday")
+    assert holds(names_region(ADELAIDE), "Fire bans in south australia")
+    assert not holds(names_region(ADELAIDE), "Sa va bien")
+    assert not holds(names_region(SYDNEY), "Fire bans in SA on Saturday")
+
+
+@pytest.mark.parametrize("spec", DATASETS.values(), ids=lambda spec: spec.name)
+def test_every_place_of_a_data_set_is_known(spec):
+    for place in (spec.default_place, *spec.places.values()):
+        holds(is_of_country(place.country), "Prices fall")
+        holds(names_region(place), "Prices fall")
+
+
+def test_an_unknown_country_or_region_is_refused_with_where_to_add_it():
+    with pytest.raises(ConfigError, match=r"'NZ'.*news\.py"):
+        is_of_country("NZ")
+    with pytest.raises(ConfigError, match=r"region 'WA' of AU.*news\.py"):
+        names_region(Place(timezone="Australia/Perth", country="AU", subdivision="WA"))
+    assert set(COUNTRIES) == {"AU", "US"}

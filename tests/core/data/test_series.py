@@ -5,7 +5,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from compevo_core.data.faults import apply_known_faults
+from compevo_core.data.cutting import apply_known_faults
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import (
     fill_forward,

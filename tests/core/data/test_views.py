@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import BuiltViews, build_views, build_windows
+from compevo_core.data.context import find_oldest_needed
 from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.splits import Span
-from compevo_core.data.step_values import find_oldest_needed
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import WindowView, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import find_unavailable_step_covariates
@@ -26,6 +26,7 @@ from tests.support.window_samples import (
     make_published,
     make_series,
     make_spec,
+    make_window,
 )
 
 FIRST = from_nem(2025, 6, 1)
@@ -314,3 +315,50 @@ def test_another_measure_that_begins_later_changes_no_view_of_an_earlier_day():
     for frame in (SERIES, pl.concat([SERIES, later])):
         (view,) = build_views(ELECTRICITY, frame, origin_utc=ORIGIN).views
         assert view.series_id == "AEMO/OPERATIONAL_DEMAND/NSW1"
+
+
+def _views(*days: int, unknown: int = 0):
+    return [
+        replace(make_window(day, window_id=f"d{day}-{unknown}").view, unknown_steps=unknown)
+        for day in days
+    ]
+
+
+def _replay(views):
+    events = []
+    *days, (left, _) = replay_days(views)
+    for ended, today in days:
+        if ended:
+            events.append(("observe", [views[i].window_id for i in ended]))
+        events.append(("forecast", [views[i].window_id for i in today]))
+    return events, [views[i].window_id for i in left]
+
+
+def test_a_day_is_observed_before_the_next_is_forecast_at_midnight() -> None:
+    events, left = _replay(_views(3, 1, 2))
+    assert events == [
+        ("forecast", ["d1-0"]),
+        ("observe", ["d1-0"]),
+        ("forecast", ["d2-0"]),
+        ("observe", ["d2-0"]),
+        ("forecast", ["d3-0"]),
+    ]
+    assert left == ["d3-0"]
+
+
+def test_at_the_hour_of_issue_the_day_before_is_not_over() -> None:
+    events, left = _replay(_views(1, 2, 3, unknown=14))
+    assert events == [
+        ("forecast", ["d1-14"]),
+        ("forecast", ["d2-14"]),
+        ("observe", ["d1-14"]),
+        ("forecast", ["d3-14"]),
+    ]
+    assert left == ["d2-14", "d3-14"]
+
+
+def test_both_views_of_a_day_become_known_together() -> None:
+    events, _ = _replay([*_views(1, 2), *_views(1, 2, unknown=14)])
+    assert ("observe", ["d1-14", "d1-0"]) in events
+    # Day 2 is forecast at 17:00 of day 1, before day 1 is known, and again at midnight, after.
+    assert events.index(("forecast", ["d2-14"])) < events.index(("observe", ["d1-14", "d1-0"]))

@@ -2,14 +2,23 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import HOLIDAYS_VERSION, Calendar
 from compevo_core.data.view import WindowView
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, find_holiday_changes
 from compevo_core.errors import DataError
-from tests.support.window_samples import make_window, make_window_set
+from tests.support.window_samples import (
+    make_daily_values,
+    make_series,
+    make_spec,
+    make_window,
+    make_window_set,
+)
 
 
 def test_the_hash_and_the_order_do_not_depend_on_the_order_of_the_windows():
@@ -142,17 +151,29 @@ def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():
     assert [make_window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]
 
 
-def test_windows_of_an_earlier_version_are_read_and_checked(tmp_path):
-    windows = make_window_set()
-    windows.write(tmp_path)
-    # Earlier versions gave the file its plain name, and the manifest named none.
-    (written,) = tmp_path.glob("windows-*.parquet")
-    written.rename(tmp_path / "windows.parquet")
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    del manifest["files"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert WindowSet.read(tmp_path).hash == windows.hash
+def name_holiday(view: WindowView, name: str) -> WindowView:
+    calendar = Calendar.from_dict(view.calendar.as_dict() | {"target_holiday": name})
+    return replace(view, calendar=calendar)
 
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"hash": "0" * 64}))
-    with pytest.raises(DataError, match="differs from its manifest"):
-        WindowSet.read(tmp_path)
+
+def test_a_day_that_becomes_a_holiday_is_found_and_days_that_only_one_set_has_are_not(tmp_path):
+    windows = make_window_set(6)
+    assert find_holiday_changes(tmp_path, windows.views()).height == 0
+    windows[:4].write(tmp_path)
+    assert find_holiday_changes(tmp_path, windows.views()).height == 0
+
+    views = list(windows.views())
+    changed = [
+        name_holiday(view, "Day of the Market") if i in (2, 5) else view
+        for i, view in enumerate(views)
+    ]
+    found = find_holiday_changes(tmp_path, changed)
+    day = views[2].calendar.target_date.isoformat()
+    assert found.rows() == [
+        (views[2].entity, day, views[2].calendar.target_holiday, "Day of the Market")
+    ]
+
+
+def test_windows_say_which_release_named_their_holidays():
+    windows = build_windows(make_spec(), make_series(make_daily_values(20, seed=1)))
+    assert windows.manifest["holidays_version"] == HOLIDAYS_VERSION

@@ -7,14 +7,19 @@ import pytest
 
 from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
+    bootstrap_interval,
     compare_with_opponents,
     compare_with_reference,
     label_blocks,
+    pair_stored,
+    paired_test,
 )
-from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scopes import Scope, one_seed, write_forecasts
 from tests.support import population as small
+from tests.support.population import windows as make_windows
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
@@ -102,3 +107,167 @@ def test_a_comparison_says_how_many_trainings_each_side_is_the_mean_of():
     forecasts = {"a": [TRUTH_NH + 1] * 3, "b": [TRUTH_NH + 2] * 5}
     (test,) = compare_with_opponents(SCOPE, forecasts, "a")
     assert (test["seeds_a"], test["seeds_b"]) == (3, 5)
+
+
+def make_rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_smaller_errors_pair_by_pair_are_significant_in_one_direction_only():
+    worse = make_rng().uniform(1, 2, 40)
+    better = worse - 0.1
+    assert paired_test(better, worse).p_value < 1e-6
+    assert paired_test(worse, better).p_value > 0.99
+
+
+def test_the_two_sided_test_names_the_direction():
+    worse = make_rng().uniform(1, 2, 40)
+    better = worse - 0.1
+    tests = [paired_test(a, b) for a, b in ((better, worse), (worse, better))]
+    assert [test.rank_sign for test in tests] == [-1, 1]
+    assert tests[0].p_two_sided == tests[1].p_two_sided < 1e-6
+
+    # By ranks and not by the mean: one large difference does not turn them around.
+    outlier = better.copy()
+    outlier[0] += 100.0
+    assert (outlier - worse).mean() > 0
+    assert paired_test(outlier, worse).rank_sign == -1
+
+
+def test_a_known_small_case_has_its_exact_probability():
+    a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 4.0, 6.0, 8.0, 10.0])
+    assert paired_test(a, b).p_value == pytest.approx(1 / 32)
+    assert paired_test(a, b).p_two_sided == pytest.approx(2 / 32)
+
+
+def test_equal_methods_do_not_differ():
+    errors = np.array([1.0, 2.0])
+    assert paired_test(errors, errors) == (1.0, 1.0, 0)
+
+
+def test_the_interval_holds_the_mean_and_repeats_with_its_seed():
+    errors = make_rng().exponential(100, 200)
+    low, high = bootstrap_interval(errors, make_rng())
+    assert low < errors.mean() < high
+    assert bootstrap_interval(errors, make_rng()) == (low, high)
+    narrow = bootstrap_interval(errors, make_rng(), level=0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_days_that_move_together_make_the_interval_wider():
+    day = np.repeat(make_rng().normal(100, 20, 20), 5)
+    days = np.repeat(np.arange(20), 5).tolist()
+    alone, together = (
+        bootstrap_interval(day, make_rng()),
+        bootstrap_interval(day, make_rng(), groups=days),
+    )
+    assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
+
+
+def test_bad_levels_and_groups_are_refused():
+    with pytest.raises(DataError, match="level is 95"):
+        bootstrap_interval(np.ones(3), make_rng(), level=95)
+    with pytest.raises(DataError, match="2 groups for 3 errors"):
+        bootstrap_interval(np.ones(3), make_rng(), groups=[1, 2])
+
+
+PAIRING_SCOPE = Scope(subset="test", windows=make_windows("test", 20))
+OTHER = Scope(subset="later", windows=make_windows("test", 15, first_day=60))
+TRUTH = PAIRING_SCOPE.windows.truth()
+
+
+def store(folder, name, by_method, scope=PAIRING_SCOPE):
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.parquet"
+    write_forecasts(path, [(scope, one_seed(by_method))])
+    return path
+
+
+def test_a_method_is_paired_with_every_stored_one_by_its_mean_over_seeds(tmp_path):
+    runs = [
+        store(tmp_path, f"run-{i}", {"compevo": TRUTH + shift})
+        for i, shift in enumerate((2.0, 4.0))
+    ]
+    stored = tmp_path / "benchmark"
+    store(stored, "dlinear-standard-seed0", {"dlinear": TRUTH + 5.0})
+    store(stored, "dlinear-standard-seed1", {"dlinear": TRUTH + 9.0, "dlinear-recalibrated": TRUTH})
+    tests = {
+        test["method_b"]: test
+        for test in pair_stored([PAIRING_SCOPE], runs, stored, "compevo").to_dicts()
+    }
+    assert set(tests) == {"dlinear", "dlinear-recalibrated"}
+    assert tests["dlinear"]["mean_difference"] == pytest.approx(3.0 - 7.0)
+    assert tests["dlinear"]["n"] == len(PAIRING_SCOPE.windows)
+
+
+def test_of_two_budgets_the_usual_one_is_paired(tmp_path):
+    budgets = ("quick", "small", "standard")
+    for name in (*(f"film-{one}-seed0" for one in budgets), "film-standard-seed1", "theta-seed0"):
+        store(tmp_path, name, {name.split("-")[0]: TRUTH})
+    (tmp_path / "notes.parquet").write_bytes(b"")
+    run = store(tmp_path / "runs", "run", {"compevo": TRUTH})
+    tests = {
+        row["method_b"]: row
+        for row in pair_stored([PAIRING_SCOPE], [run], tmp_path, "compevo").to_dicts()
+    }
+    assert {name: test["seeds_b"] for name, test in tests.items()} == {"film": 2, "theta": 1}
+
+
+def test_a_stored_method_is_paired_once_more_under_the_budget_that_others_had_too(tmp_path):
+    run = store(tmp_path, "run", {"compevo": TRUTH + 1.0})
+    stored = tmp_path / "benchmark"
+    store(stored, "compevo-small-seed0", {"compevo": TRUTH + 3.0})
+    store(stored, "mael-small-seed0", {"mael": TRUTH + 5.0})
+    store(stored, "film-tuned-seed0", {"film": TRUTH + 2.0})
+    store(stored, "theta-seed0", {"theta": TRUTH + 9.0})
+
+    tests = pair_stored([PAIRING_SCOPE], [run], stored, "compevo")
+    found = {(row["budget"], row["method_b"]): row["mean_difference"] for row in tests.to_dicts()}
+    # FiLM had another budget than the stored training; Theta spends nothing.
+    assert found == {
+        (None, "mael"): pytest.approx(-4.0),
+        (None, "film"): pytest.approx(-1.0),
+        (None, "theta"): pytest.approx(-8.0),
+        ("small", "mael"): pytest.approx(-2.0),
+        ("small", "theta"): pytest.approx(-6.0),
+    }
+
+
+def test_a_pretrained_model_that_is_called_small_spends_no_budget(tmp_path):
+    name = "zero-shot-chronos-bolt-small"
+    store(tmp_path, f"{name}-seed0", {name: TRUTH + 5.0})
+    store(tmp_path, "compevo-tuned-seed0", {"compevo": TRUTH + 3.0})
+    (test,) = pair_stored([PAIRING_SCOPE], [], tmp_path, "compevo").to_dicts()
+    assert (test["budget"], test["method_b"]) == ("tuned", name)
+    assert pair_stored([PAIRING_SCOPE], [], tmp_path, name).height == 0
+
+
+def test_without_a_run_of_its_own_a_method_is_paired_as_the_benchmark_trained_it(tmp_path):
+    stored = tmp_path / "benchmark"
+    store(stored, "mael-small-seed0", {"mael": TRUTH + 5.0})
+    with pytest.raises(DataError, match=r"no run of compevo.*benchmark --methods compevo"):
+        pair_stored([PAIRING_SCOPE], [], stored, "compevo")
+
+    store(stored, "compevo-small-seed0", {"compevo": TRUTH + 3.0})
+    (test,) = pair_stored([PAIRING_SCOPE], [], stored, "compevo").to_dicts()
+    assert (test["budget"], test["method_b"], test["mean_difference"]) == ("small", "mael", -2.0)
+
+
+def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
+    path = tmp_path / "run.parquet"
+    write_forecasts(
+        path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, {"compevo": [OTHER.windows.truth()]})]
+    )
+    stored = tmp_path / "benchmark"
+    store(stored, "film-standard-seed0", {"film": TRUTH + 1.0})
+    tests = pair_stored([PAIRING_SCOPE, OTHER], [path], stored, "compevo")
+    assert tests["subset"].to_list() == ["test"]
+
+
+def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
+    run = store(tmp_path, "run", {"other": TRUTH})
+    with pytest.raises(DataError, match="compevo benchmark"):
+        pair_stored([PAIRING_SCOPE], [run], tmp_path / "none", "compevo")
+    store(tmp_path / "benchmark", "film-seed0", {"film": TRUTH})
+    with pytest.raises(DataError, match="0 of 1 runs have forecasts of compevo"):
+        pair_stored([PAIRING_SCOPE], [run], tmp_path / "benchmark", "compevo")

@@ -1,14 +1,14 @@
 """Configurations kept next to result rows."""
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.configs import hash_without_seed, read_configs, write_config
+from compevo_core.evaluation.result_rows import hash_without_seed
+from compevo_core.evaluation.score_files import read_configs, write_config
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -29,17 +29,6 @@ def test_seeds_of_one_configuration_share_a_hash_and_other_settings_do_not():
     assert hash_without_seed(other) != hash_without_seed(config)
 
 
-def test_a_configuration_with_old_names_is_read_with_todays_under_its_old_hash(tmp_path):
-    (tmp_path / "configs").mkdir()
-    old = {"backbone": {"spec": "tiny-random"}, "grpo": {"kl": 0.5}, "run": {"batch_windows": 7}}
-    (tmp_path / "configs" / "0123456789abcdef.json").write_text(json.dumps(old))
-
-    settings = read_configs(tmp_path)["0123456789abcdef"]
-    assert settings["backbone"]["name_or_path"] == "tiny-random"
-    assert settings["grpo"]["kl_coefficient"] == 0.5
-    assert settings["run"]["batch_size"] == 7
-
-
 def test_the_committed_configurations_are_those_of_the_committed_rows():
     named = set()
     for path in (REPO / "results").glob("*.csv"):
@@ -51,7 +40,7 @@ def test_the_committed_configurations_are_those_of_the_committed_rows():
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("{", DataError, "cannot be read as JSON"),
+        ("{", DataError, "not readable as JSON"),
         ("[1]", DataError, "holds a list"),
         ('{"run": {"speed": 1}}', ConfigError, "speed"),
     ],

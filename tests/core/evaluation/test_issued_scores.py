@@ -7,11 +7,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.chosen_series import grid_chosen
+from compevo_core.data.build import grid_chosen
 from compevo_core.data.cutting import GriddedSeries
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
-from compevo_core.evaluation.issued_scores import ScoredRows, repeat_known, score_issued
-from tests.support.scored_samples import NOW, write_forecast
+from compevo_core.evaluation.issued_scores import (
+    BEST_MEMBER,
+    LIMIT,
+    ScoredRows,
+    chart_growth,
+    find_drift,
+    measure_coverage,
+    measure_skill,
+    repeat_known,
+    score_issued,
+)
+from compevo_core.evaluation.result_rows import POOLED
+from tests.support.scored_samples import FIRST_DAY, NOW, make_rows, write_forecast
 from tests.support.window_samples import from_nem, make_series
 
 SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
@@ -152,3 +163,135 @@ def test_what_is_repeated_was_known(tmp_path: Path) -> None:
         assert repeated.max() < position - unknown
         assert set((np.arange(position, position + 48) - repeated) % 48) == {0}
     assert np.isnan(repeat_known(series, 48, 48, 7 * 48)).all()
+
+
+def pick(skill: pl.DataFrame, **wanted: object) -> dict[str, object]:
+    part = skill
+    for column, value in wanted.items():
+        part = part.filter(pl.col(column) == value)
+    (row,) = part.iter_rows(named=True)
+    return row
+
+
+def test_skill_is_of_the_last_days_and_says_how_many_there_are() -> None:
+    rows = make_rows({"compevo": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
+    skill = measure_skill(rows)
+    week = pick(skill, reference="persistence", span_days=7, entity="NSW1")
+    assert (week["n_days"], week["skill"]) == (7, pytest.approx(0.5))
+    month = pick(skill, reference="persistence", span_days=28, entity=POOLED)
+    assert (month["n_days"], month["skill"]) == (10, pytest.approx(0.35))
+
+
+def test_a_day_that_one_of_the_two_lacks_counts_for_neither() -> None:
+    rows = make_rows({"compevo": [50.0] * 10, "published": [100.0] * 9})
+    row = pick(measure_skill(rows), reference="published", span_days=7, entity="NSW1")
+    # The tenth day is the last one, and has no published forecast.
+    assert (row["n_days"], row["mae"]) == (6, 50.0)
+
+
+def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart() -> None:
+    methods = {"compevo": [10.0] * 7, "persistence": [20.0] * 7}
+    other = make_rows({"compevo": [90.0] * 7, "persistence": [100.0] * 7}, entity="SA1")
+    midnight = make_rows(methods, known_to="midnight")
+    skill = measure_skill(pl.concat([make_rows(methods), other, midnight]))
+    pooled = pick(skill, known_to="issue-time", entity=POOLED, span_days=7, reference="persistence")
+    assert (pooled["n_days"], pooled["skill"]) == (7, pytest.approx(1 - 50 / 60))
+    assert pick(skill, known_to="midnight", entity=POOLED, span_days=7)["skill"] == 0.5
+
+
+def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days() -> None:
+    rows = make_rows(
+        {
+            "compevo": [90.0] * 7,
+            "compevo-agent-0": [120.0] * 7,
+            "compevo-agent-1": [100.0] * 7,
+            "compevo-agent-2": [10.0] * 3,  # joined for three days alone
+        }
+    )
+    row = pick(measure_skill(rows), reference=BEST_MEMBER, span_days=7, entity="NSW1")
+    assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
+
+
+def test_nothing_scored_is_no_skill() -> None:
+    assert measure_skill(make_rows({})).is_empty()
+
+
+DAYS = 200
+
+
+def draw_days(seed: int, shift: float = 0.0, days: int = DAYS, likeness: float = 0.25):
+    """Days alike as those of 2025 (lag one: 0.25), with a shift of the second half."""
+    noise = np.random.default_rng(seed).normal(size=days)
+    values = np.empty(days)
+    values[0] = noise[0]
+    for day in range(1, days):
+        values[day] = likeness * values[day - 1] + np.sqrt(1 - likeness**2) * noise[day]
+    values[days // 2 :] += shift
+    return values
+
+
+def test_false_alarms_are_as_rare_as_the_limit_promises() -> None:
+    # 40 years: one in 25 has an alarm on average.
+    alarms = sum(chart_growth(draw_days(seed, days=365)).max() > LIMIT for seed in range(40))
+    assert alarms <= 5
+
+
+def test_a_growth_by_one_deviation_is_found_within_weeks() -> None:
+    delays = []
+    for seed in range(20):
+        sums = chart_growth(draw_days(seed, shift=1.0))
+        late = np.flatnonzero(sums[DAYS // 2 :] > LIMIT)
+        delays.append(late[0] if late.size else DAYS)
+    assert np.median(delays) < 35
+
+
+def test_a_smaller_error_and_one_terrible_day_are_no_drift() -> None:
+    assert chart_growth(draw_days(1, shift=-3.0))[DAYS // 2 :].max() < LIMIT
+    values = draw_days(2)
+    values[150] += 100.0
+    assert chart_growth(values).max() < LIMIT
+
+
+def make_errors(log_ratio: np.ndarray, model: str = "m", **options: object) -> pl.DataFrame:
+    errors = {"compevo": list(100 * np.exp(log_ratio)), "published": [100.0] * log_ratio.size}
+    return make_rows(errors, model=model, **options)  # type: ignore[arg-type]
+
+
+def test_drift_is_of_the_error_beside_that_of_the_reference() -> None:
+    drifted = find_drift(make_errors(0.1 * draw_days(0, shift=2.0)), "issue-time", "published")
+    assert drifted.is_alarm and drifted.n_days == DAYS
+    assert drifted.since is not None
+    assert abs((drifted.since - FIRST_DAY).days - DAYS // 2) < 10
+
+    # Where days are hard for both, nothing has drifted.
+    hard = make_errors(0.1 * draw_days(0)).with_columns(
+        pl.col("mae")
+        * pl.when(pl.col("day") > FIRST_DAY + timedelta(days=100)).then(3.0).otherwise(1)
+    )
+    assert not find_drift(hard, "issue-time", "published").is_alarm
+
+
+def test_another_model_starts_another_chart() -> None:
+    old = make_errors(0.1 * draw_days(0, shift=2.0))
+    new = make_errors(0.1 * draw_days(3, days=30), "n", first_day=FIRST_DAY + timedelta(days=DAYS))
+    found = find_drift(pl.concat([old, new]), "issue-time", "published")
+    assert (found.n_days, found.is_alarm) == (30, False)
+
+
+def test_nothing_scored_raises_no_alarm() -> None:
+    empty = make_rows({})
+    assert find_drift(empty, "midnight", "published").n_days == 0
+    assert not measure_coverage(empty, "midnight").is_alarm
+
+
+@pytest.mark.parametrize(
+    ("share", "is_alarm"), [(0.8, False), (0.66, False), (0.6, True), (0.95, True)]
+)
+def test_the_band_must_cover_what_days_as_trials_allow(share: float, is_alarm: bool) -> None:
+    days = 60
+    # The first days were far off; they are no longer among the last 28.
+    coverage = [0.0] * (days - 28) + [share] * 28
+    found = measure_coverage(make_rows({"compevo": [1.0] * days}, coverage=coverage), "issue-time")
+    assert (found.n_days, found.share) == (28, pytest.approx(share))
+    assert (found.low, found.high) == (18 / 28, 26 / 28)
+    assert found.is_alarm is is_alarm

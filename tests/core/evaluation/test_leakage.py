@@ -24,7 +24,7 @@ from compevo_core.evaluation.leakage import (
     hash_folder,
 )
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from tests.support import population as small
 from tests.support.leakage_probes import find_lookahead, find_training_on_test

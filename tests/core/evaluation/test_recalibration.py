@@ -6,7 +6,7 @@ import pytest
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
-from compevo_core.evaluation.recalibration import KnownErrorLevel
+from compevo_core.evaluation.baseline_scores import fit_known_errors
 from tests.support import population as small
 
 TRAIN = small.windows("train", 6)
@@ -18,38 +18,38 @@ TEST = small.windows("test", 6, first_day=120)
 def test_a_forecaster_that_is_too_high_by_as_much_in_every_series_is_lowered_by_that() -> None:
     # Half a standard deviation of each series, whose sizes differ by five times.
     shift_N1 = np.array([[0.5 * SCALER.std[view.entity]] for view in VAL.views()])
-    level = KnownErrorLevel.fit(VAL, VAL.truth() + shift_N1, SCALER)
+    level = fit_known_errors(VAL, VAL.truth() + shift_N1, SCALER)
     assert level.rule.form != "none"
 
     forecast_NH = np.zeros((len(TEST), 48))
-    added_NH = level.apply(TEST.views(), forecast_NH)
+    added_NH = level.apply(TEST.views(), forecast_NH[:, None])[:, 0]
     expected_N1 = [[-0.5 * SCALER.std[view.entity]] for view in TEST.views()]
     assert np.allclose(added_NH, np.broadcast_to(expected_N1, added_NH.shape))
 
 
 def test_errors_without_a_direction_add_nothing() -> None:
     signs = np.array([1 if view.origin_utc.toordinal() % 2 else -1 for view in VAL.views()])
-    level = KnownErrorLevel.fit(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
+    level = fit_known_errors(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
     assert level.rule.form == "none"
-    assert not level.apply(TEST.views(), np.zeros((len(TEST), 48))).any()
+    assert not level.apply(TEST.views(), np.zeros((len(TEST), 1, 48))).any()
 
 
 def test_a_single_day_of_validation_is_too_little_to_choose_from() -> None:
     day = small.windows("val", 1, first_day=60)
-    assert KnownErrorLevel.fit(day, day.truth() + 5.0, SCALER).rule.form == "none"
+    assert fit_known_errors(day, day.truth() + 5.0, SCALER).rule.form == "none"
 
 
 def test_windows_without_any_known_target_are_left_out() -> None:
     truth_NH = VAL.truth()
     truth_NH[::3] = np.nan
     masked = VAL.with_truth(truth_NH)
-    level = KnownErrorLevel.fit(masked, VAL.truth() + 100.0, SCALER)
-    assert np.isfinite(level.apply(TEST.views(), np.zeros((len(TEST), 48)))).all()
+    level = fit_known_errors(masked, VAL.truth() + 100.0, SCALER)
+    assert np.isfinite(level.apply(TEST.views(), np.zeros((len(TEST), 1, 48)))).all()
 
 
 def test_windows_of_another_split_are_refused() -> None:
     mixed = WindowSet([*VAL, *TEST], dataset=VAL.dataset)
     with pytest.raises(LeakageError, match="test"):
-        KnownErrorLevel.fit(mixed, mixed.truth(), SCALER)
+        fit_known_errors(mixed, mixed.truth(), SCALER)
     with pytest.raises(DataError, match="forecast every window once"):
-        KnownErrorLevel.fit(VAL, VAL.truth()[1:], SCALER)
+        fit_known_errors(VAL, VAL.truth()[1:], SCALER)

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
+from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.quantile_scores import QUANTILE_COLUMNS
+from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
@@ -18,7 +19,6 @@ from compevo_core.evaluation.result_rows import (
     forecast_windows,
     write_rows,
 )
-from compevo_core.quantiles import LEVELS
 from tests.support.window_samples import from_nem, make_window
 
 N = 13
@@ -180,5 +180,5 @@ def test_rows_hold_scores_of_quantiles_where_they_are_given_and_nulls_elsewhere(
     last = windows[-1].view.entity
     assert {name for name, share in by_entity.items() if share < 1} == {last, POOLED}
 
-    with pytest.raises(DataError, match="quantiles of 1 for 16 windows"):
+    with pytest.raises(DataError, match="1 quantiles for 16 windows"):
         evaluate(windows.truth(), windows, identity, quantiles_NQH=quantiles[:1])

@@ -21,7 +21,7 @@ from compevo_core.evaluation.scopes import (
     thin_windows,
     write_forecasts,
 )
-from tests.support.window_samples import from_nem, make_daily_values, make_series
+from tests.support.window_samples import from_nem, make_daily_values, make_series, make_window_set
 
 FIRST = datetime(2021, 1, 1, tzinfo=UTC)
 Y = np.ones(48)
@@ -73,10 +73,6 @@ def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
     stored = read_forecasts(tmp_path / "f.parquet", whole)
     assert np.array_equal(stored["gbm"], [values, values + 1])
     assert np.array_equal(stored["persistence"], [-values])
-    # A file of an earlier version names no training, and holds one.
-    old = pl.read_parquet(tmp_path / "f.parquet").filter(pl.col("training") == 0)
-    old.drop("training").write_parquet(tmp_path / "old.parquet")
-    assert np.array_equal(read_forecasts(tmp_path / "old.parquet", whole)["gbm"], [values])
     with pytest.raises(DataError, match="same settings"):
         read_forecasts(tmp_path / "f.parquet", thin_windows(make_windows(), "aemo-2021", 2))
 
@@ -167,3 +163,13 @@ def test_a_later_month_is_one_more_scope_and_changes_no_window_before_it():
     assert months["inference-2026-02"].hash == february.windows.hash
     thinned, *_ = select_month_scopes(after, every=2)
     assert thinned.subset == "inference-2026-02-every-2"
+
+
+def test_forecasts_are_matched_by_window_when_the_file_holds_them_in_another_order(tmp_path):
+    scope = thin_windows(make_window_set(4), "train", 1)
+    values = np.arange(4)[:, None] * np.ones((4, 48))
+    path = tmp_path / "forecasts.parquet"
+    write_forecasts(path, [(scope, {"gbm": [values]})])
+
+    pl.read_parquet(path).reverse().write_parquet(path)
+    assert np.array_equal(read_forecasts(path, scope)["gbm"], [values])

@@ -1,7 +1,7 @@
 """Scores of a population and of baselines, with a forecaster that is no language model.
 
 That the command and the assets make the same rows is shown in
-``tests/pipeline/assets/test_evaluation.py``.
+``tests/pipeline/defs/assets/test_evaluation.py``.
 """
 
 import logging
@@ -12,22 +12,21 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.evaluation.baseline_scores import score_baselines
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.configs import hash_without_seed, read_configs
+from compevo_core.evaluation.baseline_scores import ValidationForecasts, score_baselines
+from compevo_core.evaluation.comparison import (
+    PAIRED_TEST_SCHEMA,
+    bootstrap_interval,
+    compare_with_opponents,
+)
 from compevo_core.evaluation.panels import read_panels
-from compevo_core.evaluation.population_forecast import forecast_scopes
-from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
 from compevo_core.evaluation.scopes import Scope, read_forecasts
-from compevo_core.evaluation.score_files import write_population_scores
-from compevo_core.evaluation.scored_quantiles import ValidationForecasts
-from compevo_core.evaluation.scoring import score_population
-from compevo_core.evaluation.seeds import compare_seeds
-from compevo_core.evaluation.significance import bootstrap_interval
-from compevo_core.prediction import Prediction
+from compevo_core.evaluation.score_files import read_configs, write_population_scores
+from compevo_core.evaluation.scoring import compare_seeds, forecast_scopes, score_population
+from compevo_core.forecast.prediction import Prediction
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
 

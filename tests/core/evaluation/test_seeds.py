@@ -6,12 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.evaluation.scoring import PopulationScores
-from compevo_core.evaluation.seeds import compare_seeds, require_seeds_of_one_method
+from compevo_core.evaluation.scoring import (
+    PopulationScores,
+    compare_seeds,
+    require_seeds_of_one_method,
+)
 from tests.support import population as small
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 6))

@@ -7,9 +7,9 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
 
-from compevo_core.config_sections import PopulationConfig
-from compevo_core.errors import CheckpointMismatch, ConfigError
-from compevo_core.lm.adapter_routing import FORECAST, KINDS, LOGIC
+from compevo_core.config.sections import PopulationConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.adapters import FORECAST, KINDS, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
@@ -164,24 +164,10 @@ def test_an_adapter_of_the_first_layers_loads_with_plain_peft_and_back(tmp_path)
     assert all(torch.equal(ours[2], saved[1]) for ours, saved in pairs)
 
 
-def test_an_adapter_of_fewer_layers_is_refused_by_a_population_of_more(tmp_path) -> None:
-    save_adapter(build_population(forecast_layers=1), 0, FORECAST, tmp_path)
-    with pytest.raises(CheckpointMismatch, match="differ in"):
-        load_adapter(build_population(), 0, FORECAST, tmp_path)
-
-
 def test_a_backbone_that_has_adapters_already_is_refused() -> None:
     backbone = build_backbone()
     Population(backbone, CONFIG, torch.Generator().manual_seed(0))
     with pytest.raises(ConfigError, match="load it anew"):
-        Population(backbone, CONFIG, torch.Generator().manual_seed(0))
-
-
-def test_a_backbone_under_peft_is_refused(tmp_path) -> None:
-    save_adapter(build_population(), 0, LOGIC, tmp_path)
-    backbone = build_backbone()
-    PeftModel.from_pretrained(backbone.model, tmp_path)
-    with pytest.raises(ConfigError, match="adapters already"):
         Population(backbone, CONFIG, torch.Generator().manual_seed(0))
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapter_routing import LOGIC
+from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.backbone import PACKAGED, _resolve_source
 from compevo_core.lm.frozen_linear import restricted_token_logp
 from compevo_core.lm.grammar import SlotGrammar
@@ -105,7 +105,7 @@ def test_every_sample_is_a_sentence_at_any_temperature() -> None:
 
 
 def test_the_chances_of_all_sentences_sum_to_one_and_are_those_of_the_samples() -> None:
-    population, grammar, samples = build_population(), _grammar(), 20_000
+    population, grammar, samples = build_population(), _grammar(), 2_000
     decode = population.backbone.tokenizer.decode
     with population.use_adapters(LOGIC), torch.no_grad():
         chances = {path: _logp(population, grammar, path).sum(1).exp() for path in _paths(grammar)}

@@ -1,4 +1,4 @@
-"""Adapters that plain PEFT made start a population, and what a population saves is PEFT's again."""
+"""Adapters as PEFT folders: in, out, and through a process that holds some of the agents."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,15 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
-from compevo_core.config_sections import BackboneConfig, PopulationConfig
+from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapter_routing import KINDS, LOGIC
+from compevo_core.lm.adapters import FORECAST, KINDS, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
+from tests.support.tiny_backbone import build_backbone, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
 CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
@@ -115,3 +116,23 @@ def test_adapters_of_another_shape_are_refused(
         load_adapter(
             Population(_backbone(), CONFIG, torch.Generator().manual_seed(1)), 0, LOGIC, tmp_path
         )
+
+
+SHARD_CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
+
+
+@pytest.mark.parametrize("agent", [1, 2])
+def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(
+    agent: int, tmp_path: Path
+) -> None:
+    save_adapter(build_population(), agent, FORECAST, tmp_path / "whole")
+
+    later = Population(build_backbone(), SHARD_CONFIG, torch.Generator(), local_agents=range(1, 3))
+    load_adapter(later, agent, FORECAST, tmp_path / "whole")
+    rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
+    assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)
+
+    save_adapter(later, agent, FORECAST, tmp_path / "part")
+    files = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "part")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])

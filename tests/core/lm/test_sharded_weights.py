@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.gloo_processes import run_processes
-from compevo_core.config_sections import BackboneConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from tests.support.weight_worker import measure
@@ -34,12 +34,14 @@ def results(folder, tmp_path_factory):
     return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_each_process_holds_half_of_every_layer(results):
     alone, shared = results
     for one in shared:
         assert len(one["held"]) == 14 and torch.equal(2 * one["held"], alone["held"])
 
 
+@pytest.mark.slow
 def test_states_gradients_and_samples_are_those_of_one_process(results):
     alone, shared = results
     assert alone["gradient_01"].any()
@@ -51,6 +53,7 @@ def test_states_gradients_and_samples_are_those_of_one_process(results):
             assert difference <= 1e-4 * alone[name].abs().max(), name
 
 
+@pytest.mark.slow
 def test_the_processes_agree_bit_for_bit(results):
     _, (first, second) = results
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -1,5 +1,6 @@
 """How networks are fitted, and the contract that a fitted one keeps."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from compevo_core.baselines import Forecaster
-from compevo_core.config_sections import BackboneConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import (
@@ -22,8 +23,8 @@ from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.networks import fitting
 from compevo_core.networks.fitting import FitBudget, forecast_scaled
-from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline
-from compevo_core.networks.inputs import NetworkInputs
+from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline, choose_learning_rate
+from compevo_core.networks.layers import NetworkInputs
 from tests.support.window_samples import from_nem, make_window
 
 QUICK = FitBudget(passes=2, batch_size=8)
@@ -175,3 +176,32 @@ def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monk
     budget = FitBudget(passes=2, batch_size=8, pass_windows=12, val_windows=3)
     NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=budget)
     assert seen == [(True, 8), (True, 4), (False, 3)] * 2
+
+
+SHORT = FitBudget(passes=4, batch_size=8)
+
+
+def choose(rates, train=TRAIN, val=VAL):
+    return choose_learning_rate("dlinear", train, val, rates=rates, budget=SHORT)
+
+
+def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
+    rates = (1e-5, 3e-3, 1e30)
+    with caplog.at_level(logging.INFO, logger="compevo_core.networks.forecaster"):
+        assert choose(rates) == 3e-3
+    assert len(caplog.records) == len(rates)
+
+    losses = [
+        NetworkBaseline.fit(
+            "dlinear", TRAIN, VAL, learning_rate=rate, budget=SHORT
+        ).report.validation_loss
+        for rate in rates[:2]
+    ]
+    assert losses[1] < losses[0]
+
+
+def test_a_network_that_diverges_with_every_rate_and_a_later_split_are_refused():
+    with pytest.raises(NonFiniteLoss, match="dlinear diverges with every learning rate"):
+        choose((1e30, 1e31))
+    with pytest.raises(LeakageError):
+        choose((1e-3,), val=make_split(4, "test", first=60))

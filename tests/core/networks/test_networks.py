@@ -6,14 +6,13 @@ import torch
 from scipy.signal import cont2discrete
 from scipy.special import eval_legendre
 
-from compevo_core.config_sections import BackboneConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks.dlinear import DLinear
 from compevo_core.networks.fedformer import (
     FEDformer,
     _to_spectrum,
     _to_steps,
-    draw_frequencies,
+    sample_frequencies,
 )
 from compevo_core.networks.film import (
     FilteredMemory,
@@ -22,9 +21,8 @@ from compevo_core.networks.film import (
     evaluate_legendre,
 )
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
-from compevo_core.networks.inputs import NetworkInputs
-from compevo_core.networks.itransformer import ITransformer
-from compevo_core.networks.layers import SeriesDecomposition, count_trainable
+from compevo_core.networks.layers import NetworkInputs, SeriesDecomposition, count_trainable
+from compevo_core.networks.library_networks import DLinear, ITransformer
 from compevo_core.networks.pyraformer import Pyraformer, find_neighbours
 
 
@@ -116,9 +114,9 @@ def test_the_filter_of_film_reads_the_last_step_of_an_inverse_transform():
 
 
 def test_fedformer_gives_back_a_series_whose_frequencies_are_all_drawn():
-    frequencies = draw_frequencies(48)
+    frequencies = sample_frequencies(48)
     assert frequencies.tolist() == sorted(set(frequencies.tolist())) and len(frequencies) == 24
-    assert len(draw_frequencies(72)) == 32
+    assert len(sample_frequencies(72)) == 32
 
     # 24 of 25 frequencies: all but the highest, which a smooth series does not have.
     smooth = torch.sin(2 * torch.pi * torch.arange(48) * 3 / 48).reshape(1, 48, 1).repeat(2, 1, 8)

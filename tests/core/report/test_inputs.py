@@ -1,8 +1,6 @@
 """What a report reads: runs, panels, checks and tests, whole or refused by name."""
 
-import shutil
 from datetime import datetime
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -18,8 +16,6 @@ from tests.support.report_samples import (
     make_rows,
     write_run,
 )
-
-OLD_RUN = Path(__file__).resolve().parents[2] / "golden" / "old_run" / "run"
 
 
 def test_panels_survive_writing_and_reading(tmp_path):
@@ -53,18 +49,6 @@ def test_a_run_folder_is_read_whole(tmp_path):
     assert read == ("electricity", 3, 6, 1)
     assert run.setting("forecast", "prior") == "calendar-ridge"
     assert run.setting("forecast", "nothing") == ""
-
-
-def test_settings_of_an_older_version_are_found_under_their_new_names(tmp_path):
-    shutil.copytree(OLD_RUN, tmp_path / "run")
-    config = tmp_path / "run" / "model" / "config.json"
-    text = config.read_text()
-    assert '"name_or_path"' in text
-    config.write_text(text.replace('"name_or_path"', '"spec"'))
-
-    run = read_run(tmp_path / "run")
-    assert run.setting("backbone", "name_or_path") == "tiny-random"
-    assert run.setting("backbone", "spec") == ""
 
 
 def test_a_folder_without_rounds_is_no_run(tmp_path):

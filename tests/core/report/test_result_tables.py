@@ -1,13 +1,41 @@
 """Which rows a table shows, in which order, with which notes."""
 
+from typing import Any
+
 import polars as pl
 import pytest
 
-from compevo_core.report.result_plots import plot_methods
-from compevo_core.report.result_tables import headline_table, region_table, short_table
-from tests.support.report_samples import make_frame, make_row, make_rows
+from compevo_core.evaluation.metrics import BELOW_COLUMNS
+from compevo_core.report.plots import plot_mae, plot_reliability, show_reliability
+from compevo_core.report.result_tables import (
+    agent_table,
+    headline_table,
+    identity_table,
+    list_variant_tables,
+    paired_table,
+    quantile_table,
+    rank_by_pinball,
+    region_table,
+    short_table,
+    variant_test_table,
+)
+from compevo_core.report.rows import select_pooled
+from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
+OWN = {"config_hash": "c1", "news_choice_share": 0.07, "refit": False}
+ROWS = make_frame(
+    make_row("compevo", 126.0, **OWN),
+    make_row("compevo-equal", 127.0, **OWN),
+    make_row("compevo-prior", 133.0, **OWN),
+    *(make_row(f"compevo-agent-{i}", 128.0 + i, **OWN) for i in (10, 2, 0)),
+    make_row("compevo-agent-0", 90.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="SA1", **OWN),
+    make_row("gbm", 141.0),
+    make_row("gbm-recalibrated", 133.4),
+    make_row("blend", 138.0),
+)
 
 
 def names(table):
@@ -22,21 +50,18 @@ def test_the_headline_is_ordered_by_error_and_marks_the_best():
     assert table.header[1] == "MAE MW"
 
 
-def test_mape_comes_with_what_it_leaves_out():
-    table = headline_table(make_rows(), *SCOPE)
-    assert "Not in MAPE" in table.header
-    assert table.notes[0] == "MAPE leaves out actual values below 50 in size."
-
-
-def test_leaky_and_unparsed_rows_are_named_under_the_table():
+def test_a_table_notes_what_a_reader_must_know_of_its_rows():
     rows = make_frame(
-        make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25),
+        make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25, **OWN),
         make_row("gbm", 180.0, possibly_memorised=False),
+        make_row("no-news", 130.0, news_choice_share=0.5, refit=True),
     )
-    notes = headline_table(rows, *SCOPE).notes
-    assert "Made with a leaky prompt: CompEvo." in notes
-    assert "The backbone may have memorised this period: CompEvo." in notes
-    assert "Answers that could not be parsed; the fallback is scored: CompEvo 25.0 %." in notes
+    table = headline_table(rows, *SCOPE)
+    facts = ["50", "CompEvo", "CompEvo", "CompEvo 25.0 %", "7.0 %", "50.0 %"]
+    assert len(table.notes) == len(facts)
+    assert all(fact in note for fact, note in zip(facts, table.notes, strict=True))
+    assert table.rows[0][0] == "No news, refit"
+    assert "Not in MAPE" in table.header
 
 
 def test_one_method_in_two_configurations_is_told_apart():
@@ -57,7 +82,7 @@ def test_regions_stand_in_columns_and_a_missing_one_says_so():
     is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
     table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
     assert table is not None
-    assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
+    assert list(table.rows[0]) == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
     assert (1, 4) in table.best_cells
 
 
@@ -118,6 +143,137 @@ def test_bars_are_named_as_the_lines_of_the_table():
         make_row("film", 260.0, budget="standard", config_hash="other"),
         make_row("compevo", 200.0, refit=True),
     )
-    (axis,) = plot_methods(rows, "electricity", "n2f-test-100").axes
+    (axis,) = plot_mae(select_pooled(rows)).axes
     names = [label.get_text() for label in axis.get_yticklabels()]
     assert names == ["CompEvo, refit", "FiLM (tuned)", "FiLM (standard)"]
+
+
+def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
+    assert names(headline_table(ROWS, *SCOPE)) == [
+        "CompEvo",
+        "CompEvo, equal weights",
+        "CompEvo's best prior alone",
+        "Boosted trees, known errors added",
+        "Ridge and trees blended",
+        "Boosted trees",
+    ]
+    table = agent_table(ROWS, *SCOPE)
+    assert names(table) == ["Agent 0 alone", "Agent 2 alone", "Agent 10 alone"]
+    assert agent_table(make_rows(), *SCOPE) is None
+    assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
+
+
+def test_parts_repeat_neither_identities_nor_places_of_the_short_table():
+    assert [row[0] for row in identity_table(ROWS).rows] == [
+        "CompEvo",
+        "Boosted trees",
+        "Boosted trees, known errors added",
+        "Ridge and trees blended",
+    ]
+    assert "CompEvo, equal weights" not in names(short_table(ROWS, *SCOPE))
+
+
+def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():
+    def list_names(*errors: tuple[str, float], subsets=("n2f-test-100",)):
+        rows = make_frame(
+            *(
+                make_row(name, mae, experiment="ablation", config_hash=name, subset=subset)
+                for subset in subsets
+                for name, mae in errors
+            )
+        )
+        tables = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+        return [names(table) for table in tables]
+
+    full, variant, control = ("compevo", 200.0), ("no-grpo", 201.0), ("no-news", 205.0)
+    ablation, controls = ["CompEvo", "No GRPO"], ["CompEvo", "No news"]
+    assert list_names(full, variant, control) == [ablation, controls]
+    assert list_names(full, control) == [controls]
+    assert list_names(full, variant, subsets=("n2f-test-100", "aemo-2021")) == [ablation] * 2
+
+
+def test_paired_tests_show_side_interval_and_the_papers_test():
+    table = paired_table(make_inputs().paired)
+    assert table.rows[0][3:] == [
+        *("100", "20", "-6.90", "-12.50 to 0.2500", "0.0620 (better)", "0.0310")
+    ]
+
+
+def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
+    rows = make_frame(
+        *(
+            make_row(name, mae, experiment="ablation", seed=seed, config_hash=f"{name}{seed}")
+            | {"seedless_hash": name}
+            for name, errors in (("compevo", (200.0, 204.0)), ("no-grpo", (201.0, 207.0)))
+            for seed, mae in enumerate(errors)
+        )
+    )
+    (table,) = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+    assert names(table) == ["CompEvo", "No GRPO"]
+    assert [row[1] for row in table.rows] == ["202.0", "204.0"]
+    assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
+
+
+def test_variants_are_paired_in_a_table_of_their_data_set():
+    ours = make_inputs().paired[0]
+    variant = ours | {"method_a": "no-grpo", "method_b": "compevo"}
+    tests = [ours, variant, variant | {"dataset": "exchange"}]
+    table = variant_test_table(tests, "electricity")
+    assert [row[:2] for row in table.rows] == [["No GRPO", "CompEvo"]]
+    assert variant_test_table([ours], "electricity") is None
+
+
+BANDS = {
+    "coverage_80": 0.802,
+    "width_80": 390.0,
+    "coverage_95": 0.951,
+    "width_95": 700.0,
+    "wql": 0.0213,
+} | {column: level for level, column in BELOW_COLUMNS.items()}
+
+
+def make_sure_rows(**changes: Any):
+    published = {"coverage_80": 0.61, "width_80": 300.0, "below_q10": 0.2, "below_q90": 0.8}
+    return make_frame(
+        make_row("compevo", 200.0, pinball_10_50_90=40.0, **(BANDS | changes)),
+        make_row("compevo", 202.0, pinball_10_50_90=42.0, seed=1, config_hash="ccompevo" * 2),
+        make_row("compevo-agent-0", 199.0, pinball_10_50_90=39.0, **BANDS),
+        make_row("gbm", 180.0, pinball_10_50_90=50.0, **BANDS),
+        make_row("gbm-recalibrated", 178.0, pinball_10_50_90=49.0, **BANDS),
+        make_row("published", 150.0, pinball_10_50_90=44.0, **published),
+        make_row("persistence", 290.0),
+    )
+
+
+def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss() -> None:
+    table = quantile_table(make_sure_rows(), *SCOPE)
+    assert table is not None
+    assert [row[0] for row in table.rows] == [
+        "CompEvo",
+        "Published forecast (AEMO POE50)",
+        "Boosted trees, known errors added",
+        "Boosted trees",
+    ]
+    # The mean over two seeds; a level that was not published is missing, not zero.
+    assert table.rows[0][1] == "41.00"
+    assert list(table.rows[0][3:5]) == ["80.2 %", "390.0"]
+    assert list(table.rows[1][2:]) == ["n/a", "61.0 %", "300.0", "n/a", "n/a"]
+    assert (table.header[1], table.header[4]) == ("Pinball MW", "Width MW")
+    assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted_rows == {0}
+
+
+def test_rows_without_quantiles_make_no_table_and_no_picture() -> None:
+    rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
+    assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
+
+
+def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows() -> None:
+    rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
+    figure = plot_reliability(rank_by_pinball(rows, *SCOPE))
+    diagonal, *lines = figure.axes[0].lines
+    assert list(diagonal.get_xdata()) == [0, 1]
+    by_label = {str(line.get_label()): line for line in lines}
+    assert "Boosted trees" in by_label
+    assert list(by_label["Published forecast (AEMO POE50)"].get_xdata()) == [0.1, 0.9]
+    assert list(by_label["Published forecast (AEMO POE50)"].get_ydata()) == [0.2, 0.8]
+    assert list(by_label["CompEvo"].get_xdata()) == list(BELOW_COLUMNS)

@@ -18,13 +18,6 @@ def test_a_missing_column_is_named_with_its_file(tmp_path):
         read_rows(tmp_path)
 
 
-def test_rows_of_versions_that_measured_less_are_read_with_nulls(tmp_path):
-    make_rows().drop("news_choice_share", "refit", "seedless_hash").write_csv(tmp_path / "old.csv")
-    found = read_rows(tmp_path)
-    assert found.columns == make_rows().columns
-    assert found["refit"].null_count() == found.height
-
-
 def test_text_in_place_of_a_number_is_refused_with_the_file(tmp_path):
     text = make_frame(make_row("gbm", 1.0)).write_csv()
     (tmp_path / "main.csv").write_text(text.replace("12.5", "soon"))

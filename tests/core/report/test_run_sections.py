@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from compevo_core.report.calibration_tables import calibration_table
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.logic_tables import logics_view
 from compevo_core.report.page import render_page
+from compevo_core.report.plots import plot_losses, plot_policy, plot_theory
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.run_sections import health_view, list_facts
-from compevo_core.report.theory_tables import theory_view
-from compevo_core.report.training_plots import plot_losses, plot_policy, plot_theory
+from compevo_core.report.run_sections import (
+    GUARDS,
+    build_run_sections,
+    calibration_table,
+    growth_table,
+    list_facts,
+    view_health,
+    view_logics,
+    view_lud,
+)
 from compevo_core.training.round_record import RoundRecord
-from tests.support.report_samples import make_inputs, make_rounds, make_run
+from tests.support.report_samples import GAINS, LUD, make_inputs, make_rounds, make_run
 
 SUPERVISED, EVERY, ROUNDS = 8, 4, 20
 NOTHING = {
@@ -69,10 +75,8 @@ def test_a_dashed_line_and_a_sentence_mark_the_end_of_the_supervised_stage() -> 
     assert "the first 8 of them supervised" in plot.alt
     (axis,) = plot.figure.axes
     assert [7.5, 7.5] in [list(line.get_xdata()) for line in axis.get_lines()]
-    assert "The dashed line marks" in PAGE
-
-    unstaged = render_page(make_inputs(rows=empty_rows()))
-    assert "The dashed line marks" not in unstaged and "supervised" not in unstaged
+    assert "supervised stage" in PAGE
+    assert "supervised" not in render_page(make_inputs(rows=empty_rows()))
 
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
@@ -89,13 +93,13 @@ def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_f
 def test_regret_at_the_end_is_that_of_the_last_round_that_has_one() -> None:
     rounds = staged_rounds()
     rounds[-1] = rounds[-1].model_copy(update={"regret": []})
-    growth = theory_view(replace(staged_run(), rounds=rounds))["growth"]
+    growth = growth_table(replace(staged_run(), rounds=rounds))
     assert growth.rows[0][1] == f"{rounds[-2].regret[0]:.4f}"
     assert growth.rows[0][4] == "21 of 3"
 
 
 def test_the_logics_table_says_what_became_of_each_and_how_often_it_was_replaced() -> None:
-    view = logics_view(staged_run())
+    view = view_logics(staged_run())
     assert view["change"].rows == [
         ["agent 0", "watch storms", "as at the start", "0 of 3"],
         ["agent 1", "read policy", "read policy again again again", "3 of 3"],
@@ -108,7 +112,7 @@ def test_the_logics_table_says_what_became_of_each_and_how_often_it_was_replaced
 
 def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
-    view = logics_view(replace(make_run(), rounds=fixed))
+    view = view_logics(replace(make_run(), rounds=fixed))
     assert view["samples"] == ""
     assert [row[3] for row in view["change"].rows] == ["0 of 0"] * 3
     page = render_page(make_inputs(runs=(replace(make_run(), rounds=fixed),), rows=empty_rows()))
@@ -116,14 +120,14 @@ def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples
 
 
 def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
-    view = health_view(staged_run())
+    view = view_health(staged_run())
     assert view["means"] == {
         "error_correlation": "0.5000",
         "gain_over_best": "16.50",  # of the last ten rounds: 12 to 21
         "effective_agents": "1.50",
     }
-    assert "Effective agents 1.50 of 3: more is better." in PAGE
-    assert "Health of the population" not in render_page(make_inputs(rows=empty_rows()))
+    assert 'id="health-0"' in PAGE
+    assert "health" not in [section.anchor for section in build_run_sections(make_run())]
 
 
 @pytest.mark.parametrize("key", ["loss_own", "cut_prompts"])
@@ -155,9 +159,9 @@ CALIBRATION = {
 def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did() -> None:
     table = calibration_table(replace(staged_run(), summary={"calibration": CALIBRATION}))
     assert [row[1] for row in table.rows] == ["0.2000", "0.2100", "0.1900"]
-    assert "50.0 % of agent 0, 0.0 % of agent 1 and 100.0 % of agent 2" in table.notes[0]
+    assert "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2" in table.notes[0]
     assert "(mean, half-life 90 days)" in table.notes[1]
-    assert table.notes[2].startswith("The guard weighs all agents alike")
+    assert table.notes[2] == GUARDS["equal"]
 
 
 def test_a_run_without_calibration_or_level_says_no_more_than_it_did() -> None:
@@ -165,4 +169,46 @@ def test_a_run_without_calibration_or_level_says_no_more_than_it_did() -> None:
     assert calibration_table(replace(staged_run(), summary={})) is None
     plain = CALIBRATION | {"half_life_days": None, "known_errors": "none", "guard": "none"}
     notes = calibration_table(replace(staged_run(), summary={"calibration": plain})).notes
-    assert notes[1:3] == ["No level of known errors is added.", "Selection weighs the agents."]
+    assert notes[2] == GUARDS["none"]
+    assert "half-life" not in notes[1]
+
+
+def test_the_growth_of_regret_has_its_interval_or_the_reason_why_there_is_none():
+    rows = growth_table(make_run()).rows
+    assert [row[3] for row in rows] == ["0.31 to 0.74", "0.80 to 1.12", "", "1.20 to 1.60"]
+    words = ("below 1", "includes 1", "fewer than 8 rounds", "above 1")
+    assert all(word in row[5] for word, row in zip(words, rows, strict=True))
+
+
+def test_regret_that_was_not_measured_or_not_fitted_has_no_table():
+    unmeasured = make_rounds(3, regret=None, fixed_rewards=None, played_rewards=None)
+    assert growth_table(replace(make_run(), rounds=unmeasured)) is None
+    assert growth_table(replace(make_run(), summary={})) is None
+
+
+def test_lud_is_shown_by_agent_and_judge_with_agreement_and_gains_by_regime():
+    view = view_lud(make_run())
+    distances, scores, agreement, gains = view["tables"]
+    assert view["has_local_judge"] and view["has_gains"]
+    assert distances.rows[1] == ["agent 1", "1.41", "0.2100", "1 of 23"]
+    assert scores.rows[0][-1] == "0.1234"
+    assert "2 of 18 by endpoint:m-1" in scores.notes[0]
+    assert agreement.rows[0][2:5] == ["16", "0.6100", "n/a"]
+    medium, high = gains.rows[1:]
+    assert medium[1:] == ["medium", "0.265 to 0.6", "7", "0.3819", "0.0172"]
+    assert high[3:] == ["0", "n/a", "n/a"], "an empty regime has no means"
+    assert "0.4600 by endpoint:m-1 (p 0.0520, 18 updates)" in gains.notes[1]
+
+
+@pytest.mark.parametrize("gains", [{}, {"gains": GAINS | {"n": 0}}])
+def test_one_capable_judge_without_scored_updates_has_neither_agreement_nor_gains(gains):
+    judge = {key: value for key, value in LUD["judges"][1].items() if key != "gains"} | gains
+    view = view_lud(replace(make_run(), lud=LUD | {"judges": [judge], "agreement": []}))
+    assert [len(view["tables"]), view["has_gains"], view["has_local_judge"]] == [2, False, False]
+
+
+def test_lud_is_shown_only_where_it_was_measured_and_of_this_very_model():
+    unmeasured = replace(make_run(), lud={}, lud_rows=())
+    assert "lud" not in [section.anchor for section in build_run_sections(unmeasured)]
+    stale = replace(make_run(), lud=LUD | {"artifact_hash": "other"})
+    assert view_lud(stale) == {"is_stale": True}

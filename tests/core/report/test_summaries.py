@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
-from compevo_core.config import RunConfig
-from compevo_core.evaluation.configs import write_config
+from compevo_core.config.run import RunConfig
+from compevo_core.evaluation.score_files import write_config
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
 from compevo_core.report.summaries import (
@@ -24,7 +25,7 @@ def make_scores(**errors):
 
 
 def outcomes(summary):
-    return [comparison.outcome for comparison in summary.comparisons]
+    return [rival.outcome for rival in summary.rivals]
 
 
 def test_every_rival_gets_one_comparison():
@@ -40,62 +41,17 @@ def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better(
     lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
     tests = [told | {"method_b": "gbm"}, chance, lost]
     (result,) = summarize_results(replace(scores, paired=tests))
-    assert (
-        "a lower error than 2 of 3 other methods; the interval says so for 1 of" in result.summary
-    )
+    assert "a lower error than 2 of 3 other methods; significant for 1 of" in result.summary
     assert outcomes(result) == ["unclear", "better", "worse"]
-    assert "lies between -12.00 MW and 0.5000 MW" in result.comparisons[0].sentence
+    assert "lies between -12.00 MW and 0.5000 MW" in result.rivals[0].sentence
 
     few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
     (result,) = summarize_results(replace(scores, paired=few))
-    assert result.comparisons[0].sentence.endswith("these are too few days.")
-
-
-def test_a_population_that_loses_to_its_prior_has_added_nothing():
-    scores = make_scores(compevo=210.0, persistence=291.0, calendar_ridge=205.0)
-    (result,) = summarize_results(replace(scores, paired=()))
-    assert result.summary.endswith(NO_BETTER_THAN_PRIOR)
-    assert result.comparisons[1].sentence.startswith(
-        "Its error is 2.4 % above that of its own prior (calendar ridge)"
-    )
-
-
-def test_a_tie_with_the_prior_is_not_an_improvement():
-    (result,) = summarize_results(make_scores(compevo=205.0, calendar_ridge=205.01))
-    assert result.comparisons[0].outcome == "equal"
-    assert NO_BETTER_THAN_PRIOR in result.summary
+    assert outcomes(result)[0] == "unclear"
 
 
 def _paired_with_prior(low, high):
     return [dict(make_inputs().paired[0], interval_low=low, interval_high=high)]
-
-
-def test_a_population_that_beats_its_prior_may_say_so():
-    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
-    (result,) = summarize_results(replace(scores, paired=_paired_with_prior(-12.0, -1.0)))
-    assert result.summary.endswith(IMPROVES_ON_PRIOR)
-
-    # Errors alone are no more than that.
-    (result,) = summarize_results(replace(scores, paired=()))
-    assert result.summary.endswith(LOWER_THAN_PRIOR)
-
-
-def test_a_lower_error_that_may_be_chance_is_not_called_an_improvement():
-    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
-    (result,) = summarize_results(replace(scores, paired=_paired_with_prior(-12.0, 0.5)))
-    assert "cannot be told here" in result.summary
-    assert "between -12.00 MW and 0.5000 MW" in result.summary
-
-    other = [dict(_paired_with_prior(-12.0, 0.5)[0], subset="aemo-2021")]
-    (result,) = summarize_results(replace(scores, paired=other))
-    assert result.summary.endswith(LOWER_THAN_PRIOR)
-
-
-def test_a_handful_of_days_proves_nothing():
-    scores = make_scores(compevo=195.0, calendar_ridge=205.0)
-    few = [dict(_paired_with_prior(None, None)[0], n_blocks=5)]
-    (result,) = summarize_results(replace(scores, paired=few))
-    assert "cannot be told here: 5 block(s) of days are too few" in result.summary
 
 
 def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
@@ -105,21 +61,13 @@ def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
         make_row("calendar-ridge", 205.0),
     )
     first, again = summarize_results(make_inputs(rows=rows, paired=_paired_with_prior(-12.0, 0.5)))
-    assert "cannot be told" in first.summary
-    assert "cannot be told" not in again.summary
+    assert [rival.test is not None for rival in (*first.rivals, *again.rivals)] == [True, False]
 
 
 def test_an_unknown_configuration_claims_no_prior():
     result, _ = summarize_results(make_inputs(configs={}, paired=()))
     assert "prior" not in result.summary
-    assert "below that of calendar ridge" in result.comparisons[1].sentence
-
-
-def test_agents_without_a_prior_are_said_to_have_none():
-    scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
-    configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
-    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
-    assert result.summary.endswith(WITHOUT_PRIOR)
+    assert not any(rival.is_prior for rival in result.rivals)
 
 
 def test_two_configurations_get_a_summary_each():
@@ -131,11 +79,6 @@ def test_two_configurations_get_a_summary_each():
     results = summarize_results(make_inputs(rows=rows))
     assert [outcomes(result)[0] for result in results] == ["lower", "higher"]
     assert results[1].scope.endswith("configuration other")
-
-
-def test_a_rival_without_any_error_is_not_divided_by():
-    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
-    assert "100.0 % above" in result.comparisons[0].sentence
 
 
 def test_synthetic_data_is_called_so_in_every_summary():
@@ -170,11 +113,71 @@ def test_every_other_method_counts_once_and_parts_of_the_population_do_not():
     )
     (result,) = summarize_results(make_inputs(rows=rows))
     assert "a lower error than 2 of 3 other methods" in result.summary
-    assert [one.sentence.split(":")[0] for one in result.comparisons[1:3]] == [
-        "Its error is 4.8 % below that of boosted trees",
-        "Its error is 9.1 % below that of FiLM",
-    ]
+    assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
 
 def test_without_rows_of_compevo_there_is_no_summary():
     assert summarize_results(make_scores(gbm=180.0)) == []
+
+
+OWN = {"config_hash": "c1"}
+PARTS = make_frame(
+    make_row("compevo", 126.0, **OWN),
+    make_row("compevo-equal", 127.0, **OWN),
+    make_row("compevo-prior", 133.0, **OWN),
+    make_row("gbm", 141.0),
+    make_row("gbm-recalibrated", 133.4),
+    make_row("blend", 138.0),
+)
+
+
+def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_errors_are_worth():
+    (result,) = summarize_results(make_inputs(rows=PARTS))
+    assert [rival.row["method"] for rival in result.rivals] == [
+        *("compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend")
+    ]
+    assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
+    assert LOWER_THAN_PRIOR in result.summary
+    assert [rival.is_prior for rival in result.rivals].count(True) == 1
+
+
+def test_parts_of_another_configuration_are_no_rivals():
+    other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
+    results = summarize_results(make_inputs(rows=pl.concat([PARTS, other])))
+    compared = {result.scope[-2:]: len(result.rivals) for result in results}
+    assert compared == {"c1": 5, "c9": 3}
+
+
+@pytest.mark.parametrize(
+    ("mae", "interval", "outcome", "verdict"),
+    [
+        (210.0, None, "higher", NO_BETTER_THAN_PRIOR),
+        (204.99, None, "equal", NO_BETTER_THAN_PRIOR),
+        (195.0, None, "lower", LOWER_THAN_PRIOR),
+        (195.0, (-12.0, -1.0), "better", IMPROVES_ON_PRIOR),
+        (195.0, (-12.0, 0.5), "unclear", "between -12.00 MW and 0.5000 MW (95 %"),
+        (195.0, (None, None), "unclear", "20 block(s) of days"),
+    ],
+)
+def test_a_population_improves_on_its_prior_only_by_more_than_chance(
+    mae, interval, outcome, verdict
+):
+    paired = [] if interval is None else _paired_with_prior(*interval)
+    # A comparison on other windows says nothing here.
+    other = dict(_paired_with_prior(-12.0, -1.0)[0], subset="aemo-2021")
+    scores = replace(make_scores(compevo=mae, calendar_ridge=205.0), paired=[*paired, other])
+    (result,) = summarize_results(scores)
+    assert outcomes(result) == [outcome] and result.rivals[0].is_prior
+    assert verdict in result.summary
+
+
+def test_agents_without_a_prior_are_said_to_have_none():
+    configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
+    scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
+    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
+    assert result.summary.endswith(WITHOUT_PRIOR)
+
+
+def test_a_rival_without_any_error_is_not_divided_by():
+    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
+    assert result.rivals[0].difference == 1.0

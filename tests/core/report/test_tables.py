@@ -2,7 +2,7 @@
 
 import pytest
 
-from compevo_core.report.rendering import template_environment
+from compevo_core.report.page import template_environment
 from compevo_core.report.tables import Table, markdown_table
 from tests.support.report_samples import HOSTILE
 

@@ -12,15 +12,13 @@ import polars as pl
 import pytest
 
 from compevo_core.data.window import WindowSet
-from compevo_core.issued import IssuedForecast, write_issued
-from compevo_core.report.day_charts import chart_series
-from compevo_core.report.day_pictures import plot_day
-from compevo_core.report.day_tables import before_table, part_table, skill_table
-from compevo_core.report.forecast_days import ForecastDay, read_days
+from compevo_core.forecast.issued import IssuedForecast, write_issued
+from compevo_core.report.day_charts import chart_series, plot_day
+from compevo_core.report.figures import DARK_COLOURS
+from compevo_core.report.inputs import ForecastDay, read_days
 from compevo_core.report.page import render_page
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.theme import DARK_COLOURS
-from compevo_core.report.tomorrow import show_day
+from compevo_core.report.tomorrow import before_table, part_table, skill_table, view_day
 from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
 from tests.support.report_samples import make_inputs
@@ -52,8 +50,8 @@ PAGE = render(make_day())
 def test_it_is_the_first_section_and_says_how_to_issue_a_forecast_before_there_is_one() -> None:
     empty = render()
     assert re.findall(r"<section id=\"([^\"]+)\"", empty)[0] == "tomorrow"
-    assert "compevo forecast --dataset electricity-operational --day" in empty
-    assert "No forecast has been issued yet" not in PAGE
+    assert "compevo forecast electricity-operational --day" in empty
+    assert "compevo forecast --dataset" not in PAGE
 
 
 def test_every_series_has_a_chart_that_plotly_accepts() -> None:
@@ -127,18 +125,17 @@ def rename_unit(issued: IssuedForecast, unit: str) -> IssuedForecast:
 
 
 def test_the_parts_stand_above_the_forecast_they_add_up_to() -> None:
-    from compevo_core.explain import explain
+    from compevo_core.forecast.explain import explain
 
     rows = part_table(explain(make_issued(), "NSW1")).rows
     assert [row[-1] for row in rows] == ["1,992", "6,008", "8,000"]
-    assert "need not have\nchanged anything" in PAGE
 
 
 def test_yesterdays_forecast_is_held_against_what_happened() -> None:
     table = before_table(make_day())
     assert table is not None
     # 100 MW too high everywhere, as high as the published one was right; all inside the band.
-    assert table.rows[0] == ("NSW1", "+100.0", "100.0", "0.0", "100 %")
+    assert table.rows[0] == ["NSW1", "+100.0", "100.0", "0.0", "100 %"]
     assert before_table(make_day(truth={})) is None
     assert before_table(make_day(before=None)) is None
 
@@ -152,7 +149,7 @@ def test_skill_is_that_of_the_scored_forecasts_over_the_last_28_days() -> None:
     )
     table = skill_table(make_day(scores=scores))
     assert table is not None
-    by_reference = {row[0]: row[1:] for row in table.rows}
+    by_reference = {row[0]: tuple(row[1:]) for row in table.rows}
     assert by_reference["Published forecast (AEMO POE50)"] == ("200.0", "100.0", "+50.0 %", "28")
     assert by_reference["best member"] == ("80.0", "100.0", "-25.0 %", "28")
     assert "75 % of the measured values" in table.notes[0]
@@ -164,8 +161,7 @@ def test_a_forecast_that_was_filled_in_later_says_so() -> None:
     issued = make_issued()
     late = {**issued.facts, "issued_at": (ORIGIN + ONE_DAY).isoformat()}
     filled = ForecastDay(issued=IssuedForecast(rows=issued.rows, facts=late))
-    assert show_day(make_day()).standing.startswith("Issued before the day began")
-    assert show_day(filled).standing.startswith("Filled in after the day began")
+    assert view_day(make_day())["is_ahead"] and not view_day(filled)["is_ahead"]
 
 
 def test_every_colour_of_a_chart_has_a_dark_counterpart() -> None:
@@ -178,6 +174,15 @@ def test_a_picture_shows_the_first_series_whatever_their_names() -> None:
     figure = plot_day(ForecastDay(issued=make_issued(entities=names)))
     figure.canvas.draw()
     assert sum(axis.get_visible() for axis in figure.axes) == 6
+
+
+def test_the_picture_has_the_lines_of_the_chart() -> None:
+    traces = chart_series(make_day(), "NSW1")["data"]
+    axis = plot_day(make_day()).axes[0]
+    # A line at the origin, and a band in place of each pair of bounds.
+    assert len(axis.get_lines()) - 1 == sum(trace["line"]["width"] > 0 for trace in traces)
+    assert len(axis.collections) == 2
+    assert list(axis.get_lines()[-2].get_ydata()) == traces[-1]["y"]
 
 
 @pytest.fixture

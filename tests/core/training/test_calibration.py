@@ -1,13 +1,19 @@
-"""Calibration on validation: blend, known errors, guard."""
+"""Blend, levels, guard: what is fitted on validation."""
 
 import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.forecast_example import ForecastExample
-from compevo_core.distributed import AgentShards
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.errors import DataError
-from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.training.agent_forecasts import AgentForecasts
+from compevo_core.training.calibration import (
+    CalibrationReport,
+    calibrate,
+    fit_blend,
+    restart_levels,
+)
 from tests.support.calibration import MadeUpPopulation, make_examples, mean_error, settings
 
 RNG = np.random.default_rng(0)
@@ -261,3 +267,36 @@ def _list_gathered(whole: MadeUpPopulation, examples: list[ForecastExample]) -> 
 def test_calibration_without_validation_is_refused() -> None:
     with pytest.raises(DataError, match="no validation windows"):
         _calibrate(MadeUpPopulation([_nothing]), [])
+
+
+NOTHING = np.array([], dtype=np.intp)
+
+
+@pytest.mark.parametrize(("step", "windows"), [(12, 6), (35, 6), (0, 10), (47, 10)])
+def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_ends(
+    step: int, windows: int
+) -> None:
+    # All corrections are one. In the half of the horizon that has the step they are right, in the
+    # other one nothing is to be corrected: slopes of 1 and 0, and of 0.5 over all steps.
+    is_right_H = (np.arange(48) < 24) == (step < 24)
+    base_1BH = np.zeros((1, windows, 48))
+    truth_BH = np.tile(is_right_H.astype(float), (windows, 1))
+    forecasts = AgentForecasts(base_1BH + 1.0, base_1BH, truth_BH)
+
+    blend_1H = fit_blend(forecasts, NOTHING, NOTHING)
+    assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
+
+
+def no_correction(day: int, residual_H: object) -> object:
+    return 0.0 * residual_H
+
+
+@pytest.mark.parametrize(("second", "is_remembered"), [(-3.0, False), (3.0, True)])
+def test_a_drift_that_turned_is_not_remembered_and_one_that_stayed_is(
+    second: float, is_remembered: bool
+) -> None:
+    # A level that held both halves would lie on the side of the second one.
+    examples = [*make_examples(6, drift=3.0), *make_examples(6, drift=second, first_day=6)]
+    population = MadeUpPopulation([no_correction])
+    report = calibrate(population, population, [""], examples, settings(known_errors="validated"))
+    assert (report.known_errors != "none") is is_remembered

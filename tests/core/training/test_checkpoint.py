@@ -1,19 +1,40 @@
-"""Which checkpoint a run goes on from, and which ones it keeps."""
+"""What a checkpoint holds, which one a run goes on from, stages that several runs share."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
-from compevo_core.distributed import AgentShards
-from compevo_core.training.checkpoint import load_newest_checkpoint, save_checkpoint
+from compevo_core.config.run import RunConfig
+from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.training.checkpoint import (
+    RunProgress,
+    SharedStages,
+    TrainState,
+    capture_state,
+    hash_stage,
+    load_newest_checkpoint,
+    restore_state,
+    save_checkpoint,
+)
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.schedule import RunGenerators
+from compevo_core.training.trainer import train
+from tests.support import population as small
+from tests.support.population import tiny
+from tests.support.rounds import build_round_trainer
 
 ONE_PROCESS = AgentShards(2)
 
 
-def save(root: Path, round_number: int) -> Path:
+def save(root: Path, round_number: int, start: int = 0) -> Path:
     tensors = {"x": torch.full((3,), float(round_number))}
     agents = dict.fromkeys(range(2), tensors)
-    return save_checkpoint(root, round_number, agents, tensors, {"r": round_number}, ONE_PROCESS)
+    captured = TrainState(agents, tensors, {"r": round_number})
+    return save_checkpoint(root, round_number, captured, ONE_PROCESS, start=start)
 
 
 def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path: Path) -> None:
@@ -45,8 +66,166 @@ def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_ha
     save(tmp_path, 60)
     assert load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1) is None
 
-    tensors = {"x": torch.zeros(3)}
-    agents = dict.fromkeys(range(2), tensors)
-    save_checkpoint(tmp_path, 5, agents, tensors, {"r": 5}, ONE_PROCESS, start=1)
+    save(tmp_path, 5, start=1)
     taken = load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1)
     assert taken is not None and taken.state == {"r": 5}
+
+
+def make_generators(seed: int) -> RunGenerators:
+    return RunGenerators(
+        [torch.Generator().manual_seed(seed + agent) for agent in range(3)],
+        np.random.default_rng(seed),
+        np.random.default_rng(seed + 1),
+    )
+
+
+def describe_draws(generators: RunGenerators) -> list[object]:
+    """What every generator of a run gives next, torch's own included."""
+    numpy_draws = [rng.random() for rng in (generators.numpy_rng, generators.news_rng)]
+    return [
+        *(float(torch.rand((), generator=generator)) for generator in generators.agents),
+        float(torch.rand(())),
+        *numpy_draws,
+    ]
+
+
+def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> None:
+    trainer, state, examples = build_round_trainer(population__dropout=0.5)
+    generators = make_generators(20)
+    trainer.step(state, examples, generators)
+    captured = capture_state(trainer, state, generators, RunProgress(0.25, 3.0))
+    save_checkpoint(tmp_path, 1, captured, trainer.shards)
+    expected = describe_draws(generators)
+
+    other, _, _ = build_round_trainer(population__dropout=0.5)
+    restored, progress = make_generators(90), RunProgress()
+    torch.manual_seed(99)
+    saved = load_newest_checkpoint(tmp_path, other.shards)
+    assert saved is not None
+    again = restore_state(saved, other, restored, progress)
+
+    assert (again.round, again.logics, again.rewards) == (1, state.logics, state.rewards)
+    assert (progress.best_error, progress.train_seconds) == (0.25, 3.0)
+    assert describe_draws(restored) == expected
+
+    ours, theirs = (t.optimizer.state_dict()["state"] for t in (trainer, other))
+    assert ours.keys() == theirs.keys() and len(ours) > 0
+    for index, slot in ours.items():
+        for key, value in slot.items():
+            assert torch.equal(value, theirs[index][key]), f"{index}.{key}"
+
+
+IDENTITY = {"config_hash": "c", "data_hash": "d", "news_hash": "n"}
+SHARING = [name for name in list_changes("variant") if name not in (FULL_METHOD, "uniform-weights")]
+OTHERS = [name for name in (*SHARING, "fixed-logics") if name != "no-grpo"]
+TRAIN = small.windows("train", 6)
+VAL = small.windows("val", 2, first_day=40)
+DURATIONS = ("seconds", "eta_seconds", "train_seconds")
+
+
+def full_method() -> RunConfig:
+    return tiny(run__supervised_epochs=1, run__rounds=2, run__validate_every=1, run__seed=3)
+
+
+def run(config: RunConfig, out: Path, **options: Any) -> dict[str, Any]:
+    return train(config, TRAIN, VAL, small.news_pool(), out, clock=lambda: 0.0, **options)
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> SharedStages:
+    """The stage of the full method, kept as its training went past it."""
+    folder = tmp_path_factory.mktemp("stages")
+    kept = SharedStages(folder / "kept")
+    run(full_method(), folder / "full", stages=kept)
+    return kept
+
+
+@pytest.mark.parametrize(
+    "variant", ["no-grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it(
+    variant: str, stages: SharedStages, tmp_path: Path
+) -> None:
+    config = find_variant(variant).configure(full_method())
+    played: list[int] = []
+    alone = run(config, tmp_path / "alone")
+    shared = run(
+        config,
+        tmp_path / "shared",
+        stages=stages,
+        on_round=lambda record: played.append(record.round),
+    )
+
+    assert shared["artifact_hash"] == alone["artifact_hash"]
+    records = [RunFolder(tmp_path / name).read_rounds() for name in ("alone", "shared")]
+    assert records[0] == records[1]
+    # The rounds of the stage are on record, and were not trained again.
+    assert [record.round for record in records[1]] == [*range(len(records[1]))]
+    assert played == [record.round for record in records[1] if record.stage == "evolution"]
+
+
+@pytest.mark.slow
+def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
+    tmp_path: Path,
+) -> None:
+    # At this rate validation gets worse after the first round.
+    config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
+    kept = SharedStages(tmp_path / "kept")
+    first = run(config, tmp_path / "first", stages=kept)
+    second = run(config, tmp_path / "second", stages=kept)
+    assert 0 < second["chosen_round"] == first["chosen_round"] < len(TRAIN) // 2
+    assert second["artifact_hash"] == first["artifact_hash"]
+    assert (
+        RunFolder(tmp_path / "second").read_rounds() == RunFolder(tmp_path / "first").read_rounds()
+    )
+
+
+@pytest.mark.slow
+def test_the_run_that_trains_a_stage_is_the_same_without_sharing(
+    stages: SharedStages, tmp_path: Path
+) -> None:
+    alone = run(full_method(), tmp_path / "alone")
+    keeping = run(full_method(), tmp_path / "keeping", stages=SharedStages(tmp_path / "kept"))
+    again = run(full_method(), tmp_path / "again", stages=stages)
+    assert alone["artifact_hash"] == keeping["artifact_hash"] == again["artifact_hash"]
+
+
+@pytest.mark.slow
+def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(
+    stages: SharedStages, tmp_path: Path
+) -> None:
+    config = find_variant("no-grpo").configure(full_method())
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run", stages=stages, on_round=stop)
+    resumed = run(config, tmp_path / "run")
+    assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run.seed": 4},
+        {"selection.uniform": True},
+        {"objective.lambda_own": 0.5},
+        {"optim.forecast_lr": 2e-3},
+        {"run.rounds": 3},
+        {"evolution.form": "slots"},
+    ],
+)
+def test_what_acts_in_the_stage_makes_it_another(change: dict[str, object]) -> None:
+    config = full_method()
+    assert hash_stage(config.with_overrides(change), IDENTITY) != hash_stage(config, IDENTITY)
+
+
+def test_other_windows_or_articles_make_it_another_and_the_name_of_the_run_does_not() -> None:
+    config = full_method()
+
+    def key(other: dict[str, str]) -> str:
+        return hash_stage(config, IDENTITY | other)
+
+    assert key({"config_hash": "x"}) == key({})
+    assert len({key({}), key({"data_hash": "x"}), key({"news_hash": "x"})}) == 3

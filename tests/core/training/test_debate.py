@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from compevo_core.agents.debate import (
+    DebateExecutor,
     discount_rewards,
     find_better,
     log_density,
@@ -15,14 +16,13 @@ from compevo_core.agents.debate import (
     weigh_by_score,
     write_notes,
 )
-from compevo_core.agents.debate_executor import DebateExecutor
 from compevo_core.agents.grpo import policy_loss
-from compevo_core.config import RunConfig
-from compevo_core.distributed import AgentShards
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.experiments.controls import configure_experiment
-from compevo_core.forecaster import CompEvoForecaster
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
+from compevo_core.paper.changes import find_variant
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.trainer import train
 from tests.support.models import (
@@ -39,7 +39,7 @@ LOGICS = ["Track public holidays.", "Follow the sun.", "Watch the smelters."]
 
 
 def settings(**overrides: object) -> RunConfig:
-    return configure_experiment(tiny(**overrides), "mad-rl")
+    return find_variant("mad-rl").configure(tiny(**overrides))
 
 
 def debate(config: RunConfig) -> tuple[PopulationModel, DebateExecutor]:
@@ -123,10 +123,10 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
     config = settings()
     examples = make_batch(config)
     model, executor = debate(config)
-    first, final = executor.forecast(LOGICS, examples), executor.execute(LOGICS, examples)
+    first, final = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
 
     model.decoder.module.readout.bias_AH.data[2] += 5.0  # type: ignore[union-attr, operator]
-    changed, revised = executor.forecast(LOGICS, examples), executor.execute(LOGICS, examples)
+    changed, revised = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
     assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
@@ -187,6 +187,7 @@ def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
     assert recorded["huber"] == pytest.approx(recorded["metric"] / 2)
 
 
+@pytest.mark.slow
 def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path: Path) -> None:
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
     data = (windows("train", 4), windows("val", 2, first_day=20), news_pool())

@@ -13,7 +13,7 @@ from statistics import fmean
 
 import pytest
 
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
 from compevo_core.training.schedule import RunSchedule
 

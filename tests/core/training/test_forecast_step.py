@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from compevo_core.agents import text_decoder
-from compevo_core.agents.forecast_example import ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import BatchForecasts, StrategyExecutor
 from compevo_core.lm.population import Population
 from compevo_core.training.forecast_step import stack_truths
-from compevo_core.training.generators import DropoutState
-from compevo_core.training.round import RoundTrainer
-from compevo_core.training.round_state import PlayedForecasts
+from compevo_core.training.round import PlayedForecasts, RoundTrainer
+from compevo_core.training.schedule import DropoutState
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
@@ -93,7 +92,7 @@ def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error() -> 
     assert_close({k: v for k, v in found.items() if k in heads}, heads, 1e-4)
 
 
-@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
 def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: str) -> None:
     settings = {
@@ -112,6 +111,7 @@ def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: s
     assert torch.allclose(in_parts[0].reward_AB, whole[0].reward_AB, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
 def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient: str) -> None:
     def run(size: int) -> tuple[PlayedForecasts, dict[str, torch.Tensor]]:
@@ -130,7 +130,7 @@ def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(grad
         assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
 
 
-@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scope", ["all", "series"])
 def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(
     decoder: str, scope: str
@@ -250,6 +250,7 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(
     assert 0 < dropped.sum() < 9
 
 
+@pytest.mark.slow
 def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

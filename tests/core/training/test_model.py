@@ -1,11 +1,24 @@
-"""What a population is made of before its first round."""
+"""The modules of a population, and the systems of agents beside the paper's method."""
 
+from pathlib import Path
+
+import numpy as np
+import pytest
 import torch
 
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
+from compevo_core.paper.changes import find_variant
+from compevo_core.training.artifact import read_config
 from compevo_core.training.model import PopulationModel
-from tests.support.models import fit_inputs
-from tests.support.population import tiny
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.trainer import train
+from tests.support.models import build_model, fit_inputs
+from tests.support.population import news_pool, tiny, windows
+from tests.support.rounds import build_round_trainer, run_step
 
 
 def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding() -> None:
@@ -19,3 +32,124 @@ def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_pad
     model = PopulationModel(config, backbone, fit_inputs(config))
     ids = torch.tensor([tokenizer.eos_token_id])
     assert torch.equal(model.fusion.neutral_D, model.population.embed(ids)[0].detach().float())
+
+
+ROUNDS = 3
+
+
+def settings(system: str, **overrides: object) -> RunConfig:
+    return find_variant(system).configure(tiny(**overrides))
+
+
+def trainable(model: PopulationModel) -> dict[str, int]:
+    parts = {
+        "adapters": [p for kind in model.population.kinds for p in adapters(model, kind)],
+        "heads": model.head_parameters(),
+        "shared": model.shared_parameters(),
+    }
+    return {name: sum(p.numel() for p in parameters) for name, parameters in parts.items()}
+
+
+def adapters(model: PopulationModel, kind: str) -> list[torch.nn.Parameter]:
+    return model.population.adapter_parameters(kind)
+
+
+def run_here(system: str, out: Path, **overrides: object) -> CompEvoForecaster:
+    config = settings(system, run__validation_windows=2, **overrides)
+    train(config, windows("train", 6), windows("val", 2, first_day=20), news_pool(), out)
+    return CompEvoForecaster.load(out, news_pool())
+
+
+def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone() -> None:
+    # A low limit, so that the gradients are clipped: one norm over all agents would couple them.
+    overrides = {"optim__max_grad_norm": 1e-3}
+    together, state, batch = build_round_trainer(system="mael", **overrides)
+    start = {name: value.clone() for name, value in together.model.agent_tensors().items()}
+    logics = list(state.logics)
+    for _ in range(ROUNDS):
+        run_step(together, state, batch)
+
+    for agent in range(len(logics)):
+        alone, own_state, _ = build_round_trainer(system="sa", **overrides)
+        own = {name: value[agent : agent + 1] for name, value in start.items()}
+        alone.model.load(alone.model.tensors() | own)
+        own_state.logics = [logics[agent]]
+        for _ in range(ROUNDS):
+            run_step(alone, own_state, batch)
+
+        ended = together.model.agent_tensors()
+        for name, value in alone.model.agent_tensors().items():
+            assert torch.allclose(value[0], ended[name][agent], rtol=1e-5, atol=1e-7), name
+        assert not torch.equal(own["answers.readout.bias_AH"], ended["answers.readout.bias_AH"])
+
+
+def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path: Path) -> None:
+    forecaster = run_here("mael", tmp_path, run__rounds=ROUNDS)
+    found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
+    # Weights are kept in single precision.
+    assert np.allclose(found.aggregate, found.agents.mean(0), rtol=1e-7)
+    assert forecaster.name == "mael" and len(found.agents) == 3
+    # Neither logics nor weights evolve.
+    assert forecaster.logics == list(SEED_LOGICS[:3]) and np.allclose(found.weights, 1 / 3)
+
+
+@pytest.mark.slow
+def test_a_single_agent_is_an_ensemble_of_one(tmp_path: Path) -> None:
+    single = run_here("sa", tmp_path / "sa", run__rounds=ROUNDS)
+    one = run_here("mael", tmp_path / "one", run__rounds=ROUNDS, population__agents=1)
+    views = windows("test", 2, first_day=40).views()
+    assert np.array_equal(single.predict(views), one.predict(views))
+    assert read_config(tmp_path / "sa").population.agents == 1
+
+
+@pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
+def test_agents_that_do_not_compete_train_forecast_adapters_alone(system: str, agents: int) -> None:
+    full, model = build_model(tiny()), build_model(settings(system))
+    own = trainable(model)
+    assert model.population.kinds == ("forecast",) and own["shared"] == 0
+    assert own["adapters"] == trainable(full)["adapters"] * agents // 6
+    assert model.policy_parameters() == []
+
+
+def test_the_members_of_a_system_start_as_those_of_the_full_method() -> None:
+    full, ensemble = build_model(tiny()), build_model(settings("mael"))
+    for ours, theirs in zip(
+        adapters(full, "forecast"), adapters(ensemble, "forecast"), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_single_agent_learns_from_all_windows() -> None:
+    members = [{"prior": "gbm", "window_share": 0.5, "seed": 3}, {}, {}]
+    (member,) = settings("sa", population__members=members).population.members
+    assert (member.prior, member.window_share, member.seed) == ("gbm", 1.0, 3)
+
+
+def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it() -> None:
+    with pytest.raises(ConfigError, match=r"needs objective.lambda_pred = 0\.0, .*--variant mael"):
+        tiny(population__system="mael")
+    with pytest.raises(ConfigError, match=r"needs evolution\.every = 0: choose"):
+        settings("mael").with_overrides({"evolution.every": 1})
+
+
+def test_the_settings_of_the_full_method_name_no_system() -> None:
+    # Their hash is in every committed row.
+    assert "system" not in tiny().to_dict()["population"]
+    assert settings("mael").to_dict()["population"]["system"] == "mael"
+    assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")
+
+
+@pytest.mark.slow
+def test_a_run_of_an_ensemble_resumes_where_it_stopped(tmp_path: Path) -> None:
+    config = settings("mael", run__rounds=ROUNDS)
+    data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+    straight = train(config, *data, tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, *data, tmp_path / "stopped", on_round=stop)
+    again = train(config, *data, tmp_path / "stopped")
+    assert again["artifact_hash"] == straight["artifact_hash"]

@@ -16,60 +16,26 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.distributed import AgentShards
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.training.checkpoint import load_newest_checkpoint, save_checkpoint
-from compevo_core.training.generators import RunGenerators
-from compevo_core.training.manifest import verify_manifest, write_manifest
-from compevo_core.training.round_record import RoundRecord
-from compevo_core.training.train_state import (
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.training.checkpoint import (
     STATE_VERSION,
     RunProgress,
     capture_state,
+    load_newest_checkpoint,
     restore_state,
+    save_checkpoint,
 )
-from compevo_core.training.trainer import train
-from tests.support.population import news_pool, tiny, windows
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import verify_manifest, write_manifest
+from compevo_core.training.schedule import RunGenerators
+from tests.support.population import news_pool
 from tests.support.rounds import build_round_trainer
+from tests.support.tiny_run import ROUNDS, read_records, train_tiny
 
 REPO = Path(__file__).resolve().parents[3]
-ROUNDS = 6
 OF_AGENTS = ("adapters", "answers", "calibration", "optimizer", "run")
 OF_ALL = ("selection", "fusion", "calibration", "optimizer", "run")
-MEASURED = {"seconds", "eta_seconds", "train_seconds"}
-
-
-def train_here(out: Path, *, news: NewsPool | None = None, **options: object) -> dict[str, object]:
-    """Train two supervised rounds and four more, and draw from every generator.
-
-    They have dropout of adapters and of news, two policy updates a rewriting, which is every other
-    round, and score a part of the windows.
-    """
-    config = tiny(
-        run__supervised_epochs=1,
-        run__rounds=ROUNDS - 2,
-        run__validate_every=4,
-        evolution__every=2,
-        population__dropout=0.1,
-        news__dropout=0.5,
-        grpo__iterations=2,
-        grpo__reward_windows=1,
-    )
-    return train(
-        config,
-        windows("train", 2),
-        windows("val", 3, first_day=20),
-        news or news_pool(),
-        out,
-        **options,
-    )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("undisturbed")
-    train_here(out)
-    return out
 
 
 def _assert_same_end(run: Path, other: Path) -> None:
@@ -86,11 +52,10 @@ def _assert_same_end(run: Path, other: Path) -> None:
 
 def _read_end(run: Path) -> dict[str, object]:
     last = run / "checkpoints" / f"round_{ROUNDS:06d}"
-    history = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
     return {
-        "history": [{k: v for k, v in r.items() if k not in MEASURED} for r in history],
+        "history": read_records(run),
         "state": state,
         "tensors": {
             f"{path.stem}/{name}": value
@@ -101,8 +66,8 @@ def _read_end(run: Path) -> dict[str, object]:
     }
 
 
-def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(undisturbed: Path) -> None:
-    end = _read_end(undisturbed)
+def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(tiny_run: Path) -> None:
+    end = _read_end(tiny_run)
     agents = {f"agent_{number:02d}" for number in range(3)}
     kinds = {
         (owner, name.split(".")[0]) for owner, name in (key.split("/") for key in end["tensors"])
@@ -140,17 +105,19 @@ def _stop_after(out: Path, number: int) -> None:
             raise _Stopped
 
     with pytest.raises(_Stopped):
-        train_here(out, on_round=stop)
+        train_tiny(out, on_round=stop)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 4])
+@pytest.mark.parametrize(
+    "number", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 4))]
+)
 def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(
-    number: int, undisturbed: Path, tmp_path: Path
+    number: int, tiny_run: Path, tmp_path: Path
 ) -> None:
     _stop_after(tmp_path, number)
     torch.manual_seed(999)  # another process would start elsewhere
-    train_here(tmp_path)
-    _assert_same_end(tmp_path, undisturbed)
+    train_tiny(tmp_path)
+    _assert_same_end(tmp_path, tiny_run)
 
 
 def _add_unseen_article() -> NewsPool:
@@ -161,46 +128,47 @@ def _add_unseen_article() -> NewsPool:
     return NewsPool(pl.concat([unseen, pool.articles]), embeddings, pool.encoder_name)
 
 
+@pytest.mark.slow
 def test_an_article_that_no_window_names_stops_no_training_and_changes_none(
-    undisturbed: Path, tmp_path: Path
+    tiny_run: Path, tmp_path: Path
 ) -> None:
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
     more = _add_unseen_article()
-    train_here(tmp_path, news=more)
-    _assert_same_end(tmp_path, undisturbed)
+    train_tiny(tmp_path, news=more)
+    _assert_same_end(tmp_path, tiny_run)
 
     # And the finished run stays finished.
     sealed = (tmp_path / "model" / "manifest.json").stat().st_mtime_ns
-    assert train_here(tmp_path, news=news_pool()) == train_here(tmp_path, news=more)
+    assert train_tiny(tmp_path, news=news_pool()) == train_tiny(tmp_path, news=more)
     assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == sealed
 
 
 def test_a_named_article_with_another_title_makes_another_run(
-    undisturbed: Path,
+    tiny_run: Path,
 ) -> None:
     pool = news_pool()
     titles = pl.Series(["Another title", *pool.articles["title"][1:]])
     pool.articles = pool.articles.with_columns(title=titles)
     with pytest.raises(CheckpointMismatch, match="another news_hash"):
-        train_here(undisturbed, news=pool)
+        train_tiny(tiny_run, news=pool)
 
 
-def test_the_record_says_which_rounds_were_supervised_and_which_rewrote(undisturbed: Path) -> None:
-    history = _read_end(undisturbed)["history"]
+def test_the_record_says_which_rounds_were_supervised_and_which_rewrote(tiny_run: Path) -> None:
+    history = _read_end(tiny_run)["history"]
     assert [r["stage"] for r in history] == ["supervised"] * 2 + ["evolution"] * 4
     assert [r["evolved"] for r in history] == [False, False, True, False, True, False]
 
 
 @pytest.mark.slow
 def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
-    undisturbed: Path, tmp_path: Path
+    tiny_run: Path, tmp_path: Path
 ) -> None:
     script = (
         f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
         "from pathlib import Path\n"
-        "from tests.core.training.test_resume import train_here\n"
-        "train_here(Path(sys.argv[1]))\n"
+        "from tests.support.tiny_run import train_tiny\n"
+        "train_tiny(Path(sys.argv[1]))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env={**os.environ})
     deadline = time.monotonic() + 120
@@ -209,21 +177,22 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL  # it had not ended by itself
     assert not (tmp_path / "model").exists()
-    train_here(tmp_path)
-    _assert_same_end(tmp_path, undisturbed)
+    train_tiny(tmp_path)
+    _assert_same_end(tmp_path, tiny_run)
 
 
+@pytest.mark.slow
 def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_end_is_the_same(
-    undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _stop_after(tmp_path, 3)
     newest = tmp_path / "checkpoints" / "round_000004" / "shared.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
     with caplog.at_level("INFO"):
-        train_here(tmp_path)
-    assert "round_000004 refused" in caplog.text
+        train_tiny(tmp_path)
+    assert "round_000004 is passed over" in caplog.text
     assert "resuming from checkpoint round_000003" in caplog.text
-    _assert_same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, tiny_run)
 
 
 @pytest.mark.parametrize(
@@ -233,20 +202,20 @@ def test_after_damage_to_the_newest_checkpoint_the_one_before_is_taken_and_the_e
         ("agent_01.safetensors", b"torn", "agent_01.safetensors is altered"),
         ("state.json", None, "state.json is missing"),
         ("manifest.json", None, "never finished"),
-        ("manifest.json", b'{"files": ', "refused"),
-        ("manifest.json", b"{}", "refused"),
+        ("manifest.json", b'{"files": ', "passed over"),
+        ("manifest.json", b"{}", "passed over"),
     ],
 )
 def test_every_damaged_file_is_refused_and_the_log_says_which(
     name: str,
     content: bytes | None,
     message: str,
-    undisturbed: Path,
+    tiny_run: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root = tmp_path / "checkpoints"
-    shutil.copytree(undisturbed / "checkpoints", root)
+    shutil.copytree(tiny_run / "checkpoints", root)
     damaged = root / f"round_{ROUNDS:06d}" / name
     damaged.unlink()
     if content is not None:
@@ -254,22 +223,29 @@ def test_every_damaged_file_is_refused_and_the_log_says_which(
     newest = load_newest_checkpoint(root, AgentShards(3))
     assert newest is not None
     assert newest.state["round"] == ROUNDS - 1
-    assert f"round_{ROUNDS:06d} refused" in caplog.text
+    assert f"round_{ROUNDS:06d} is passed over" in caplog.text
     assert message in caplog.text
 
 
-def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
-    _stop_after(tmp_path, 1)
-    lines = (tmp_path / "rounds.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "rounds.jsonl").write_text("".join(lines[:1]))
-    shutil.rmtree(tmp_path / "checkpoints" / "round_000001")
-    with pytest.raises(CheckpointMismatch, match=r"has 1 rounds, the checkpoint 2"):
-        train_here(tmp_path)
+def _unfinish(run: Path, out: Path) -> Path:
+    """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
+    shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
+    return out / "checkpoints" / f"round_{ROUNDS:06d}"
 
 
+def test_a_history_shorter_than_its_checkpoint_is_an_error(tiny_run: Path, tmp_path: Path) -> None:
+    newest = _unfinish(tiny_run, tmp_path / "run")
+    shutil.rmtree(newest.with_name(f"round_{ROUNDS - 1:06d}"))
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    rounds.write_text(rounds.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(CheckpointMismatch, match=r"has 1 rounds, the checkpoint 6"):
+        train_tiny(tmp_path / "run")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
 def test_a_history_whose_last_record_a_power_cut_tore_goes_on_from_the_checkpoint_before(
-    lost: int | None, undisturbed: Path, tmp_path: Path
+    lost: int | None, tiny_run: Path, tmp_path: Path
 ) -> None:
     _stop_after(tmp_path, 3)
     rounds = tmp_path / "rounds.jsonl"
@@ -277,14 +253,14 @@ def test_a_history_whose_last_record_a_power_cut_tore_goes_on_from_the_checkpoin
     last = len(whole.splitlines(keepends=True)[-1])
     rounds.write_bytes(whole[: -(lost or last)])
     played: list[RoundRecord] = []
-    train_here(tmp_path, on_round=played.append)
+    train_tiny(tmp_path, on_round=played.append)
     assert [record.round for record in played] == [3, 4, 5]
-    _assert_same_end(tmp_path, undisturbed)
+    _assert_same_end(tmp_path, tiny_run)
 
 
-def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path) -> None:
+def test_an_altered_checkpoint_does_not_verify(tiny_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(undisturbed / "checkpoints" / f"round_{ROUNDS:06d}", folder)
+    shutil.copytree(tiny_run / "checkpoints" / f"round_{ROUNDS:06d}", folder)
     verify_manifest(folder)
     data = bytearray((folder / "agent_02.safetensors").read_bytes())
     data[-1] ^= 1
@@ -293,18 +269,16 @@ def test_an_altered_checkpoint_does_not_verify(undisturbed: Path, tmp_path: Path
         verify_manifest(folder)
 
 
-@pytest.mark.parametrize("version", [STATE_VERSION + 1, STATE_VERSION - 1, None])
-def test_a_checkpoint_of_another_version_is_refused(version: int | None, tmp_path: Path) -> None:
-    _stop_after(tmp_path, 1)
-    checkpoint = load_newest_checkpoint(tmp_path / "checkpoints", AgentShards(3))
-    assert checkpoint is not None
-    values = {k: v for k, v in checkpoint.state.items() if k != "version"}
-    if version is not None:
-        values["version"] = version
-    (checkpoint.folder / "state.json").write_text(json.dumps(values))
-    write_manifest(checkpoint.folder, {"round": 2})
+@pytest.mark.parametrize("version", [STATE_VERSION + 1, STATE_VERSION - 1])
+def test_a_checkpoint_of_another_version_is_an_error(
+    version: int, tiny_run: Path, tmp_path: Path
+) -> None:
+    newest = _unfinish(tiny_run, tmp_path / "run")
+    state = json.loads((newest / "state.json").read_text()) | {"version": version}
+    (newest / "state.json").write_text(json.dumps(state))
+    write_manifest(newest, {"round": ROUNDS, "start": 0})
     with pytest.raises(CheckpointMismatch, match="another version of CompEvo"):
-        train_here(tmp_path)
+        train_tiny(tmp_path / "run")
 
 
 class _StandInGpu:
@@ -331,7 +305,7 @@ def test_the_generators_of_gpus_are_part_of_a_checkpoint(
     before = [one.clone() for one in gpu.states]
 
     captured = capture_state(trainer, state, generators, RunProgress())
-    save_checkpoint(tmp_path, 1, captured.agents, captured.shared, captured.values, trainer.shards)
+    save_checkpoint(tmp_path, 1, captured, trainer.shards)
     for one in gpu.states:
         one.zero_()
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
@@ -346,7 +320,7 @@ def test_a_checkpoint_without_gpus_resumes_on_one(
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     captured = capture_state(trainer, state, generators, RunProgress())
-    save_checkpoint(tmp_path, 1, captured.agents, captured.shared, captured.values, trainer.shards)
+    save_checkpoint(tmp_path, 1, captured, trainer.shards)
     gpu = _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
     saved = load_newest_checkpoint(tmp_path, trainer.shards)

@@ -9,15 +9,13 @@ import torch
 from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.selection import forecast_error
-from compevo_core.diagnostics.regret import RegretTracker
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.lm.adapter_routing import LOGIC
-from compevo_core.training import policy_step
-from compevo_core.training.generators import RunGenerators
-from compevo_core.training.round import RoundTrainer
+from compevo_core.lm.adapters import LOGIC
+from compevo_core.training import update
+from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.round import GroupScores, RoundTrainer
 from compevo_core.training.round_record import RoundResult
-from compevo_core.training.round_state import GroupScores
-from compevo_core.training.schedule import set_learning_rates
+from compevo_core.training.schedule import RunGenerators, set_learning_rates
 from tests.support.population import tiny
 from tests.support.rounds import build_round_trainer, run_step
 
@@ -29,8 +27,8 @@ def _collect_gradients(pg: float, div: float, prune: float) -> dict[str, torch.T
     )
     gradients: dict[str, torch.Tensor] = {}
 
-    def copy_gradients(groups: list[dict[str, list[torch.nn.Parameter]]], _: int) -> float:
-        for number, group in enumerate(groups):
+    def copy_gradients(_: int) -> float:
+        for number, group in enumerate(trainer.optimizer.param_groups):
             for i, p in enumerate(group["params"]):
                 gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
                 gradients[f"{number}.{i}"] = gradient
@@ -84,7 +82,7 @@ def _run_policy_updates(
         optim__max_grad_norm=0.0,
     )
     widest: list[float] = []
-    original = policy_step.policy_loss
+    original = update.policy_loss
 
     def measure_ratio(
         logp: torch.Tensor, old: torch.Tensor, *rest: torch.Tensor, **options: float
@@ -94,7 +92,7 @@ def _run_policy_updates(
         return original(logp, old, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policy_step, "policy_loss", measure_ratio)
+        patch.setattr(update, "policy_loss", measure_ratio)
         record = run_step(trainer, state, examples)
     return (
         [p.detach().clone() for p in trainer.model.population.adapter_parameters(LOGIC)],
@@ -389,9 +387,9 @@ def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
         n_cut=0,
     )
     groups = [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert trainer._choose_logics(["x", "y", "z"], scores, groups) == ["b", "y", "z"]
+    assert trainer.choose_logics(["x", "y", "z"], scores, groups) == ["b", "y", "z"]
     trainer.config = tiny(grpo__carry="first")
-    assert trainer._choose_logics(["x", "y", "z"], scores, groups) == ["a", "c", "e"]
+    assert trainer.choose_logics(["x", "y", "z"], scores, groups) == ["a", "c", "e"]
 
 
 def test_an_empty_sample_earns_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,10 +402,10 @@ def test_an_empty_sample_earns_no_credit(monkeypatch: pytest.MonkeyPatch) -> Non
         return proposal
 
     seen = []
-    original = policy_step.policy_loss
+    original = update.policy_loss
     monkeypatch.setattr(LogicWriter, "propose", empty_first)
     monkeypatch.setattr(
-        policy_step, "policy_loss", lambda *a, **o: seen.append(a[3]) or original(*a, **o)
+        update, "policy_loss", lambda *a, **o: seen.append(a[3]) or original(*a, **o)
     )
     run_step(trainer, state, examples)
     advantage_AG = torch.cat(seen)

@@ -1,4 +1,4 @@
-"""A run folder's rounds and summary: read back whole, refused with file, line and remedy."""
+"""A run folder's rounds and summary, and sealed folders."""
 
 import json
 from pathlib import Path
@@ -8,40 +8,12 @@ from pydantic import ValidationError
 
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.training.round_record import RoundRecord, RoundResult
-from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from tests.support.round_records import round_record
-
-OLD_RUN = Path(__file__).parents[2] / "golden" / "old_run" / "run"
-LATER_KEYS = (
-    *("regret", "fixed_rewards", "played_rewards", "group_regret", "fixed_unread_answers"),
-    *("val_prior_mae_scaled", "exchanged_bytes", "stage", "evolved", "cut_prompts", "loss_own"),
-    *("error_correlation", "gain_over_best", "effective_agents"),
-)
-
-
-def test_a_line_that_an_earlier_version_wrote_keeps_every_value() -> None:
-    lines = (OLD_RUN / "rounds.jsonl").read_text().splitlines()
-    records = RunFolder(OLD_RUN).read_rounds()
-    for record, line in zip(records, lines, strict=True):
-        values = json.loads(line)
-        written = json.loads(record.to_json_line())
-        assert {key: written[key] for key in values} == values
-    # Those versions rewrote the logics in every round.
-    assert all(record.evolved and record.stage == "evolution" for record in records)
-    assert [record.round for record in records] == [0, 1]
-
-
-def test_a_run_without_the_keys_that_were_added_later_can_be_read() -> None:
-    values = round_record(3).to_dict()
-    line = json.dumps({k: v for k, v in values.items() if k not in LATER_KEYS} | {"unknown": 1})
-    record = RoundRecord.from_json_line(line)
-    assert record.regret is None
-    assert record.exchanged_bytes == {}
-    assert record.loss == round_record(3).loss
 
 
 @pytest.mark.parametrize("key", ["round", "loss_pred", "rewards", "logics", "seconds"])
-def test_a_line_without_a_key_that_every_version_wrote_is_refused_by_its_name(key: str) -> None:
+def test_a_line_without_a_key_is_an_error_that_names_it(key: str) -> None:
     values = round_record(0).to_dict()
     del values[key]
     with pytest.raises(ValueError, match=key):
@@ -114,3 +86,36 @@ def test_the_summary_is_read_back_and_missing_before_the_end(tmp_path: Path) -> 
         folder.read_metrics()
     folder.write_metrics({"rounds": 3, "val_mae_scaled": None})
     assert folder.read_metrics() == {"rounds": 3, "val_mae_scaled": None}
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    (tmp_path / "agent" / "adapter").mkdir(parents=True)
+    (tmp_path / "head.txt").write_text("1", encoding="utf-8")
+    (tmp_path / "agent" / "adapter" / "weights.txt").write_text("2", encoding="utf-8")
+    write_manifest(tmp_path, {"rounds": 3})
+    return tmp_path
+
+
+def test_a_sealed_folder_verifies_and_names_all_files(sealed: Path) -> None:
+    manifest = verify_manifest(sealed)
+    assert sorted(manifest["files"]) == ["agent/adapter/weights.txt", "head.txt"]
+    assert manifest["rounds"] == 3
+
+
+@pytest.mark.parametrize("name", ["head.txt", "agent/adapter/weights.txt"])
+def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed: Path, name: str) -> None:
+    (sealed / name).write_text("3", encoding="utf-8")
+    with pytest.raises(CheckpointMismatch, match=f"{name} is altered"):
+        verify_manifest(sealed)
+
+    (sealed / name).unlink()
+    with pytest.raises(CheckpointMismatch, match=f"{name} is missing"):
+        verify_manifest(sealed)
+
+
+def test_the_hash_is_that_of_the_files_and_not_of_the_facts(sealed: Path) -> None:
+    first = verify_manifest(sealed)["hash"]
+    assert write_manifest(sealed, {"rounds": 4}) == first
+    (sealed / "head.txt").write_text("4", encoding="utf-8")
+    assert write_manifest(sealed, {"rounds": 4}) != first

@@ -1,9 +1,16 @@
-"""Stages, rewriting rounds and rates, all from the number of the round."""
+"""Stages and rates, batches of days, generators: all of it follows from seed and round."""
 
 import pytest
+import torch
 
-from compevo_core.training.schedule import RunSchedule, learning_rate_factor
-from tests.support.population import tiny
+from compevo_core.training.schedule import (
+    DaySampler,
+    RunGenerators,
+    RunSchedule,
+    learning_rate_factor,
+    seed_dropout,
+)
+from tests.support.population import tiny, windows
 
 
 def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs() -> None:
@@ -35,3 +42,61 @@ def test_each_stage_warms_up_and_decays_on_its_own() -> None:
 def test_a_supervised_stage_is_as_long_as_it_is_said_to_be() -> None:
     plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__supervised_rounds=5), 7)
     assert plan.supervised_rounds == 5
+
+
+def test_every_window_comes_once_an_epoch_and_none_is_dropped() -> None:
+    data = windows("train", 7)
+    sampler = DaySampler(data, 4, seed=3)
+    assert sampler.rounds_per_epoch == 4
+    for epoch in range(3):
+        drawn = [i for r in range(4) for i in sampler.indices(4 * epoch + r)]
+        assert sorted(drawn) == list(range(14))
+
+
+def test_the_windows_of_a_day_stay_together() -> None:
+    data = windows("train", 6)
+    for round_number in range(6):
+        batch = DaySampler(data, 2, seed=0).indices(round_number)
+        assert len({data[i].view.origin_utc for i in batch}) == 1
+
+
+def test_a_round_is_the_same_whatever_was_asked_before() -> None:
+    data = windows("train", 9)
+    one, other = DaySampler(data, 3, seed=1), DaySampler(data, 3, seed=1)
+    expected = [one.indices(r) for r in range(12)]
+    assert [other.indices(r) for r in reversed(range(12))] == expected[::-1]
+    assert [DaySampler(data, 3, seed=2).indices(r) for r in range(12)] != expected
+
+
+def test_two_epochs_visit_the_days_in_different_orders() -> None:
+    sampler = DaySampler(windows("train", 9), 2, seed=1)
+    rounds = sampler.rounds_per_epoch
+    first, second = (
+        [sampler.indices(epoch * rounds + r) for r in range(rounds)] for epoch in range(2)
+    )
+    assert first != second
+    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
+
+
+CPU = torch.device("cpu")
+
+
+def draw_dropout(seed: int, rank: int, round_number: int) -> list[float]:
+    seed_dropout(seed, rank, round_number)
+    return torch.rand(4).tolist()
+
+
+def test_processes_and_rounds_drop_different_units_and_a_repeated_round_the_same() -> None:
+    assert draw_dropout(0, 1, 5) == draw_dropout(0, 1, 5)
+    others = [draw_dropout(1, 1, 5), draw_dropout(0, 0, 5), draw_dropout(0, 1, 6)]
+    assert draw_dropout(0, 1, 5) not in others
+
+
+def test_agents_sample_from_streams_of_their_own_whichever_process_holds_them() -> None:
+    def draws(agents: range) -> list[list[float]]:
+        streams = RunGenerators.from_seed(7, agents, CPU).agents
+        return [torch.rand(4, generator=generator).tolist() for generator in streams]
+
+    together = draws(range(3))
+    assert len({tuple(stream) for stream in together}) == 3
+    assert draws(range(1, 3)) == together[1:]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from compevo_core.agents import text_decoder
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.view import HORIZON
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
@@ -18,6 +18,8 @@ from tests.support.trained_runs import (
     read_tensors,
     train_in_processes,
 )
+
+pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[3]
 HEAD = {"optim__max_grad_norm": 0.1}  # low enough to bind

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from compevo_core.distributed import AgentShards
+from compevo_core.runtime.distributed import AgentShards
 from tests.support.shard_worker import run
 from tests.support.trained_runs import (
     assert_same_model,
@@ -14,6 +14,8 @@ from tests.support.trained_runs import (
     read_tensors,
     train_in_processes,
 )
+
+pytestmark = pytest.mark.slow
 
 # Few passes: every product waits for the other process.
 SETTINGS = {

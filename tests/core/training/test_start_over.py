@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from compevo_core.config import RunConfig
-from compevo_core.data.filelock import StoreBusy
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.forecaster import CompEvoForecaster
-from compevo_core.training import loop
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.runtime.files import StoreBusy
+from compevo_core.training import trainer
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -64,7 +64,7 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the same configuration by other code, with more rounds on disk."""
     out = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "PopulationModel", FasterStart)
+        patch.setattr(trainer, "PopulationModel", FasterStart)
         run_here(out)
     for name in ("best", "checkpoints"):
         newest = max((out / name).iterdir())
@@ -91,6 +91,7 @@ def test_a_run_that_starts_over_seals_its_own_weights(out: Path, clean: Path) ->
     assert len(RunFolder(out).read_rounds()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_starts_over_with_another_configuration(out: Path) -> None:
     config = CONFIG.with_overrides({"run.seed": 5})
     with pytest.raises(CheckpointMismatch, match="config_hash"):
@@ -132,7 +133,9 @@ def _kill_points(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(Path, "unlink", kill_file)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "at", [3, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 2, 4, 5))]
+)
 def test_a_kill_while_old_files_are_removed_leaves_nothing_that_passes_for_new(
     at: int, out: Path, clean: Path
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_kill_before_anything_was_removed_is_a_start_all_the_same(
     assert read_hash(out) == read_hash(clean)
 
 
+@pytest.mark.slow
 def test_a_finished_restart_is_returned_as_it_is(out: Path) -> None:
     run_here(out, resume=False)
     before = read_hash(out)
@@ -172,6 +176,7 @@ def test_a_finished_restart_is_returned_as_it_is(out: Path) -> None:
     assert RunFolder(out).read_start() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_kill_between_model_and_summary_loses_neither(
     resume: bool, tmp_path: Path, clean: Path, old_run: Path
@@ -200,6 +205,7 @@ def test_a_kill_between_model_and_summary_loses_neither(
     }
 
 
+@pytest.mark.slow
 def test_a_summary_of_an_earlier_start_does_not_pass_for_that_of_a_new_model(
     out: Path, clean: Path
 ) -> None:

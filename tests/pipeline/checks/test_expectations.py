@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.checks.expectations import SUITES, run_suites
-from compevo_pipeline.series_rules import RULES
+from compevo_pipeline.sources.registry import RULES
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 ROWS = 96

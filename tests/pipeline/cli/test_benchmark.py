@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.work.deployment import Deployment
 from tests.support.window_samples import make_window
 
 RUNNER = CliRunner()
@@ -22,13 +22,13 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPEVO_MODE", "sample")
     names = [split for split, count in SPLITS.items() for _ in range(count)]
     windows = [make_window(i, split=name, dataset="traffic") for i, name in enumerate(names)]
-    layout = Workspace(settings=Settings.from_environment()).layout
+    layout = Deployment(settings=Settings.from_environment()).layout
     WindowSet(windows, dataset="traffic").write(layout.windows("traffic"))
     return tmp_path / "results"
 
 
 def run(results, methods: str, seeds: int) -> pl.DataFrame:
-    arguments = ["benchmark", "--dataset", "traffic", "--methods", methods, "--seeds", str(seeds)]
+    arguments = ["benchmark", "traffic", "--methods", methods, "--seeds", str(seeds)]
     done = RUNNER.invoke(app, [*arguments, "--results", str(results)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert f"compevo table main --results {results}\n" in done.output
@@ -65,7 +65,7 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
         make_window(10 + i, split="test", subsets=(subset,))
         for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
     ]
-    layout = Workspace(settings=Settings.from_environment()).layout
+    layout = Deployment(settings=Settings.from_environment()).layout
     WindowSet(windows, dataset="electricity").write(layout.windows("electricity"))
 
     stored = []
@@ -73,7 +73,7 @@ def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
         ([], ["aemo-2021", "n2f-test-100"]),
         (["--scopes", "1"], ["n2f-test-100"]),
     ):
-        arguments = ["benchmark", "--dataset", "electricity", "--methods", "persistence"]
+        arguments = ["benchmark", "electricity", "--methods", "persistence"]
         results = tmp_path / f"results-{len(expected)}"
         done = RUNNER.invoke(
             app, [*arguments, *options, "--results", str(results)], catch_exceptions=False

@@ -7,9 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.issued import write_issued
-from compevo_pipeline.cli.explain import find_record
-from compevo_pipeline.cli.forecast import Known
+from compevo_core.forecast.issued import write_issued
+from compevo_pipeline.cli.forecast import Known, find_record
 from compevo_pipeline.cli.main import app
 from tests.support.issued_samples import ORIGIN, make_issued
 
@@ -76,8 +75,8 @@ def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
 
 
 def test_a_day_without_a_forecast_says_how_to_issue_one(issued_folder: Path) -> None:
-    with pytest.raises(DataError, match="compevo forecast --dataset electricity --day 2026-03-31"):
-        explain("2026-03-31", "NSW1", "--dataset", "electricity")
+    with pytest.raises(DataError, match="compevo forecast electricity --day 2026-03-31"):
+        explain("2026-03-31", "NSW1", "electricity")
 
 
 def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_names(

@@ -12,13 +12,12 @@ from typer.testing import CliRunner
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.issued import read_issued
+from compevo_core.forecast.issued import read_issued
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.next_day import forecast_day
-from compevo_pipeline.next_day_inputs import KnownTo
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Layout, Settings
+from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.storage.series_store import SeriesStore
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import KnownTo, forecast_day
 from tests.support import population as small
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
@@ -87,7 +86,7 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
 
 
 def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout: Layout) -> None:
-    from compevo_core.forecaster import CompEvoForecaster
+    from compevo_core.forecast.forecaster import CompEvoForecaster
 
     forecaster = CompEvoForecaster.load(layout.run("one"), small.news_pool())
     series, published = make_frames()
@@ -102,7 +101,7 @@ def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout:
 def test_a_forecast_asked_for_again_has_the_time_of_its_first_issue(layout: Layout) -> None:
     def issue(hour: int) -> str:
         found = forecast_day(
-            Workspace(settings=Settings.from_environment()),
+            Deployment(settings=Settings.from_environment()),
             DATASET,
             date(2026, 2, 23),
             KnownTo.ISSUE_TIME,
@@ -131,11 +130,11 @@ def test_an_empty_home_is_refused_with_its_mode_and_its_folder(
 
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
-        forecast("--dataset", "traffic")
+        forecast("traffic")
     with pytest.raises(ConfigError, match="views of electricity all know to midnight"):
-        forecast("--dataset", "electricity", "--known-to", "issue-time")
+        forecast("electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
-        forecast("--dataset", "demand")
+        forecast("demand")
 
 
 def test_what_is_issued_has_the_time_of_issue_in_utc(layout: Layout) -> None:

@@ -12,9 +12,9 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.arguments import parse_changes
 from compevo_pipeline.cli.demo import Dataset, Job
 from compevo_pipeline.cli.main import app, main
-from compevo_pipeline.jobs import DEFAULT_DATASET, build_jobs, job_name
-from compevo_pipeline.partitions import DATASETS
-from compevo_pipeline.registry import load_registry
+from compevo_pipeline.defs.asset_keys import DATASETS
+from compevo_pipeline.defs.jobs import DEFAULT_DATASET, build_jobs, job_name
+from compevo_pipeline.sources.registry import load_registry
 from tests.support.report_samples import make_rows, write_run
 
 RUNNER = CliRunner()
@@ -78,7 +78,7 @@ def test_a_variant_that_nobody_knows_ends_before_any_work(tmp_path, capsys):
     places = ["--windows", str(tmp_path), "--news", str(tmp_path), "--out", str(tmp_path)]
     with pytest.raises(SystemExit):
         main(["train", *places, "--preset", "tiny", "--variant", "no-new"])
-    assert "no variant or control 'no-new'; known: compevo," in capsys.readouterr().err
+    assert "'no-new'; known: compevo," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", ["agents", "=3"])

@@ -49,7 +49,7 @@ def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scor
     fitted = run("fit", "sensor", "--preset", "tiny")
     assert fitted.exit_code == 0, fitted.output
 
-    forecast = run("forecast", "--dataset", "sensor")
+    forecast = run("forecast", "sensor")
     assert "sensor, Sunday 31 May 2015, share, times in UTC-8" in forecast.output
     assert "mean: over the 48 steps" in forecast.output
 

@@ -1,6 +1,7 @@
 """``compevo predict``: the same forecasts from one process and from several."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,27 +12,20 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from compevo_core.data.window import WindowSet
-from compevo_core.training.trainer import train
 from compevo_pipeline.cli.main import app
-from tests.support.population import news_pool, tiny, windows
+from tests.support.population import news_pool, windows
 
 REPO = Path(__file__).resolve().parents[3]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> list[str]:
-    """Train a small population; return the options that name it and what to forecast."""
+def places(tmp_path: Path, tiny_run: Path) -> list[str]:
+    """Copy a small run; return the options that name it and what to forecast."""
     inference = windows("inference", 2, first_day=40)
     WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
     news_pool().write(tmp_path / "news")
-    train(
-        tiny(run__rounds=2),
-        windows("train", 4),
-        windows("val", 2, first_day=20),
-        news_pool(),
-        tmp_path / "run",
-    )
+    shutil.copytree(tiny_run, tmp_path / "run")
     named = {name: str(tmp_path / name) for name in ("windows", "news")}
     return [str(tmp_path / "run")] + [
         part for name, path in named.items() for part in (f"--{name}", path)

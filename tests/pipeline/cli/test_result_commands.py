@@ -7,14 +7,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from compevo_core.config import RunConfig
-from compevo_core.data.files import write_json
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.experiments.controls import configure_experiment
-from compevo_core.mechanism.files import read_typed
-from compevo_core.mechanism.traces import TRACE_SCHEMA
+from compevo_core.paper.changes import find_variant
+from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
 from tests.support.population import article_ids, news_pool, windows
@@ -65,7 +64,7 @@ def test_a_run_that_is_not_there_is_said_to_be_none(
 ) -> None:
     run = str(tmp_path / "none")
     places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
-    for words in (["lud", run], ["trace", run, "--dataset", "x"], ["evaluate", run, *places]):
+    for words in (["lud", run], ["trace", run, "x"], ["evaluate", run, *places]):
         with pytest.raises(SystemExit) as stop:
             main(words)
         assert stop.value.code == 1
@@ -89,12 +88,12 @@ def test_export_names_the_files_it_wrote(results: Path, tmp_path: Path) -> None:
 def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.model.mkdir(parents=True)
-    config = configure_experiment(RunConfig.preset("tiny"), "mael")
+    config = find_variant("mael").configure(RunConfig.preset("tiny"))
     write_json(run.model_config_file, config.with_overrides({"run.seed": 5}).to_dict())
     run.append_round(round_record(0))
 
     out = tmp_path / "results"
-    paths = invoke("trace", run.path, "--dataset", "electricity", "--results", out).split()
+    paths = invoke("trace", run.path, "electricity", "--results", out).split()
     assert paths == [str(out / f"{name}-electricity.csv") for name in ("traces", "logics")]
     rows = read_typed(out / "traces-electricity.csv", TRACE_SCHEMA)
     assert rows.select("method", "budget", "seed").unique().rows() == [("mael", "", 5)]

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import compevo_core.experiments.folds as cross_validation
+import compevo_core.paper.folds as cross_validation
 import compevo_core.training.trainer as trainer
-from compevo_core.config import RunConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -69,6 +69,7 @@ def test_folds_prints_the_table_of_the_configuration_as_csv(
     assert pl.read_csv(io.StringIO(printed)).rows() == [(2, stored.hash)]
 
 
+@pytest.mark.slow
 def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

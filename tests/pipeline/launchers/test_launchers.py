@@ -14,22 +14,22 @@ import pytest
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.launchers import process as launch
-from compevo_pipeline.launchers.kubernetes import (
-    CONTAINER,
+from compevo_pipeline.defs.launchers import (
     KubernetesLauncher,
     KubernetesPipes,
-    PodSpec,
-)
-from compevo_pipeline.launchers.process import (
+    Launchers,
     ProcessLauncher,
+    build_observation,
+)
+from compevo_pipeline.launchers import process as launch
+from compevo_pipeline.launchers.pod import CONTAINER, PodSpec
+from compevo_pipeline.launchers.process import (
     TrainingError,
     describe_exit_code,
     terminate,
     worker_command,
 )
 from compevo_pipeline.launchers.worker import TrainJob, main, select_scalars
-from compevo_pipeline.resources import Launchers
 from tests.support.round_records import round_record
 
 REPO = Path(__file__).resolve().parents[3]
@@ -279,7 +279,7 @@ def test_a_validated_round_draws_the_curve_so_far(tmp_path):
         record = round_record(number, val_mae_scaled=error, val_prior_mae_scaled=error and 0.75)
         folder.append_round(record)
     context = SimpleNamespace(asset_key=dg.AssetKey("a"))
-    shown = launch.build_observation(context, record, folder).metadata
+    shown = build_observation(context, record, folder).metadata
     assert shown["val_prior_mae_scaled"].value == 0.75
     assert "0.25 to 0.75" in shown["validation_mae_by_round"].value
 
@@ -287,12 +287,10 @@ def test_a_validated_round_draws_the_curve_so_far(tmp_path):
 def test_a_round_that_sampled_nothing_reports_no_figures_of_samples():
     changes = {"kl": 0.0, "effective_agents": 1.5, "val_mae_scaled": None}
     context = SimpleNamespace(asset_key=dg.AssetKey("a"))
-    quiet = launch.build_observation(
+    quiet = build_observation(
         context, round_record(0, evolved=False, **changes), RunFolder("run")
     ).metadata
-    spoken = launch.build_observation(
-        context, round_record(0, **changes), RunFolder("run")
-    ).metadata
+    spoken = build_observation(context, round_record(0, **changes), RunFolder("run")).metadata
     assert "kl" not in quiet and "loss_pg" not in quiet and "loss_pred" in quiet
     assert {"kl", "loss_pg", "effective_agents"} <= set(spoken)
     assert "val_mae_scaled" not in spoken

@@ -1,14 +1,14 @@
 """The weather table, and when each value counts as known."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources import weather
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.weather import observed as weather
 from tests.support.sources import clock, raw
 
 HEADER = ",".join(weather.HEADER)
@@ -44,12 +44,6 @@ def test_local_time_is_each_states_own():
     assert hours == {("NSW1", 1): 7.0, ("QLD1", 1): 8.0, ("SA1", 1): 7.5, ("NSW1", 7): 8.0}
 
 
-def test_no_value_of_a_day_is_available_before_that_day_is_over_or_nearly_so():
-    frame = parse(ROW)
-    midnight_nem = datetime(2020, 1, 14, 14, 0, tzinfo=UTC)
-    assert (frame["available_at"] > midnight_nem + timedelta(hours=16)).all()
-
-
 def test_a_missing_value_has_no_row():
     frame = parse("2020-01-15,NSW,294.17,,NA,83.0,1007.0,294.78,295.96,NA")
     assert set(frame["name"]) == set(parse(ROW)["name"]) - {
@@ -74,17 +68,12 @@ def test_a_bad_row_is_named_with_its_line(rows, match):
         parse(*rows)
 
 
-def test_a_changed_unit_in_the_header_is_refused():
-    with pytest.raises(SchemaDrift, match="line 1: the header changed"):
-        parse(ROW, header=HEADER.replace("Max Temp (K)", "Max Temp (C)"))
-
-
 def test_the_sample_covers_the_sample_demand_and_says_it_is_synthetic():
-    frame = weather.parse(next(weather.read_files(Mode.SAMPLE, clock=clock)))
+    frame = weather.parse(next(weather.read_files(Mode.SAMPLE, None, clock=clock)))
     assert is_synthetic(frame)
     days = frame.filter(entity="SA1", name="max_temp_k")["valid_date"]
     assert {date(2019, 9, 30), date(2020, 1, 31), date(2021, 1, 31), date(2026, 3, 30)} <= set(days)
     warm = frame.filter(pl.col("valid_date").dt.month() == 1, name="max_temp_k")["value"]
     assert 280 < warm.min() < warm.mean() < 310
     with pytest.raises(SourceAbsent, match="no live endpoint"):
-        next(weather.read_files(Mode.LIVE, clock=clock))
+        next(weather.read_files(Mode.LIVE, None, clock=clock))

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from compevo_core.errors import CompEvoError, ConfigError, SourceRejected, SourceTransient
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
 from tests.pipeline.sources.test_weather_live import NOW, asked_run
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -40,8 +40,7 @@ def quote(status):
 
 @pytest.fixture
 def home(tmp_path):
-    settings = Settings.from_environment({"COMPEVO_OPEN_METEO_KEY": KEY})
-    return LiveHome(tmp_path / "home", NOW, {"open_meteo": settings.open_meteo})
+    return LiveHome(tmp_path / "home", NOW, {"open_meteo_key": KEY})
 
 
 def ingest(home):

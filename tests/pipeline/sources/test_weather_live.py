@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compevo_core.errors import SourceBlocked, SourceRejected, SourceTransient
-from compevo_pipeline.feeds import Feed, default_feeds
-from compevo_pipeline.preparation import ingest_feeds
-from compevo_pipeline.resources import Workspace
-from compevo_pipeline.settings import Settings
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
-from compevo_pipeline.sources.weather_live import fetch_live
-from compevo_pipeline.sources.weather_runs import SOURCE, name_run
+from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.weather.forecast import SOURCE, fetch_live, name_run
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import ingest_feeds
 from tests.support.replay import Answer, open_live
 from tests.support.weather import make_run
 
@@ -141,7 +140,7 @@ WEATHER = [feed for feed in default_feeds()["electricity-operational"] if feed.i
 
 
 def ingest(home, feeds):
-    workspace = Workspace(settings=Settings(home=home, mode=Mode.LIVE))
+    workspace = Deployment(settings=Settings(home=home, mode=Mode.LIVE))
     return workspace, ingest_feeds(
         workspace,
         feeds,

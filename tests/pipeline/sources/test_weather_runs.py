@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceRejected, SourceTransient
-from compevo_pipeline.sources import weather_runs
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.weather import forecast as weather_runs
 from tests.support.sources import clock, raw
 from tests.support.weather import RUN, make_run
 

@@ -7,8 +7,8 @@ import duckdb
 import pytest
 
 from compevo_core.errors import DataError, StorageError
-from compevo_pipeline.storage import duckdb_file
-from compevo_pipeline.storage.duckdb_file import DuckDBFile
+from compevo_pipeline.storage import news_store as duckdb_file
+from compevo_pipeline.storage.news_store import DuckDBFile
 
 
 def test_what_a_failed_block_wrote_is_gone_and_what_was_there_stays(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_pipeline.storage import key_index
+from compevo_pipeline.storage import embedding_store
 from compevo_pipeline.storage.embedding_store import (
     KEYS_FILE,
     MANIFEST_FILE,
@@ -64,70 +64,44 @@ def test_encoders_share_nothing(store, tmp_path):
 
 def test_what_a_killed_append_left_behind_is_overwritten(store):
     add(store, TITLES[:5])
-    for name, torn in ((VECTORS_FILE, b"x" * 23), (KEYS_FILE, b"y" * 11)):
+    for name, torn in ((VECTORS_FILE, b"x" * 23), (KEYS_FILE, b"y" * 5)):
         with (store.folder / name).open("ab") as stream:
             stream.write(torn)
     assert_holds(store, TITLES[:5])
     assert add(store, TITLES) == 15
     assert_holds(store, TITLES)
     assert (store.folder / VECTORS_FILE).stat().st_size == 20 * 4 * 4
+    assert (store.folder / KEYS_FILE).stat().st_size == 20 * 8
 
 
 @pytest.mark.parametrize("name", [VECTORS_FILE, KEYS_FILE])
-def test_rows_that_a_disk_lost_are_missing_and_can_be_added_again(store, name, monkeypatch):
-    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 4)
+def test_rows_that_a_disk_lost_are_missing_and_can_be_added_again(store, name):
     add(store, TITLES)
     path = store.folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 + 1])
     assert store.find_missing(TITLES) == TITLES[10:]
 
-    # Others than before in their place: an index of the lost rows would lead astray.
+    # Others than before in their place: keys of the lost rows would lead astray.
     others = [f"Other {number}" for number in range(10)]
     add(store, others)
     assert_holds(store, TITLES[:10] + others)
     assert store.find_missing(TITLES) == TITLES[10:]
 
 
-def test_the_index_changes_no_answer_and_is_made_again_where_it_is_torn(store, monkeypatch):
-    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 6)
-    for title in TITLES:
-        add(store, [title])
-    index = store.folder / "index-0000.npy"
-    assert np.load(index).shape[1] == 14  # the newest are sorted by whoever looks
-    assert_holds(store, TITLES)
-
-    index.write_bytes(index.read_bytes()[:50])
-    assert_holds(store, TITLES)
-    add(store, ["one more"])
-    assert np.load(index).shape[1] == 21
-    assert_holds(store, [*TITLES, "one more"])
-
-
-@pytest.mark.parametrize("per_part", [1, 3, 7, 20])
-def test_a_part_of_the_index_that_is_full_is_written_once(store, monkeypatch, per_part):
-    monkeypatch.setattr(key_index, "_MOST_UNSORTED", 1)
-    monkeypatch.setattr(key_index, "_ROWS_PER_PART", per_part)
-    (store.folder).mkdir()
-    (store.folder / "index.npy").write_bytes(b"of an earlier version")
-    add(store, TITLES[:per_part])
-    first = (store.folder / "index-0000.npy").stat()
-
-    for start in range(per_part, 20, 2):
-        add(store, TITLES[start : start + 2])
-    assert_holds(store, TITLES)
-    assert (store.folder / "index-0000.npy").stat().st_ino == first.st_ino
-    names = {path.name for path in store.folder.glob("index*")}
-    assert len(names) >= 20 // per_part and "index.npy" not in names
-
-
-def test_lost_rows_are_forgotten_in_every_part(store, monkeypatch):
-    monkeypatch.setattr(key_index, "_ROWS_PER_PART", 3)
+def test_a_kill_between_vectors_and_keys_never_shows_the_new_vectors(store, monkeypatch):
     add(store, TITLES)
-    path = store.folder / KEYS_FILE
-    path.write_bytes(path.read_bytes()[: 10 * 8])
-    others = [f"Other {number}" for number in range(10)]
-    add(store, others)
-    assert_holds(store, TITLES[:10] + others)
+    vectors = store.folder / VECTORS_FILE
+    vectors.write_bytes(vectors.read_bytes()[: 10 * 4 * 4])
+    write = embedding_store._write_at
+
+    def write_vectors_alone(path, offset, values):
+        write(path, offset, values)
+        if path.name == VECTORS_FILE:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(embedding_store, "_write_at", write_vectors_alone)
+    with pytest.raises(KeyboardInterrupt):
+        add(store, [f"Other {number}" for number in range(10)])
     assert store.find_missing(TITLES) == TITLES[10:]
 
 
@@ -146,7 +120,7 @@ def test_vectors_that_do_not_fit_are_refused_and_nothing_is_stored(store, titles
     assert len(store) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", json.dumps({"rows": 3})])
+@pytest.mark.parametrize("text", ["", "[]", json.dumps({"encoder": "m"})])
 def test_a_damaged_manifest_says_what_to_do(store, text):
     add(store, TITLES)
     (store.folder / MANIFEST_FILE).write_text(text)

@@ -5,10 +5,10 @@ import math
 import polars as pl
 import pytest
 
-from compevo_core.benchmark.budgets import BUDGETS
-from compevo_core.evaluation.budget_order import BUDGET_ORDER, rank_budget
+from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.report.paper.cells import Line, error_table
+from compevo_core.paper.method import BUDGETS
+from compevo_core.report.paper.cells import TableLine, error_table
 from compevo_core.report.paper.published import AGENTS, DATASETS, find_published
 from compevo_core.report.paper.scores import (
     collect_scores,
@@ -84,7 +84,7 @@ def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_a
     scores = collect_scores(rows, *SCOPE)
     assert (scores["film"].mean["mae"], scores["film"].budget) == (5.0, "tuned")
     assert scores["dlinear"].budget == "quick"
-    texts = error_table([Line(m, score, {}) for m, score in scores.items()], "").rows
+    texts = error_table([TableLine(m, score, {}) for m, score in scores.items()], "").rows
     assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
 
 

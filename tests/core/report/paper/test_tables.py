@@ -4,13 +4,14 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
+from compevo_core.report.paper.changes import ONE_FORECAST
+from compevo_core.report.paper.published import DATASETS
 from compevo_core.report.paper.tables import (
     PAPER_TABLES,
     build_paper_tables,
     format_all_paper_tables,
     format_paper_tables,
 )
-from compevo_core.report.paper.variants import ONE_FORECAST
 from compevo_core.report.rows import empty_rows
 from tests.support.report_samples import make_frame, make_inputs, make_row
 
@@ -55,7 +56,7 @@ def test_an_empty_cell_says_that_there_is_no_row_and_which_command_makes_it():
     errors = build_paper_tables("main", make_inputs(rows=rows_of_two_methods()))[0]
     assert cells_of(errors, "FiLM")["MAE MW"] == "no row"
     assert any(
-        "`compevo benchmark --dataset electricity --methods itransformer,film" in note
+        "`compevo benchmark electricity --methods itransformer,film" in note
         for note in errors.notes
     )
 
@@ -105,7 +106,7 @@ def test_units_are_compared_by_the_level_that_errors_imply():
     rows = make_frame(make_row("compevo", 200.0, mape_pct=6.0))
     units = build_paper_tables("main", make_inputs(rows=rows))[-1]
     assert cells_of(units, "Electricity")["Same unit"] == "yes"
-    assert cells_of(units, "Bitcoin")["Same unit"] == "cannot be told without rows"
+    assert cells_of(units, "Bitcoin")["Unit here"] == "no row"
     changes = {"dataset": "bitcoin", "subset": "test", "unit": "USD", "mape_pct": 5.0}
     units = build_paper_tables(
         "main", make_inputs(rows=make_frame(make_row("gbm", 1000.0, **changes)))
@@ -247,3 +248,38 @@ def test_every_table_can_be_made_without_any_row():
 def test_an_unknown_name_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="known: main, agents"):
         format_paper_tables("maim", make_inputs())
+
+
+def build_macro(**budgets):
+    """Return the table of averages: GPT4TS errs twice as much, on one data set a tenth less."""
+    rows = []
+    for dataset in DATASETS:
+        subset = {"electricity": "n2f-test-100"}.get(dataset, "test")
+        shared = {"dataset": dataset, "subset": subset}
+        other = 0.9 if dataset == "bitcoin" else 2.0
+        rows += [
+            make_row("compevo", 1.0, rmse=1.0, **shared),
+            make_row("persistence", 2.0, rmse=2.0, **shared),
+            make_row("gpt4ts", other, rmse=other, budget=budgets.get(dataset, "small"), **shared),
+        ]
+    tables = build_paper_tables("main", make_inputs(rows=make_frame(*rows)))
+    (table,) = [one for one in tables if one.caption.startswith("Macro")]
+    return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def test_the_mean_stands_beside_its_range_and_the_budgets():
+    cells = build_macro(electricity="tuned")["GPT4TS"]
+    assert cells["RMSE"] == "-34.7 %"
+    assert cells["RMSE by data set"] == "-50.0 % to +11.1 %"
+    assert (cells["Data sets"], cells["Its budgets"]) == ("4", "tuned and small")
+
+
+def test_a_method_of_a_few_updates_is_in_no_mean():
+    cells = build_macro(traffic="quick")["GPT4TS"]
+    assert (cells["RMSE"], cells["Data sets"]) == ("n/a", "3")
+
+
+def test_simple_forecasts_say_how_much_of_a_gain_is_anyones():
+    table = build_macro()
+    assert table["Persistence"]["RMSE"] == "-50.0 %"
+    assert table["Calendar ridge"]["Data sets"] == "0"

@@ -1,19 +1,16 @@
 """All AEMO products: the synthetic files, precedence between files, collected tables."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series
 from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.aemo import collected, mmsdm, price
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
-from compevo_pipeline.sources.common.sample_world import SampleWorld
 from tests.support.sources import clock, raw
 
 HALF_HOUR = timedelta(minutes=30)
@@ -21,7 +18,7 @@ HALF_HOUR = timedelta(minutes=30)
 
 @pytest.fixture(scope="module")
 def sample():
-    return list(aemo.read_files(Mode.SAMPLE, clock=clock))
+    return list(aemo.read_files(Mode.SAMPLE, None, clock=clock))
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +48,6 @@ def test_the_sample_ends_with_a_day_that_is_forecast_and_not_measured(parsed):
     )
 
 
-def test_the_sample_is_the_same_on_every_call(sample):
-    again = list(aemo.read_files(Mode.SAMPLE, clock=clock))
-    assert [(one.name, one.sha256) for one in again] == [(one.name, one.sha256) for one in sample]
-
-
 def test_the_sample_looks_like_demand(parsed):
     nsw = parsed.filter(series_id="AEMO/HISTDEMAND/NSW1").with_columns(
         hour=(pl.col("start_utc") + timedelta(hours=10)).dt.hour(),
@@ -66,21 +58,6 @@ def test_the_sample_looks_like_demand(parsed):
     assert by_hour[18] > by_hour[12] > by_hour[3]
     weekend = nsw.filter(pl.col("day") >= 6)["value"].mean()
     assert weekend < 0.97 * nsw.filter(pl.col("day") < 6)["value"].mean()
-
-
-def test_the_sample_heatwave_raises_demand_on_the_day_its_news_announces():
-    world = SampleWorld()
-    summer = [date(2019, 11, 1) + timedelta(days=n) for n in range(120)]
-    hot = {
-        day
-        for day in summer
-        for event in world.events(day)
-        if (event.region, event.kind) == ("NSW1", "heatwave")
-    }
-    mean = {day: world.demand("NSW1", day).mean() for day in summer}
-    assert 3 <= len(hot) < 30
-    ordinary = np.mean([mean[day] for day in summer if day not in hot])
-    assert np.mean([mean[day] for day in hot]) > 1.07 * ordinary
 
 
 def test_the_sample_forecast_is_near_the_actual_and_was_issued_before_it(sample, parsed):
@@ -102,7 +79,10 @@ PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:
 
 
 def test_aemos_file_wins_over_a_collection_in_any_order():
-    raws = [raw("sa.csv", COLLECTED, collected.SOURCE), raw("p.csv", PRICE, price.SOURCE)]
+    raws = [
+        raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
+        raw("p.csv", PRICE, "aemo_price_and_demand"),
+    ]
     frame = aemo.parse_all(raws)
     assert frame.equals(aemo.parse_all(raws[::-1]))
     demand = frame.filter(variable="demand_mw").sort("start_utc")
@@ -117,8 +97,8 @@ def test_a_value_wins_over_a_null_even_from_a_file_of_lower_precedence():
         f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
     )
     raws = [
-        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, mmsdm.SOURCE),
-        raw("sa.csv", COLLECTED, collected.SOURCE),
+        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, "aemo_mmsdm"),
+        raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
     ]
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
@@ -147,24 +127,24 @@ def test_one_bad_file_among_many_gives_nothing_at_all(sample):
 )
 def test_a_collection_that_changed_is_named(content, match):
     with pytest.raises(SchemaDrift, match=f"nsw.csv, {match}"):
-        aemo.parse(raw("nsw.csv", content, collected.SOURCE))
+        aemo.parse(raw("nsw.csv", content, "aemo_totaldemand_half_hourly"))
 
 
 def test_day_comes_before_month_in_the_collected_stamps():
     content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
-    frame = aemo.parse(raw("nsw.csv", content, collected.SOURCE))
+    frame = aemo.parse(raw("nsw.csv", content, "aemo_totaldemand_half_hourly"))
     assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
 
 
 def test_an_unknown_product_and_a_missing_mode_are_named_errors():
     with pytest.raises(ConfigError, match="unknown AEMO product weather"):
-        list(aemo.read_files(Mode.SAMPLE, clock=clock, products=["weather"]))
+        list(aemo.read_files(Mode.SAMPLE, None, clock=clock, products=["weather"]))
     with pytest.raises(ConfigError, match="use its own parser"):
         aemo.parse(raw("x", "y", "gdelt"))
     with pytest.raises(SourceAbsent, match="live mode fetches"):
-        list(aemo.read_files(Mode.LIVE, clock=clock))
+        list(aemo.read_files(Mode.LIVE, None, clock=clock))
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
-        list(aemo.read_files(Mode.ARCHIVE, clock=clock))
+        list(aemo.read_files(Mode.ARCHIVE, None, clock=clock))
     assert aemo.parse_all([]).height == 0
 
 

@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from compevo_core.data.news import validate_articles
-from compevo_pipeline.sources import weather
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
-from compevo_pipeline.sources.news2forecast import news, prompts
+from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.news2forecast import source as news2forecast
+from compevo_pipeline.sources.weather import observed as weather
 from tests.support.sources import clock
 
 DAY = timedelta(days=1)
@@ -122,7 +122,7 @@ def test_the_published_test_windows_equal_aemo_wherever_the_archive_covers_them(
 ):
     """34 of the 156 days before the change to five minutes are covered, and all 34 are equal."""
     (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
-    frame = prompts.parse_benchmark(test_file)
+    frame = n2f_parsers.parse_benchmark(test_file)
     assert frame.height == 100
     assert dict(frame.group_by("entity").len().rows()) == {
         "NSW1": 23,
@@ -147,7 +147,7 @@ def test_the_published_validation_windows_equal_aemo_wherever_the_archive_covers
         for one in benchmark_raws
         if one.source == news2forecast.SOURCE and not news2forecast.is_test_file(one)
     ]
-    counts = count_equal_days(prompts.parse_benchmark(validation), total_demand)
+    counts = count_equal_days(n2f_parsers.parse_benchmark(validation), total_demand)
     assert counts == {"equal": 140, "different": 0, "not covered": 60}
 
 
@@ -176,7 +176,9 @@ def test_after_the_change_to_five_minutes_the_published_values_lie_25_minutes_la
         return means.filter(inside)["TOTALDEMAND"].to_list() if entity == "SA1" else []
 
     (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
-    after = prompts.parse_benchmark(test_file).filter(pl.col("target_date") >= date(2021, 10, 1))
+    after = n2f_parsers.parse_benchmark(test_file).filter(
+        pl.col("target_date") >= date(2021, 10, 1)
+    )
     assert after.height == 22
     assert count_equal_days(after, lookup) == {"equal": 2, "different": 0, "not covered": 42}
 
@@ -193,7 +195,7 @@ def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archi
     blocks = 0
     for raw_file in benchmark_raws:
         if raw_file.source == news2forecast.SOURCE:
-            for row in prompts.parse_prompts(raw_file).iter_rows(named=True):
+            for row in n2f_parsers.parse_prompts(raw_file).iter_rows(named=True):
                 for day, values in (
                     ("history", row["history_weather"]),
                     ("target", row["target_weather"]),
@@ -205,9 +207,9 @@ def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archi
 
 
 def test_the_news_table_gives_the_documented_counts(benchmark_raws):
-    (table,) = [one for one in benchmark_raws if one.source == news.SOURCE]
-    articles, report = news.parse_counted(table)
-    assert report.as_dict() == {
+    (table,) = [one for one in benchmark_raws if one.source == "n2f_news"]
+    articles, report = n2f_parsers.parse_news(table)
+    assert report == {
         "rows": 2079, "no_news": 441, "repeats": 68, "articles": 1570, "untimed": 14, "redated": 31
     }  # fmt: skip
     validate_articles(articles)
@@ -215,7 +217,7 @@ def test_the_news_table_gives_the_documented_counts(benchmark_raws):
 
 def test_the_test_prompts_news_is_from_before_the_predicted_day(benchmark_raws):
     (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
-    rows = prompts.parse_prompts(test_file)
+    rows = n2f_parsers.parse_prompts(test_file)
     assert rows.filter(pl.col("news") != "").height == 24
     assert rows.filter(pl.col("target_holiday") != "").height == 4
-    assert prompts.parse_prompt_articles(test_file).height == 28
+    assert n2f_parsers.parse_prompt_articles(test_file).height == 28

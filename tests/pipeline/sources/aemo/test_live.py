@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.sources.aemo import live as aemo_live
-from compevo_pipeline.sources.aemo import operational, price
+from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
@@ -44,24 +44,11 @@ def test_a_second_refresh_asks_for_listings_alone_and_conditionally(replay, tmp_
     assert [seen.path.endswith("/") and seen.is_conditional for seen in again] == [True] * 6
 
 
-def test_each_name_is_fetched_once_though_a_listing_has_it_twice(replay, tmp_path):
-    nemweb.serve_day(replay, count=4)
-    fetch_all(tmp_path)
-    assert len(replay.paths()) == len(set(replay.paths())) == 6 + 4 + 2
-
-
 def test_a_forecast_that_is_just_out_is_fetched_before_its_first_half_hour_ends(replay, tmp_path):
     issued = DAY.replace(hour=17)
     nemweb.serve_day(replay)
     files = fetch_all(tmp_path, now=datetime(2026, 7, 19, 7, 5, tzinfo=UTC))
     assert nemweb.forecast(issued)[0] in {file.packed_in for file in files}
-
-
-def test_files_older_than_two_weeks_are_left_alone(replay, tmp_path):
-    old = nemweb.actual(DAY - timedelta(days=20))
-    nemweb.serve_folder(replay, ACTUAL, [old, nemweb.actual(DAY)])
-    fetch_all(tmp_path)
-    assert old[0] not in str(replay.paths())
 
 
 def test_a_file_left_behind_in_the_current_folder_hides_no_gap(replay, tmp_path):
@@ -106,7 +93,7 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
     replay.serve({(HOST, f"{folder}{name}"): Answer(body=body)})
     span = {"since": datetime(2025, 1, 4, tzinfo=UTC), "until": datetime(2025, 1, 8, tzinfo=UTC)}
     files = fetch_all(tmp_path, **span)
-    assert operational.parse(files[0])["start_utc"].unique().to_list() == [
+    assert parse_operational.parse_operational(files[0])["start_utc"].unique().to_list() == [
         datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
     ]
     # A backfill that goes on where it was asks for nothing that it has.
@@ -148,7 +135,7 @@ def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
     came = []
     with pytest.raises(error):
         came.extend(aemo_live.fetch_operational(live))
-    states = {entry.state for entry in live.ledger.list_entries(operational.SOURCE)}
+    states = {entry.state for entry in live.ledger.list_entries("aemo_operational_demand")}
     assert states == {EntryState.FETCHED}
 
 
@@ -158,7 +145,7 @@ def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(repla
     replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{gone}"): Answer(status=404)})
     live = open_live(tmp_path)
     assert len(list(aemo_live.fetch_operational(live))) == 5
-    assert live.ledger.get(operational.SOURCE, gone).state is EntryState.ABSENT
+    assert live.ledger.get("aemo_operational_demand", gone).state is EntryState.ABSENT
 
 
 def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(replay, tmp_path):
@@ -197,16 +184,6 @@ def test_this_and_the_last_month_are_asked_for_again_and_conditionally(replay, t
     assert [seen.is_conditional for seen in replay.seen] == [False] * 10 + [True] * 10
 
 
-def test_a_month_that_grew_comes_again(replay, tmp_path):
-    months = date(2026, 7, 1), date(2026, 6, 1)
-    nemweb.serve_prices(replay, *months)
-    fetch_prices(tmp_path)
-    path, body = nemweb.price_month(months[0], "SA1", days=4)
-    replay.serve({(PRICES, path): Answer(body=body, kind="text/csv", etag='"grown"')})
-    (grown,) = fetch_prices(tmp_path)
-    assert grown.content == body
-
-
 def test_a_month_in_nem_time_begins_ten_hours_before_utc(replay, tmp_path):
     fetched = datetime(2026, 7, 31, 14, 30, tzinfo=UTC)  # half past midnight of 1 August in NEM
     nemweb.serve_prices(replay, date(2026, 7, 1))
@@ -223,7 +200,9 @@ def test_a_backfill_asks_for_old_months_once_and_remembers_those_that_never_were
     assert len(fetch_prices(tmp_path, **span)) == 4
     assert fetch_prices(tmp_path, **span) == []
     assert len(replay.seen) == 5
-    entry = open_live(tmp_path).ledger.get(price.SOURCE, "PRICE_AND_DEMAND_200412_TAS1.csv")
+    entry = open_live(tmp_path).ledger.get(
+        "aemo_price_and_demand", "PRICE_AND_DEMAND_200412_TAS1.csv"
+    )
     assert entry.state is EntryState.ABSENT
 
 
@@ -245,11 +224,6 @@ def test_a_backfill_completes_a_month_that_was_fetched_while_it_grew(replay, tmp
     assert fetch_prices(tmp_path, now=later, **span) == []
     # Five of May, which has no file, five that grew, and the same five complete.
     assert len(replay.seen) == 5 + 5 + 5
-
-
-def test_no_month_at_all_is_absent(replay, tmp_path):
-    with pytest.raises(SourceAbsent, match="404"):
-        fetch_prices(tmp_path)
 
 
 def test_a_first_run_takes_whole_weeks_in_place_of_hundreds_of_files(replay, tmp_path, monkeypatch):

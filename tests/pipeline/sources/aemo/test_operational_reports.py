@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.aemo import histdemand, operational
+from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
-from compevo_pipeline.sources.aemo.operational_report import (
+from compevo_pipeline.sources.aemo.parse_operational import (
     ACTUAL_REPORT,
     FORECAST_REPORT,
     ROOFTOP_REPORT,
@@ -91,7 +91,7 @@ def rooftop(*rows: tuple[str, str]) -> str:
 
 
 def wrap(name: str, content: str) -> RawFile:
-    return raw(name, content, operational.SOURCE)
+    return raw(name, content, "aemo_operational_demand")
 
 
 def pack(*members: tuple[str, str | bytes]) -> bytes:
@@ -106,14 +106,14 @@ def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added(
     late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
     early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
     for rows in ([late, early], [early, late]):
-        found = operational.parse(wrap(ACTUAL_NAME, actual(*rows)))
+        found = parse_operational.parse_operational(wrap(ACTUAL_NAME, actual(*rows)))
         assert found.select("series_id", "start_utc", "value").rows() == [
             ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
         ]
 
 
 def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> None:
-    found = operational.parse_published(
+    found = parse_operational.parse_published(
         wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
     )
     start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
@@ -122,7 +122,7 @@ def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> N
         ("NSW1", start, 8500.5, CREATED, 0.5),
         ("NSW1", start, 8100.0, CREATED, 0.1),
     ]
-    assert operational.parse(wrap(FORECAST_NAME, forecast())).is_empty()
+    assert parse_operational.parse_operational(wrap(FORECAST_NAME, forecast())).is_empty()
 
 
 def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out() -> None:
@@ -131,7 +131,7 @@ def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_
         ("2026/07/20 17:30:00", "", "2", "1"),
         ("2026/07/20 18:00:00", "3", "2", "1"),
     ]
-    found = operational.parse_published(wrap(FORECAST_NAME, forecast(*rows)))
+    found = parse_operational.parse_published(wrap(FORECAST_NAME, forecast(*rows)))
     starts = [
         CREATED.replace(day=20, hour=hour, minute=minute, second=0)
         for hour, minute in ((6, 30), (7, 0))
@@ -141,7 +141,7 @@ def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_
 
 
 def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step() -> None:
-    found = operational.parse_step_covariates(
+    found = parse_operational.parse_step_covariates(
         wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
     )
     assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
@@ -155,11 +155,11 @@ def test_a_report_holds_only_what_it_is() -> None:
         wrap(FORECAST_NAME, forecast()),
         wrap(ROOFTOP_NAME, rooftop()),
     ]
-    assert operational.parse_published(files[0]).is_empty()
-    assert operational.parse_published(files[2]).is_empty()
-    assert operational.parse_step_covariates(files[0]).is_empty()
-    assert operational.parse_step_covariates(files[1]).is_empty()
-    assert operational.parse(files[2]).is_empty()
+    assert parse_operational.parse_published(files[0]).is_empty()
+    assert parse_operational.parse_published(files[2]).is_empty()
+    assert parse_operational.parse_step_covariates(files[0]).is_empty()
+    assert parse_operational.parse_step_covariates(files[1]).is_empty()
+    assert parse_operational.parse_operational(files[2]).is_empty()
 
 
 def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
@@ -167,13 +167,13 @@ def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
         bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
         said = f"line 1: '{created.replace(',', ' ')}' is no date and time"
         with pytest.raises(SchemaDrift, match=said):
-            operational.parse_published(wrap(FORECAST_NAME, bad))
+            parse_operational.parse_published(wrap(FORECAST_NAME, bad))
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive folder of downloads: plain files, a zip, a zip of zips, in folders or not."""
-    folder = tmp_path / operational.FOLDER
+    folder = tmp_path / "aemo_operational_demand"
     (folder / "ACTUAL_HH").mkdir(parents=True)
     now = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:30:01")
     before = ("2026/07/18 00:30:00", 8200, "2026/07/18 00:30:01")
@@ -184,12 +184,12 @@ def archive(tmp_path: Path) -> Path:
     (folder / FORECAST_NAME).write_text(forecast(("2026/07/19 00:30:00", "3", "2", "1")))
     (folder / "index.html").write_text("<html>")
 
-    (tmp_path / histdemand.FOLDER).mkdir()
+    (tmp_path / "aemo_histdemand").mkdir()
     name = "PUBLIC_HISTDEMAND_20190101_0000000302837680"
-    (tmp_path / histdemand.FOLDER / f"{name}.zip").write_bytes(
+    (tmp_path / "aemo_histdemand" / f"{name}.zip").write_bytes(
         pack((f"{name}.CSV", histdemand_day("2019/01/01")))
     )
-    (tmp_path / histdemand.FOLDER / f"{name.replace('0101', '0102')}.csv").write_text(
+    (tmp_path / "aemo_histdemand" / f"{name.replace('0101', '0102')}.csv").write_text(
         histdemand_day("2019/01/02")
     )
     return tmp_path
@@ -214,17 +214,17 @@ def test_the_publishers_files_are_read_as_downloaded(
 
 
 def test_each_report_may_be_missing(archive: Path) -> None:
-    (archive / operational.FOLDER / FORECAST_NAME).unlink()
-    raws = list(operational.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+    (archive / "aemo_operational_demand" / FORECAST_NAME).unlink()
+    raws = list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
     assert aemo.parse_published(raws).is_empty()
     assert aemo.parse_all(raws).height == 2
 
-    shutil.rmtree(archive / operational.FOLDER / "ACTUAL_HH")
-    (archive / operational.FOLDER / f"{ACTUAL_NAME[:-4]}.zip").unlink()
+    shutil.rmtree(archive / "aemo_operational_demand" / "ACTUAL_HH")
+    (archive / "aemo_operational_demand" / f"{ACTUAL_NAME[:-4]}.zip").unlink()
     with pytest.raises(
         SourceAbsent, match=r"no file aemo_operational_demand/\*\.tar\.gz or PUBLIC_ACTUAL"
     ):
-        list(operational.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+        list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
 
 
 def test_an_issue_that_came_later_is_kept_beside_the_earlier_one() -> None:

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import validate_series
-from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.aemo import price
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo import parse_tables
 from tests.support.sources import raw
 
 HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
@@ -22,7 +22,9 @@ def rows(*cells, quote="", region="VIC1"):
 
 def parse(lines, *, end="\n", header=HEADER, **options):
     content = "".join(line + end for line in [header, *lines])
-    return validate_series(price.parse(raw(NAME, content, price.SOURCE), **options))
+    return validate_series(
+        parse_tables.parse_price(raw(NAME, content, "aemo_price_and_demand"), **options)
+    )
 
 
 def demand(frame):
@@ -114,54 +116,3 @@ def test_a_missing_half_hour_names_the_line_after_the_gap():
 def test_a_bad_cell_is_named_with_file_line_and_remedy(cell, match):
     with pytest.raises(SchemaDrift, match=rf"{NAME}, {match}.*; (correct|remove|fetch)"):
         parse(rows(*HALF_HOURS, cell))
-
-
-def test_an_unknown_region_is_refused():
-    with pytest.raises(SchemaDrift, match="line 2: REGION is 'WA1'"):
-        parse(rows(*HALF_HOURS, region="WA1"))
-
-
-@pytest.mark.parametrize(
-    "header", ["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP", HEADER.replace("RRP", "PRICE"), "a"]
-)
-def test_a_changed_header_is_named(header):
-    with pytest.raises(SchemaDrift, match=r"line 1: the header changed: .* are expected"):
-        parse(rows(*HALF_HOURS), header=header)
-
-
-@pytest.mark.parametrize(
-    ("line", "where"),
-    [
-        ("VIC1,2020/01/01 01:30:00,1,1,TRADE,extra", "line 4"),
-        ("VIC1,2020/01/01 01:3", "line 4"),
-        ("", "line 4"),
-    ],
-)
-def test_a_row_with_another_number_of_fields_is_named(line, where):
-    with pytest.raises(SchemaDrift, match=where):
-        parse([*rows(*HALF_HOURS), line, *rows(("2020/01/01 02:00:00", "1", "1"))])
-
-
-def test_an_unclosed_quote_is_a_torn_table():
-    with pytest.raises(SchemaDrift, match="line 4"):
-        parse([*rows(*HALF_HOURS), 'VIC1,"2020/01/01 01:30:00,1,1,TRADE'])
-
-
-def test_a_byte_that_is_not_utf8_is_named_with_its_line():
-    content = f"{HEADER}\nVIC1,2020/01/01 00:30:00,1,1,TRADE\n".encode() + b"VIC1,\xff,1,1,TRADE\n"
-    with pytest.raises(SchemaDrift, match="line 3: byte 0xff"):
-        price.parse(raw(NAME, content, price.SOURCE))
-
-
-def test_a_page_and_an_empty_file_are_different_errors():
-    with pytest.raises(SchemaDrift, match="web page"):
-        price.parse(raw(NAME, "<!DOCTYPE html><title>403</title>", price.SOURCE))
-    with pytest.raises(SourceTransient, match="empty"):
-        price.parse(raw(NAME, b"", price.SOURCE))
-    with pytest.raises(SchemaDrift, match="no rows"):
-        price.parse(raw(NAME, HEADER + "\n", price.SOURCE))
-
-
-def test_a_byte_order_mark_and_blank_lines_at_the_end_are_ignored():
-    content = "\ufeff" + "\n".join([HEADER, *rows(*HALF_HOURS)]) + "\n\n\n"
-    assert price.parse(raw(NAME, content, price.SOURCE)).height == 4

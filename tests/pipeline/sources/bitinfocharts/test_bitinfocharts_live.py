@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
-from compevo_pipeline.sources.bitinfocharts.chart_page import PAGE_IDS
+from compevo_core.runtime.files import StoreBusy
+from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -145,13 +145,8 @@ def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer(status=429, body=b"slow", kind="text/plain"), SourceTransient),
-        (Answer(status=429, headers={"Retry-After": "7200"}, kind="text/html"), SourceTransient),
         (Answer(status=404, body=b"none", kind="text/html"), SourceAbsent),
-        (Answer(status=502, body=b"bad", kind="text/html"), SourceTransient),
-        (Answer(body=b"", kind="text/html"), SourceTransient),
         (Answer(body=page(), kind="text/html", send_bytes=40), SourceTransient),
-        (Answer(is_reset=True), SourceTransient),
     ],
 )
 def test_each_fault_ends_in_its_class_and_keeps_what_came_before(home, replay, answer, expected):

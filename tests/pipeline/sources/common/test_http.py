@@ -1,10 +1,9 @@
 """The HTTP client against a replay server: what is kept, asked again, refused."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from compevo_core.errors import SourceRejected
+from compevo_core import errors
+from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.replay import Answer, open_live
 
@@ -63,10 +62,37 @@ def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
     assert replay.seen[1].is_conditional
 
 
-def test_an_address_without_tls_is_refused(tmp_path):
-    with pytest.raises(SourceRejected, match="not an https address"):
-        fetch(open_live(tmp_path), "http://nemweb.com.au/file.csv")
+CHALLENGE = b"<!DOCTYPE html><title>Just a moment...</title>"
 
 
-def test_now_is_utc(tmp_path):
-    assert open_live(tmp_path).now == datetime(2026, 7, 20, 7, tzinfo=UTC)
+@pytest.mark.parametrize(
+    ("status", "kind", "content", "html_expected", "expected"),
+    [
+        (200, "text/csv", b"a,b\n", False, None),
+        (200, "text/html; charset=utf-8", b"<html>hello</html>", True, None),
+        (200, "text/csv", b"<!doctype html><p>sorry</p>", False, errors.SchemaDrift),
+        (200, "text/csv", b" \n", False, errors.SourceTransient),
+        (200, "text/html", CHALLENGE, True, errors.SourceBlocked),
+        (503, "text/html", CHALLENGE, False, errors.SourceBlocked),
+        (503, "text/html", b"<html>down</html>", False, errors.SourceTransient),
+        (404, "text/html", b"<html>gone</html>", False, errors.SourceAbsent),
+    ],
+)
+def test_an_answer_is_judged_by_its_content_too(status, kind, content, html_expected, expected):
+    answer = http.Answer(
+        status=status, content_type=kind, head=content, html_expected=html_expected
+    )
+    assert http.classify_answer(answer) is expected
+
+
+def test_every_row_of_the_table_is_reached_by_some_answer():
+    bodies = (b"", b"a,b", b"<html>x", CHALLENGE)
+    reached = {
+        next(row.words for row in http.MEANINGS if row.fits(answer))
+        for status in (200, 304, 400, 403, 404, 429, 500)
+        for answer in (
+            http.Answer(status=status, content_type="", head=body, html_expected=False)
+            for body in bodies
+        )
+    }
+    assert reached == {row.words for row in http.MEANINGS}

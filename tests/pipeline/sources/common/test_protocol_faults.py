@@ -14,8 +14,8 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.failures import SHORT_RETRIES, Throttled
-from compevo_pipeline.sources.common import connection, http
+from compevo_pipeline.errors import SHORT_RETRIES, Throttled
+from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
 from tests.support.replay import Answer, open_live
@@ -95,26 +95,6 @@ FAULTS = {
         Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc"),
         SourceRejected,
     ),
-    "slow-drip": (Answer(body=b"x" * 400, drip_s=0.02), SourceTransient),
-    "slow-drip-in-chunks": (
-        Answer(body=b"x" * 400, drip_s=0.02, is_chunked=True),
-        SourceTransient,
-    ),
-    "slow-headers": (
-        Answer(
-            raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 90 + b"Content-Length: 3\r\n\r\na,b",
-            drip_s=0.005,
-        ),
-        SourceTransient,
-    ),
-    "slow-length-of-a-chunk": (
-        Answer(
-            raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-            b"3;" + b"x" * 500 + b"\r\na,b\r\n0\r\n\r\n",
-            drip_s=0.002,
-        ),
-        SourceTransient,
-    ),
     "429": (Answer(status=429), Throttled),
     "429-for-an-hour": (Answer(status=429, headers={"Retry-After": "3600"}), Throttled),
     "429-until-a-date": (Answer(status=429, headers={"Retry-After": IN_AN_HOUR}), Throttled),
@@ -168,9 +148,7 @@ def kept_files(home):
     ]
 
 
-def check_fault(replay, home, monkeypatch, name, answer, error):
-    if answer.drip_s:
-        monkeypatch.setattr(connection, "TOTAL_TIMEOUT_S", 0.2)
+def check_fault(replay, home, name, answer, error):
     replay.serve({(HOST, f"/{name}"): answer})
     live = open_live(home)
     with pytest.raises(error) as caught:
@@ -185,8 +163,8 @@ def check_fault(replay, home, monkeypatch, name, answer, error):
 
 
 @pytest.mark.parametrize(("answer", "error"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_the_protocol_ends_in_its_class(replay, tmp_path, monkeypatch, answer, error):
-    failure = check_fault(replay, tmp_path, monkeypatch, "file.csv", answer, error)
+def test_a_fault_of_the_protocol_ends_in_its_class(replay, tmp_path, answer, error):
+    failure = check_fault(replay, tmp_path, "file.csv", answer, error)
     assert "nemweb.com.au" in str(failure) or "example" in str(failure) or "file:" in str(failure)
     assert "secret" not in str(failure)
 
@@ -198,10 +176,8 @@ def test_a_fault_of_the_protocol_ends_in_its_class(replay, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("name", "answer", "error"), ARCHIVE_FAULTS.values(), ids=ARCHIVE_FAULTS)
-def test_what_is_no_archive_never_takes_an_archives_name(
-    replay, tmp_path, monkeypatch, name, answer, error
-):
-    check_fault(replay, tmp_path, monkeypatch, name, answer, error)
+def test_what_is_no_archive_never_takes_an_archives_name(replay, tmp_path, name, answer, error):
+    check_fault(replay, tmp_path, name, answer, error)
 
 
 def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refused(

@@ -9,9 +9,9 @@ from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
     Quoting,
+    raise_if_duplicates,
+    raise_if_gaps,
     read_table,
-    refuse_duplicates,
-    refuse_irregular_rows,
     to_number,
     to_stamp,
 )
@@ -83,13 +83,13 @@ def test_a_stamp_that_is_none_names_its_line():
 def test_a_repeated_stamp_names_the_second_line():
     frame = table(GOOD.replace("2020-01-03", "2020-01-01"))
     with pytest.raises(SchemaDrift, match=r"line 4: day 2020-01-01 is a duplicate"):
-        refuse_duplicates(frame, "t.csv", ["day"])
+        raise_if_duplicates(frame, "t.csv", ["day"])
 
 
 def test_a_missing_stamp_names_the_line_after_the_gap():
     frame = to_stamp(table(GOOD.replace("2020-01-03", "2020-01-05")), "t.csv", "day", ("%Y-%m-%d",))
     with pytest.raises(SchemaDrift, match=r"line 4: .*rows are missing or out of order"):
-        refuse_irregular_rows(frame, "t.csv", "day", timedelta(days=1))
+        raise_if_gaps(frame, "t.csv", "day", timedelta(days=1))
 
 
 QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'

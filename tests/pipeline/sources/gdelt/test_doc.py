@@ -8,8 +8,7 @@ import pytest
 from compevo_core.data.news import derive_article_id, validate_articles
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
-from compevo_pipeline.sources.gdelt.doc import parse_doc
-from compevo_pipeline.sources.gdelt.json_repair import load_json
+from compevo_pipeline.sources.gdelt.parse import parse_doc
 from tests.support.sources import NOW, raw
 
 
@@ -92,10 +91,6 @@ def test_broken_json_is_repaired_and_counted(broken, title, repairs):
     frame, report = parse(content)
     assert frame["title"][0] == title
     assert report.repairs == repairs
-
-
-def test_good_json_is_not_touched():
-    assert load_json(r'{"a": "b\\d"}', "x") == ({"a": r"b\d"}, 0)
 
 
 def test_a_cut_answer_names_line_and_column():

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
-from compevo_pipeline.failures import Throttled, to_dagster
-from compevo_pipeline.own_feeds import make_feeds
+from compevo_pipeline.defs.definition import to_dagster
+from compevo_pipeline.errors import Throttled
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.hosts import HOSTS
-from compevo_pipeline.sources.gdelt import doc_live
+from compevo_pipeline.sources.feeds import make_own_feeds
+from compevo_pipeline.sources.gdelt import live as doc_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.queries import read_queries
 from compevo_pipeline.sources.own.declaration import NewsKeys
@@ -215,7 +216,7 @@ def test_a_users_own_query_is_asked_in_the_same_way_and_its_news_is_that_data_se
     replay.serve({DOC: answer_every(600)})
     news = NewsKeys(gdelt="strike sourcecountry:FR", lookback_days=1)
     declaration = declare().model_copy(update={"news": news})
-    (feed,) = [feed for feed in make_feeds(declaration, tmp_path) if feed.name.endswith("-gdelt")]
+    feed = make_own_feeds(declaration, tmp_path)[-1]
     files = list(feed.fetch_live(open_live(tmp_path, now=NOW)))
     frame = feed.parsers[FrameKind.ARTICLES](files)
     assert {seen.query["query"][0] for seen in replay.seen} == {"strike sourcecountry:FR"}

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from compevo_core.errors import CompEvoError
-from compevo_pipeline.registry import load_registry
-from compevo_pipeline.sources.own.draft import Draft, Request, draft_declaration
+from compevo_pipeline.sources.own.draft import DraftedDeclaration, Request, draft_declaration
+from compevo_pipeline.sources.registry import load_registry
 from tests.support.own_tables import wrap, write_demand
 
 
-def look(text: str | bytes, **said: object) -> Draft:
+def look(text: str | bytes, **said: object) -> DraftedDeclaration:
     keys = {"name": "demand", "file": Path("demand.csv"), "time": "stamp", "values": ("load_mw",)}
     return draft_declaration(Request(**(keys | said)), wrap(text), {})
 
@@ -32,8 +32,8 @@ def test_what_is_written_is_a_declaration_that_is_read(table: str, tmp_path: Pat
     spec = registry["demand"].spec
     assert spec.step == timedelta(minutes=30)
     assert [span.split for span in spec.spans] == ["train", "val", "test"]
-    assert any("2,880 steps of 30min" in line for line in draft.found)
-    assert any("'mw', from the column's name" in line for line in draft.guessed)
+    assert any("2,880 steps of 30min" in line for line in draft.findings)
+    assert any("'mw', from the column's name" in line for line in draft.guesses)
 
 
 def test_finer_rows_and_business_days_are_seen_and_said() -> None:
@@ -45,7 +45,7 @@ def test_finer_rows_and_business_days_are_seen_and_said() -> None:
     )
     draft = look(quarters, zone="UTC", unit="MW")
     assert 'step = "30min"' in draft.text
-    assert any("averaged to half-hours" in line for line in draft.guessed)
+    assert any("averaged to half-hours" in line for line in draft.guesses)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from compevo_pipeline.sources.own.clocks import (
+from compevo_pipeline.sources.own.stamps import (
     find_place_zone,
     find_standard_offset,
     list_zones,

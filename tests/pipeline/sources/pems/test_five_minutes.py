@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.pems import rows
+from compevo_pipeline.sources.pems import parse as rows
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 

@@ -9,7 +9,6 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from compevo_core.data.filelock import StoreBusy
 from compevo_core.errors import (
     ConfigError,
     SchemaDrift,
@@ -18,10 +17,10 @@ from compevo_core.errors import (
     SourceError,
     SourceTransient,
 )
-from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.common.access import PemsAccess
-from compevo_pipeline.sources.pems.clearinghouse import parse_list
-from compevo_pipeline.sources.pems.source import META_COLUMNS
+from compevo_core.runtime.files import StoreBusy
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.pems.live import parse_list
+from compevo_pipeline.sources.pems.parse import META_COLUMNS
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support.live import LiveHome
@@ -103,8 +102,9 @@ def site(replay):
 def home(tmp_path, site):
     archive = tmp_path / "archive"
     (archive / "traffic").mkdir(parents=True)
-    access = PemsAccess(user=USER, password=PASSWORD)
-    return LiveHome(tmp_path / "home", NOW, {"archive": archive, "pems": access})
+    return LiveHome(
+        tmp_path / "home", NOW, {"archive": archive, "pems_user": USER, "pems_password": PASSWORD}
+    )
 
 
 def downloads(site):
@@ -282,12 +282,3 @@ def test_half_an_account_or_a_wrong_choice_is_refused_without_its_values(environ
     with pytest.raises(ConfigError, match=message) as caught:
         Settings.from_environment(environment)
     assert "canary" not in str(caught.value)
-
-
-def test_the_account_comes_from_the_environment():
-    settings = Settings.from_environment(
-        ACCOUNT | {"COMPEVO_PEMS_FILES": "station_hour,station_5min"}
-    )
-    assert settings.pems == PemsAccess(
-        user=USER, password=PASSWORD, files=("station_hour", "station_5min")
-    )

@@ -5,11 +5,11 @@ import gzip
 import pytest
 
 from compevo_core.errors import ConfigError, SchemaDrift
-from compevo_pipeline.feeds import default_feeds
-from compevo_pipeline.settings import Settings
-from compevo_pipeline.sources.common.access import PemsAccess
-from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
-from compevo_pipeline.sources.pems import sample, source
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.sources.pems import source
+from compevo_pipeline.sources.sample_archive import read_sample_files
 from tests.pipeline.sources.pems import test_pems_live as live
 from tests.pipeline.sources.pems.test_pems import NAME, line
 from tests.support.live import LiveHome
@@ -47,8 +47,8 @@ def test_live_mode_stores_the_chosen_stations(tmp_path, replay, monkeypatch):
     september = "d04_text_station_hour_2026_09.txt.gz"
     monkeypatch.setitem(live.FILES, september, ("September", gzip.compress(LINES.encode())))
     replay.serve({("pems.dot.ca.gov", "/"): live.Site()})
-    access = PemsAccess(user=live.USER, password=live.PASSWORD)
-    chosen = {"pems": access, "pems_stations": ("400017",)}
+    account = {"pems_user": live.USER, "pems_password": live.PASSWORD}
+    chosen = {**account, "pems_stations": ("400017",)}
     home = LiveHome(tmp_path / "home", live.NOW, chosen)
     assert home.materialize("traffic").success
     assert stations_of(home.series("traffic")) == {"400017"}
@@ -60,9 +60,8 @@ def test_a_file_that_has_none_of_the_stations_is_refused_by_name(archive):
 
 
 def test_the_sample_and_the_benchmark_table_have_no_published_stations_and_stay_whole():
-    name, content = next(iter(sample.make_station_hour_files()))
-    made = wrap_sample("pems", name, content)
-    assert source.parse_chosen(made, stations=("999",)).equals(source.parse(made))
+    invented = next(read_sample_files("pems"))
+    assert source.parse_chosen(invented, stations=("999",)).equals(source.parse(invented))
     with pytest.raises(SchemaDrift, match="neither a header"):
         source.parse_chosen(raw("traffic.csv", "not,a,table\n", "pems"), stations=("999",))
 

@@ -1,0 +1,135 @@
+"""What a population has forecast of days whose truth is known: the one memory of its daily use.
+
+What belongs here: these forecasts with their truth, in the order of time, and their file. What does
+not: the weights (``agents.online_selection``) and quantiles (``data.quantiles``) that follow from
+them.
+
+It begins with the validation windows of training, each forecast as it was when only earlier days
+were known, and goes on with every day that is observed.
+
+Shapes: A agents, N windows, H horizon.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import PastErrors, count_until, find_scale, measure_spread
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import HORIZON, WindowView
+
+_COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experience:
+    """Forecasts of N windows and their truth, scaled by the train split.
+
+    Attributes:
+        origin_N: origin, in minutes since 1970.
+        until_N: latest instant that its view knew of, in minutes since 1970.
+        end_N: end of the target, in minutes since 1970.
+        unknown_N: steps before the origin that nobody had measured when it was forecast.
+        agents_NAH: each agent's calibrated forecast.
+        mixture_NH: the population's forecast.
+        truth_NH: NaN where missing.
+        scale_NH: what errors grow with by the publisher's own word, NaN without one.
+        spread_N: standard deviation of the view's inputs, in the series' unit.
+    """
+
+    entities: tuple[str, ...]
+    entity_N: IntArray
+    origin_N: IntArray
+    until_N: IntArray
+    end_N: IntArray
+    unknown_N: IntArray
+    agents_NAH: FloatArray
+    mixture_NH: FloatArray
+    truth_NH: FloatArray
+    scale_NH: FloatArray
+    spread_N: FloatArray
+
+    @classmethod
+    def start(cls, entities: Sequence[str], agents: int) -> Self:
+        """Return no experience."""
+        shapes = {"NAH": (0, agents, HORIZON), "NH": (0, HORIZON), "N": (0,)}
+        arrays: dict[str, Any] = {}
+        for name in _list_arrays():
+            kind = np.int64 if name in _COUNTS else np.float64
+            arrays[name] = np.empty(shapes[name.rpartition("_")[2]], dtype=kind)
+        return cls(tuple(entities), **arrays)
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.entity_N)
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window, in minutes since 1970."""
+        return int(self.origin_N.max()) if len(self) else NOT_STARTED
+
+    def add(
+        self,
+        views: Sequence[WindowView],
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> Self:
+        """Return the experience with windows added, in the order given."""
+        number = {entity: i for i, entity in enumerate(self.entities)}
+        horizon_N = [HORIZON * view.step_minutes for view in views]
+        origin_N = np.array(count_minutes(views), dtype=np.int64)
+        added: dict[str, npt.NDArray[Any]] = {
+            "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),
+            "origin_N": origin_N,
+            "until_N": count_until(views),
+            "end_N": origin_N + np.array(horizon_N, dtype=np.int64),
+            "unknown_N": np.array([view.unknown_steps for view in views], dtype=np.int64),
+            "agents_NAH": agents_NAH,
+            "mixture_NH": mixture_NH,
+            "truth_NH": truth_NH,
+            "scale_NH": find_scale(views),
+            "spread_N": measure_spread(views),
+        }
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), values]) for name, values in added.items()
+        }
+        return dataclasses.replace(self, **joined)
+
+    def errors(self, scaler: Scaler) -> PastErrors:
+        """Return the population's errors in the series' units, from which quantiles follow."""
+        std_N1 = np.array([[scaler.std[self.entities[i]]] for i in self.entity_N]).reshape(-1, 1)
+        return PastErrors(
+            entities=tuple(self.entities[i] for i in self.entity_N),
+            until_N=self.until_N,
+            end_N=self.end_N,
+            unknown_N=self.unknown_N,
+            error_NH=(self.truth_NH - self.mixture_NH) * std_N1,
+            scale_NH=self.scale_NH,
+            spread_N=self.spread_N,
+        )
+
+    def save(self, file: Path) -> None:
+        """Write the arrays; the names of the series are the run's."""
+        save_file(
+            {name: np.ascontiguousarray(getattr(self, name)) for name in _list_arrays()}, file
+        )
+
+    @classmethod
+    def load(cls, entities: Sequence[str], file: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls(tuple(entities), **load_file(file))
+
+
+def _list_arrays() -> list[str]:
+    names = [field.name for field in dataclasses.fields(Experience)]
+    return [name for name in names if name != "entities"]

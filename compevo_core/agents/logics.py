@@ -1,0 +1,227 @@
+"""What a logic may be: one sentence of free text, or a sentence with slots (decision 05-logics).
+
+What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
+slots, the regions of a data set, seed logics with slots. What does not: sampling
+(``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), cleaning of
+special tokens (``agents.prompts``).
+
+A sentence with slots names who should look for what, where and when, and what it would mean:
+
+    Prioritize news about extreme weather and power outages in Victoria, above all in the
+    afternoon, as a sign of higher values.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from compevo_core.agents.prompts import (
+    LOGIC_CHARACTERS,
+    LOGIC_CUE,
+    LOGIC_INSTRUCTIONS,
+    SEED_LOGICS,
+    clean_text,
+)
+
+_SHORTEST_LOGIC = 12  # characters; less is no sentence
+_SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
+
+#: Beginnings of the template's lines, which small models write on with; in lower case.
+_TEMPLATE_BEGINNINGS = (
+    "your logic",
+    "your new logic",
+    "your refined logic",
+    "new logic",
+    "the new logic",
+    "the refined logic",
+    "new refined logic",
+    "refined logic",
+    "output format",
+    "peer information",
+    "task:",
+    "agent id",
+    "agent_",
+    "agent's",
+    "insert ",
+    "write your",
+)
+
+_REPEATED_WORDS = 4  # in a row, to count as words of the instruction
+_REPEATED_SHARE = 0.5  # of a text's runs of words, above which it repeats the instruction
+
+_WORD = re.compile(r"[a-z0-9']+")
+_SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")  # not that of "U.S."
+_CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[\u2013\u2014-](?=\s)")
+
+
+def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str, bool]:
+    """Return the first line of a generated text as a logic, or the fallback if it holds none.
+
+    Args:
+        text: what the model wrote.
+        fallback: stands in for a text without a logic.
+        was_cut: whether the text ended at the largest number of tokens.
+
+    Returns:
+        the logic, and whether it is the fallback.
+    """
+    first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
+    bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
+
+    # Square brackets hold what the template wants replaced, in whatever words.
+    if bare.startswith("[") or is_instruction(bare):
+        return fallback, True
+
+    logic = end_at_clause(bare) if was_cut else bare
+    return (fallback, True) if len(logic) < _SHORTEST_LOGIC else (logic, False)
+
+
+def is_instruction(text: str) -> bool:
+    """Return whether a text repeats the instruction instead of following it."""
+    lowered = text.lower()
+    if lowered.startswith(_TEMPLATE_BEGINNINGS):
+        return True
+
+    runs = _list_runs(lowered)
+    return len(runs & _INSTRUCTION_RUNS) > _REPEATED_SHARE * len(runs)
+
+
+def end_at_clause(text: str) -> str:
+    """Return a text that was cut off up to its last complete sentence or long enough clause.
+
+    A text without either stays as it is: its words still retrieve news.
+    """
+    sentences = [match.end() for match in _SENTENCE_END.finditer(text)]
+    if sentences and sentences[-1] >= _SHORTEST_LOGIC:
+        return text[: sentences[-1]]
+
+    clauses = [match.start() for match in _CLAUSE_END.finditer(text)]
+    if clauses and clauses[-1] >= max(_SHORTEST_CLAUSE * len(text), _SHORTEST_LOGIC):
+        return text[: clauses[-1]] + "."
+    return text
+
+
+def _list_runs(text: str) -> set[tuple[str, ...]]:
+    """Return every run of words of a text."""
+    words = _WORD.findall(text.lower())
+    return {
+        tuple(words[start : start + _REPEATED_WORDS])
+        for start in range(len(words) - _REPEATED_WORDS + 1)
+    }
+
+
+_INSTRUCTION_RUNS = set().union(*map(_list_runs, LOGIC_INSTRUCTIONS))
+
+
+_VERBS = ("Prioritize", "Follow", "Watch", "Track", "Look for")
+
+#: One topic for each seed logic in free text, in their order, so that both forms start alike.
+TOPICS = (
+    "extreme weather",
+    "government policy",
+    "public holidays",
+    "power outages",
+    "industrial production",
+    "fuel prices",
+    "rooftop solar",
+    "interest rates",
+    "health measures",
+    "international trade",
+)
+
+_ANY_REGION = "any region"
+#: Region words by entity. Sensors and other entities without a place of their own have none.
+_REGIONS = {
+    "NSW1": ("New South Wales",),
+    "QLD1": ("Queensland",),
+    "SA1": ("South Australia",),
+    "TAS1": ("Tasmania",),
+    "VIC1": ("Victoria",),
+    "AUD": ("Australia", "China", "the United States"),
+    "BTC": ("China", "Europe", "the United States"),
+}
+
+_TIMES = (
+    "at any time of day",
+    "above all in the morning",
+    "above all in the afternoon",
+    "above all in the evening",
+    "above all at night",
+)
+_SIGNS = ("higher values", "lower values", "sudden changes")
+
+_SEED_VERBS = (0, 1, 3, 4, 1, 2, 3, 1, 3, 4)  # of each seed logic
+_SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
+
+
+def build_slots(entities: Sequence[str]) -> list[list[str]]:
+    """Return the texts of each slot; a logic is one text of every slot, one behind the other.
+
+    Args:
+        entities: those of the data set, whose regions a logic may name.
+    """
+    regions = sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
+    topics = [*TOPICS, *_list_topic_pairs()]
+    return [
+        [f" {verb} news about" for verb in _VERBS],
+        [f" {topic}" for topic in topics],
+        [f" in {region}," for region in (_ANY_REGION, *regions)],
+        [f" {time}," for time in _TIMES],
+        [f" as a sign of {sign}." for sign in _SIGNS],
+    ]
+
+
+def list_seed_logics(form: str) -> tuple[str, ...]:
+    """Return where agents start: one logic each, in the form ``evolution.form`` names."""
+    return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
+
+
+class SlotLogic(NamedTuple):
+    """What the slots of a logic hold."""
+
+    verb: str
+    topics: tuple[str, ...]
+    region: str
+    time: str
+    sign: str
+
+
+# No text of a slot holds the words that stand between it and the next one.
+_SLOTS = re.compile(r"(.+?) news about (.+?) in (.+?), (.+?), as a sign of (.+)\.")
+
+
+def read_slots(logic: str) -> SlotLogic | None:
+    """Return the slots of a logic; None for a text that is not one of this form."""
+    match = _SLOTS.fullmatch(logic.strip())
+    if match is None:
+        return None
+    verb, topics, region, time, sign = match.groups()
+    return SlotLogic(verb, tuple(topics.split(" and ")), region, time, sign)
+
+
+def find_topics(logic: str) -> tuple[str, ...]:
+    """Return the topics that a logic with slots names, in its order; none of one in free text."""
+    slots = read_slots(logic)
+    if slots is None or not set(slots.topics) <= set(TOPICS):
+        return ()
+    return slots.topics
+
+
+def _list_topic_pairs() -> list[str]:
+    """Return two different topics joined, each pair once."""
+    return [
+        f"{first} and {second}"
+        for number, first in enumerate(TOPICS)
+        for second in TOPICS[number + 1 :]
+    ]
+
+
+def _build_seed(number: int) -> str:
+    return (
+        f"{_VERBS[_SEED_VERBS[number]]} news about {TOPICS[number]} in {_ANY_REGION}, "
+        f"{_TIMES[0]}, as a sign of {_SIGNS[_SEED_SIGNS[number]]}."
+    )
+
+
+SLOT_SEED_LOGICS = tuple(map(_build_seed, range(len(TOPICS))))
+"""Seed logics with slots; no region of their own, so that they fit every data set."""

@@ -1,0 +1,289 @@
+"""Weights that go on after training with every error that has become known (decision 16-daily-use).
+
+What belongs here: the rules (what they remember, how an error changes it, the weights that follow,
+the regret that they promise), and which errors move which weights. What does not: when a truth
+becomes known (``data.view``), the weights that training learns (``agents.selection``), regret as
+it came out (``evaluation.regret``).
+
+A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
+the day. ``boa`` and ``ml-poly`` see the slope of the mixture's absolute error in place of the
+experts' own losses, so that their promise holds against every fixed mixture of the experts. The
+paper's rule goes on with the fitness from where training left it (Eq. 3 to 5).
+
+Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a part.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.selection import FitnessSelection, reward, weigh_fitness
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import SelectionConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON, WindowView
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class RuleState(Protocol):
+    """What a rule knows of A experts."""
+
+    def weights(self) -> FloatArray:
+        """Return the weights (A,), which sum to 1."""
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Take note of one forecast whose truth is known at all h steps.
+
+        Args:
+            experts_Ah: what the experts forecast.
+            mixture_h: what was forecast by their mixture.
+            truth_h: finite.
+        """
+
+
+class EqualState:
+    """All experts alike, whatever they forecast."""
+
+    def __init__(self, experts: int) -> None:
+        self._experts = experts
+
+    def weights(self) -> FloatArray:
+        """Return 1 / A for each."""
+        return np.full(self._experts, 1.0 / self._experts)
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Learn nothing."""
+
+
+class InverseState:
+    """Weights in inverse proportion to the decayed mean squared error (Bates and Granger 1969).
+
+    Args:
+        half_life_days: half-life of an error's weight, in observed days.
+    """
+
+    def __init__(self, experts: int, half_life_days: float) -> None:
+        self._kept = 0.5 ** (1.0 / half_life_days)
+        self._sum_A = np.zeros(experts)
+
+    def weights(self) -> FloatArray:
+        """Return weights that are equal before the first error."""
+        inverse_A = 1.0 / np.maximum(self._sum_A, _TINY)
+        return np.asarray(inverse_A / inverse_A.sum())
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Add a day's mean squared errors to what is left of earlier ones."""
+        self._sum_A = self._kept * self._sum_A + ((experts_Ah - truth_h) ** 2).mean(axis=1)
+
+
+class BoaState:
+    """Bernstein online aggregation, a learning rate for each expert (Wintenberger 2017)."""
+
+    def __init__(self, experts: int) -> None:
+        self._range = 0.0  # largest excess loss so far: the rule adapts to the unit of the errors
+        self._squares_A = np.zeros(experts)
+        self._gain_A = np.zeros(experts)  # sum of r - rate * r^2, whatever the rate was then
+
+    def weights(self) -> FloatArray:
+        """Return weights proportional to rate * exp(rate * gain)."""
+        rate_A = self._rates()
+        score_A = rate_A * self._gain_A + np.log(rate_A)
+        weight_A = np.exp(score_A - score_A.max())
+        return np.asarray(weight_A / weight_A.sum())
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Add the excess losses of the mixture over each expert."""
+        excess_A = find_excess(experts_Ah, mixture_h, truth_h)
+        self._range = max(self._range, float(np.abs(excess_A).max()))
+        self._gain_A = self._gain_A + excess_A - self._rates() * excess_A**2
+        self._squares_A = self._squares_A + excess_A**2
+
+    def _rates(self) -> FloatArray:
+        if self._range == 0.0:
+            return np.ones_like(self._gain_A)
+        log_experts = math.log(max(2, len(self._gain_A)))
+        second_order_A = np.sqrt(log_experts / (self._range**2 + self._squares_A))
+        return np.minimum(1.0 / (2.0 * self._range), second_order_A)
+
+
+class MlPolyState:
+    """Polynomially weighted averages, a learning rate for each expert (Gaillard et al. 2014)."""
+
+    def __init__(self, experts: int) -> None:
+        self._range = 0.0
+        self._squares_A = np.zeros(experts)
+        self._regret_A = np.zeros(experts)
+
+    def weights(self) -> FloatArray:
+        """Return weights proportional to rate * positive part of the regret."""
+        pull_A = np.maximum(self._regret_A, 0.0)
+        if not pull_A.any():
+            return np.full(len(pull_A), 1.0 / len(pull_A))
+        weight_A = pull_A / (self._range**2 + self._squares_A)
+        return np.asarray(weight_A / weight_A.sum())
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Add the excess losses of the mixture over each expert."""
+        excess_A = find_excess(experts_Ah, mixture_h, truth_h)
+        self._range = max(self._range, float(np.abs(excess_A).max()))
+        self._regret_A = self._regret_A + excess_A
+        self._squares_A = self._squares_A + excess_A**2
+
+
+def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> FloatArray:
+    """Return the excess loss of a mixture over each expert (A,), linearised at the mixture.
+
+    With the slope of the absolute error, sign(mixture - truth), an expert that lies on the other
+    side of the truth gains by it.
+    """
+    slope_h = np.sign(mixture_h - truth_h)
+    return np.asarray((slope_h * (mixture_h - experts_Ah)).mean(axis=1))
+
+
+def build_state(config: SelectionConfig, experts: int, paper: Callable[[], RuleState]) -> RuleState:
+    """Return the state of a rule that has seen nothing.
+
+    Args:
+        config: ``rule`` and its settings.
+        experts: their number A.
+        paper: makes the state of the paper's rule, which begins with what training learnt.
+    """
+    if config.rule == "paper":
+        return paper()
+    if config.rule == "inverse":
+        return InverseState(experts, config.half_life_days)
+    if config.rule == "boa":
+        return BoaState(experts)
+    return MlPolyState(experts) if config.rule == "ml-poly" else EqualState(experts)
+
+
+class PaperState:
+    """Fitness of A agents; gates stay as they are, no gradient is taken."""
+
+    def __init__(self, trained: FitnessSelection, entity: str, metric: str) -> None:
+        self._fitness_1A = trained.fitness([entity])[:1].detach().cpu().double().clone()
+        self._gates_A = trained.gates_A.detach().cpu().double()
+        self._config = trained.config
+        self._metric = metric
+
+    def weights(self) -> FloatArray:
+        """Return softmax(g * M / tau) (Eq. 5)."""
+        weights_1A = weigh_fitness(self._fitness_1A, self._gates_A, self._config)
+        return np.asarray(weights_1A[0].numpy())
+
+    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
+        """Set M <- beta M + (1 - beta) R (Eq. 4) with the rewards of a day."""
+        reward_A = reward(
+            torch.from_numpy(experts_Ah)[:, None], torch.from_numpy(truth_h)[None], self._metric
+        )
+        beta = self._config.ema
+        self._fitness_1A = beta * self._fitness_1A + (1.0 - beta) * reward_A
+
+
+_Scope = tuple[str, int, int]  # series, unknown steps, part of the day
+
+
+class PopulationWeights:
+    """What weighs the agents: the guard, errors that became known since training, or training."""
+
+    def __init__(
+        self, config: RunConfig, trained: FitnessSelection, calibration: ErrorCalibration
+    ) -> None:
+        self._config = config
+        self._trained = trained
+        self._calibration = calibration
+        self._states: dict[_Scope, RuleState] = {}
+
+    @torch.no_grad()
+    def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
+        """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
+
+        Args:
+            views: N windows.
+            own_NA: weights that the forecasts come with, in place of those of training.
+        """
+        if self._config.selection.online and not self._calibration.override_A.any():
+            return np.stack([self._online_weights(view) for view in views])
+
+        if own_NA is None:
+            trained_NA = self._trained.weights([view.entity for view in views])
+        else:
+            trained_NA = torch.from_numpy(own_NA)
+        weights_NA = self._calibration.weigh(trained_NA).cpu().numpy().astype(np.float64)
+        return np.repeat(weights_NA[:, :, None], HORIZON, axis=2)
+
+    def observe(
+        self,
+        views: Sequence[WindowView],
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> None:
+        """Take note of forecasts whose truth has become known, in the order of time.
+
+        Args:
+            views: N windows.
+            agents_NAH: what the agents forecast, scaled.
+            mixture_NH: what the population forecast, scaled.
+            truth_NH: scaled; steps that are NaN move nothing.
+        """
+        for view, agents_AH, mixture_H, truth_H in zip(
+            views, agents_NAH, mixture_NH, truth_NH, strict=True
+        ):
+            self._observe_window(view.entity, view.unknown_steps, agents_AH, mixture_H, truth_H)
+
+    def replay(self, experience: Experience) -> None:
+        """Take note of all windows of an experience, with which a population was sealed."""
+        for i in range(len(experience)):
+            self._observe_window(
+                experience.entities[experience.entity_N[i]],
+                int(experience.unknown_N[i]),
+                experience.agents_NAH[i],
+                experience.mixture_NH[i],
+                experience.truth_NH[i],
+            )
+
+    def _online_weights(self, view: WindowView) -> FloatArray:
+        """Return the weights (A, H) of one window by the errors that are known."""
+        parts = range(self._config.selection.parts)
+        by_part = [self._state(view.entity, view.unknown_steps, part).weights() for part in parts]
+        return np.repeat(np.stack(by_part, axis=1), HORIZON // len(parts), axis=1)
+
+    def _observe_window(
+        self,
+        entity: str,
+        unknown_steps: int,
+        agents_AH: FloatArray,
+        mixture_H: FloatArray,
+        truth_H: FloatArray,
+    ) -> None:
+        if not self._config.selection.online:
+            return
+
+        for part, steps in enumerate(np.split(np.arange(HORIZON), self._config.selection.parts)):
+            known = steps[np.isfinite(truth_H[steps])]
+            if known.size:
+                state = self._state(entity, unknown_steps, part)
+                state.observe(agents_AH[:, known], mixture_H[known], truth_H[known])
+
+    def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
+        by_series = self._config.selection.scope == "series"
+        scope = (entity if by_series else "", unknown_steps, part)
+        if scope not in self._states:
+            self._states[scope] = build_state(
+                self._config.selection,
+                self._config.population.agents,
+                lambda: PaperState(self._trained, entity, self._config.objective.metric),
+            )
+        return self._states[scope]
+
+
+def mix_forecasts(agents_NAH: FloatArray, weights_NAH: FloatArray) -> FloatArray:
+    """Return the population's forecast (N, H), the weighted sum of the agents' (Eq. 6)."""
+    return np.asarray((agents_NAH * weights_NAH).sum(axis=1))

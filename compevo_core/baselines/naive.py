@@ -1,0 +1,99 @@
+"""Forecasts without anything fitted: yesterday, the same weekday, and a published forecast.
+
+What belongs here: a function from a view to its forecast for each of them. What does not: reading
+a published forecast or checking when it was available (``data.context``), reaching beyond the 48
+inputs for an older week (every method has the same lookback).
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from compevo_core.baselines.base import (
+    raise_if_held_out,
+    read_baseline_file,
+    repeat_last_season,
+    repeat_last_values,
+    stack_published,
+    stack_rows,
+    write_baseline_file,
+)
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+
+WEEK_MINUTES = 7 * 24 * 60
+
+
+def has_full_week(view: WindowView) -> bool:
+    """Return whether the 48 inputs cover seven days."""
+    # 48 half-hours are one day and 48 hours two, so only daily grids hold a week.
+    return LOOKBACK * view.step_minutes >= WEEK_MINUTES
+
+
+class NaiveForecast:
+    """A baseline without weights."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Check the split; there is nothing to fit and ``seed`` is not used."""
+        # Checked although nothing is learned: a caller that passes a later split has a mistake.
+        raise_if_held_out(train, cls.name)
+        return cls()
+
+    @abstractmethod
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit; DataError if a view lacks the values."""
+
+    def save(self, folder: Path) -> None:
+        """Write the name."""
+        write_baseline_file(folder, self.name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        read_baseline_file(folder, cls.name)
+        return cls()
+
+
+class Persistence(NaiveForecast):
+    """Repeats yesterday; on daily grids the last value, as for a random walk."""
+
+    name = "persistence"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit."""
+        return stack_rows([repeat_last_season(view) for view in views])
+
+
+class WeeklyPersistence(NaiveForecast):
+    """Repeats the last seven days of the input."""
+
+    name = "weekly"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit; DataError for less than a week of input."""
+        short = [view for view in views if not has_full_week(view)]
+        if short:
+            raise DataError(
+                f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
+                f"{short[0].step_minutes} min: leave this baseline out of its table"
+            )
+        return stack_rows(
+            [repeat_last_values(view.x, WEEK_MINUTES // view.step_minutes) for view in views]
+        )
+
+
+class PublishedForecast(NaiveForecast):
+    """The median that was public before the origin: AEMO's day-ahead POE50, issued at 17:00."""
+
+    name = "published"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit; DataError if a view has none."""
+        # Leaving windows out would score this method on other windows than the rest of its table.
+        return stack_published(views)

@@ -1,0 +1,236 @@
+"""All settings of a training run as one frozen value: presets, overrides, checks, its hash.
+
+What belongs here: putting the sections together, checks across them, wording what is wrong with a
+setting in one line. What does not: the settings themselves (``config.sections``), reading the
+environment, building objects.
+
+    config = RunConfig.preset("default").with_overrides({"population.agents": 5})
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from types import NoneType
+from typing import Any, Self, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from compevo_core.config.sections import (
+    BackboneConfig,
+    CalibrationConfig,
+    DebateConfig,
+    EvolutionConfig,
+    ForecastConfig,
+    GrpoConfig,
+    NewsConfig,
+    ObjectiveConfig,
+    OptimConfig,
+    PopulationConfig,
+    RunLengthConfig,
+    SelectionConfig,
+    SettingsSection,
+)
+from compevo_core.config.systems import list_differing
+from compevo_core.errors import ConfigError
+
+_PRESETS = resources.files("compevo_core.config") / "presets"
+
+
+class RunConfig(SettingsSection):
+    """All settings of one run; two runs with equal hashes and equal data are the same run."""
+
+    backbone: BackboneConfig = BackboneConfig()
+    population: PopulationConfig = PopulationConfig()
+    forecast: ForecastConfig = ForecastConfig()
+    news: NewsConfig = NewsConfig()
+    selection: SelectionConfig = SelectionConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
+    evolution: EvolutionConfig = EvolutionConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    debate: DebateConfig = Field(
+        default=DebateConfig(), exclude_if=lambda debate: debate == DebateConfig()
+    )
+    optim: OptimConfig = OptimConfig()
+    run: RunLengthConfig = RunLengthConfig()
+
+    @model_validator(mode="after")
+    def _check_known_errors(self) -> Self:
+        base, agents = self.forecast.known_errors, self.calibration.known_errors
+        if base != "none" and agents != "none":
+            raise ValueError(
+                f"forecast.known_errors = {base!r} and calibration.known_errors = {agents!r} would "
+                "add the drift of validation twice: set one of them to 'none'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_system(self) -> Self:
+        system = self.population.system
+        if differing := list_differing(system, self):
+            raise ValueError(
+                f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
+                f"compevo train --variant {system}, which sets all of them"
+            )
+        if system == "mad-rl" and self.forecast.decoder == "text":
+            raise ValueError(
+                "population.system = 'mad-rl' tries forecasts around the numeric head's forecasts, "
+                "and answers as text have none: set forecast.decoder = 'head'"
+            )
+        if system == "mad-rl" and self.population.agents < 2:
+            raise ValueError("a debate needs another agent: set population.agents to 2 or more")
+        return self
+
+    @classmethod
+    def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Build a configuration from ``{section: {setting: value}}``.
+
+        Raises:
+            ConfigError: a section or setting is unknown, of a wrong type or out of bounds.
+        """
+        for name, values in tree.items():
+            if name not in cls.model_fields:
+                known = ", ".join(cls.model_fields)
+                raise ConfigError(f"unknown section [{name}]; known: {known}")
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"[{name}] is {values!r}; give a table of settings")
+
+        try:
+            return cls.model_validate(tree)
+        except ValidationError as error:
+            described = [describe_error(details, cls) for details in error.errors()]
+            raise ConfigError("; ".join(described)) from error
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """Load ``compevo_core/config/presets/<name>.toml``, or a path that ends in .toml."""
+        if name.endswith(".toml"):
+            text = Path(name).read_text(encoding="utf-8")
+            return cls.from_mapping(tomllib.loads(text))
+
+        known = list_presets()
+        if name not in known:
+            raise ConfigError(
+                f"no preset {name!r}; known: {', '.join(known)}, or give a path to a .toml file"
+            )
+        entry = _PRESETS / f"{name}.toml"
+        return cls.from_mapping(tomllib.loads(entry.read_text(encoding="utf-8")))
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
+        """Return a copy with dotted settings replaced, e.g. ``{"population.agents": 3}``."""
+        tree: dict[str, dict[str, Any]] = self.to_dict()
+        for dotted, value in overrides.items():
+            section, _, key = dotted.partition(".")
+            if section not in type(self).model_fields or not key:
+                known = ", ".join(type(self).model_fields)
+                raise ConfigError(f"override {dotted!r} is not section.setting; sections: {known}")
+            tree.setdefault(section, {})[key] = value
+        return type(self).from_mapping(tree)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the settings as nested plain values."""
+        return self.model_dump()
+
+    def to_json(self) -> str:
+        """Return canonical JSON: sorted keys, no spaces."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def hash(self) -> str:
+        """First 16 hex digits of the sha256 of the canonical JSON."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def list_presets() -> list[str]:
+    """Return the names of the shipped presets, sorted."""
+    files = (file.name for file in _PRESETS.iterdir())
+    return sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml"))
+
+
+def iterate_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every setting as its dotted name and its pydantic field."""
+    for section, values in RunConfig():
+        for name, field in type(values).model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
+    """Return an entry of ``ValidationError.errors()`` as a line: what was given, what it means."""
+    name, field, section = _find_setting(error["loc"], root)
+    if section is not None:
+        # The section is known, and it has no setting of that name.
+        known = ", ".join(sorted(section.model_fields))
+        return f"unknown setting {name}; known: {known}"
+    if error["type"] == "value_error":  # from a model's own check, which says what to do
+        return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
+
+    value = error["input"]
+    meaning = (field.description or "").replace("\n", " ")
+    for bound in field.metadata:
+        if isinstance(bound, Ge) and error["type"] == "greater_than_equal":
+            return f"{name} = {value} is below {bound.ge}: {meaning}"
+        if isinstance(bound, Gt) and error["type"] == "greater_than":
+            return f"{name} = {value} is not above {bound.gt}: {meaning}"
+        if isinstance(bound, Le) and error["type"] == "less_than_equal":
+            return f"{name} = {value} is above {bound.le}: {meaning}"
+    if error["type"] == "literal_error":
+        choices = ", ".join(map(str, get_args(field.annotation)))
+        return f"{name} = {value!r} is not one of {choices}"
+
+    # An entry of a list, such as a member, is a table where the list itself is a list.
+    expected = _name_type(field.annotation)
+    if name.endswith("]"):
+        entry = _section_of(field.annotation)
+        expected = "a table of settings" if entry else _name_type(get_args(field.annotation)[0])
+    return f"{name} must be {expected}, got {value!r}: correct the preset or override"
+
+
+def _find_setting(
+    loc: Sequence[str | int], root: type[BaseModel]
+) -> tuple[str, FieldInfo, type[BaseModel] | None]:
+    """Return name and field of the setting that an error is about.
+
+    The name is like ``population.members[0].prior``. Where there is no such setting, the field is
+    the section's, and the section that lacks it is the third value.
+    """
+    section: type[BaseModel] | None = root
+    name = ""
+    field = FieldInfo()
+    for part in loc:
+        if isinstance(part, int):
+            name += f"[{part}]"
+            continue
+        if section is None:
+            break  # below a setting, pydantic names the types that it tried
+
+        name = f"{name}.{part}" if name else part
+        if part not in section.model_fields:
+            return name, field, section
+        field = section.model_fields[part]
+        section = _section_of(field.annotation)
+    return name, field, None
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a type hint
+    """Return the table of settings that a field holds, itself or as entries of a list."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _name_type(annotation: Any) -> str:  # noqa: ANN401 - a type hint
+    """Name the kind of value that a setting takes, as a reader of TOML calls it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "a table of settings"
+    if get_origin(annotation) is tuple:
+        return "a list"
+
+    # A setting that may be left out is a number or nothing.
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
+    return " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)

@@ -1,0 +1,364 @@
+"""The sections of a run's settings: every setting with its default, unit, bounds and source.
+
+What belongs here: one class a section, what a single section can check of itself. What does not:
+checks across sections, presets and overrides (``config.run``). The defaults are the paper's (table
+"Main implementation hyperparameters" of D.2, and appendix E).
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PriorName = Literal[
+    "none",
+    "persistence",
+    "calendar-ridge",
+    "gbm",
+    "blend",
+    "published",
+    "published-error-ridge",
+    "published-error-gbm",
+    "zero-shot",
+]
+
+
+SystemName = Literal["compevo", "sa", "mael", "mae-gpt", "mad-rl"]
+"""The paper's method, and the agents it is compared with (paper D.4)."""
+
+
+class SettingsSection(BaseModel):
+    """A group of settings; unknown keys, wrong types and values out of bounds are errors."""
+
+    # Strict: "3" is not an integer and True is not 1. An integer passes as a float.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+
+class BackboneConfig(SettingsSection):
+    """The frozen language model that all agents share (paper 5.1, D.2)."""
+
+    name_or_path: str = "meta-llama/Llama-3.1-8B-Instruct"
+    """hub id, folder, 'packaged:smollm2-135m' or 'tiny-random'"""
+    dtype: Literal["float32", "bfloat16", "mixed"] = "float32"
+    """storage and compute type of the frozen weights; mixed: bfloat16 in the products with frozen
+    layers, float32 between them"""
+    context_length: int = Field(default=4096, ge=64)
+    """longest prompt in tokens (paper D.2)"""
+    gradient_checkpointing: bool = False
+    """recompute activations in the backward pass to save memory"""
+    weights: Literal["pretrained", "random"] = "pretrained"
+    """control: 'random' draws the weights of all layers anew and keeps the embeddings"""
+
+
+class MemberConfig(SettingsSection):
+    """What sets one agent apart from the others; the defaults set it apart in nothing."""
+
+    prior: Literal[PriorName, "shared"] = "shared"
+    """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
+    calibration_days: int = Field(default=0, ge=0)
+    """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
+    lookback_steps: int = Field(default=48, ge=1, le=48)
+    """last input steps that it sees"""
+    window_share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """share of the train windows that count in its own error, drawn once from its seed"""
+    entities: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """series that count fully in its own error, the others to a quarter; empty = all"""
+    first_step: int = Field(default=0, ge=0, le=47)
+    """first target step that counts fully in its own error, the others to a quarter"""
+    last_step: int = Field(default=47, ge=0, le=47)
+    """last target step that counts fully in its own error"""
+    news_scope: Literal["all", "place", "none"] = "all"
+    """articles it may choose from: all candidates, those that name its series' own region, or
+    none"""
+    seed: int = Field(default=0, ge=0)
+    """varies the draws that are its own: numeric tokens and window share"""
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        if self.first_step > self.last_step:
+            raise ValueError(
+                f"first_step = {self.first_step} is after last_step = {self.last_step}, and no "
+                "step would count fully: exchange them"
+            )
+        return self
+
+
+class PopulationConfig(SettingsSection):
+    """Agents and their adapters (paper D.2)."""
+
+    system: SystemName = Field(default="compevo", exclude_if=lambda name: name == "compevo")
+    """how the agents work together; another than 'compevo' needs the settings that
+    ``compevo train --variant`` gives it"""
+    agents: int = Field(default=10, ge=1, le=64)
+    """number of agents I"""
+    exposed_peers: int = Field(default=2, ge=0)
+    """peers whose logic and reward an agent sees in a round"""
+    rank: int = Field(default=16, ge=1, le=256)
+    """LoRA rank"""
+    alpha: float = Field(default=32.0, ge=0.0)
+    """LoRA scaling numerator"""
+    dropout: float = Field(default=0.05, ge=0.0, le=0.9)
+    """LoRA input dropout while the forecast adapters train"""
+    members: Annotated[tuple[MemberConfig, ...], Field(strict=False)] = ()
+    """what sets each agent apart, one entry an agent; empty = agents differ by seed logic alone"""
+
+    def member(self, agent: int) -> MemberConfig:
+        """Return what sets an agent apart."""
+        return self.members[agent] if self.members else MemberConfig()
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        if self.members and len(self.members) != self.agents:
+            raise ValueError(
+                f"{len(self.members)} members for {self.agents} agents: give one entry for each "
+                "agent, or none"
+            )
+        return self
+
+
+class ForecastConfig(SettingsSection):
+    """How an agent turns its evidence into 48 numbers."""
+
+    decoder: Literal["head", "text"] = "head"
+    """numbers as soft tokens and a numeric head, or the paper's answer text"""
+    prior: PriorName = "calendar-ridge"
+    """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
+    mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
+    zero_shot_model: str = Field(default="", exclude_if=lambda path: not path)
+    """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
+    known_errors: Literal["none", "mean", "kalman"] = "none"
+    """what is added to the priors' forecasts before the agents see them: nothing, or the level of
+    their own known errors by series and step, remembered as ``calibration.half_life_days`` says;
+    frozen at the end of validation"""
+    prior_folds: int = Field(default=5, ge=1)
+    """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
+    refit_days: int = Field(default=0, ge=0)
+    """days after which the priors are fitted anew on all that has become known, each on the newest
+    ``calibration_days`` of its agent; 0 = never (the paper's experiments)"""
+    history_points: int = Field(default=48, ge=1, le=48)
+    """history numbers in the text decoder's prompt; 24 = means of two"""
+    layers: int = Field(default=0, ge=0)
+    """backbone layers that the head's forecast passes through; 0 = all"""
+    logic_in_prompt: bool = True
+    """whether the forecast prompt contains the logic itself"""
+
+    @model_validator(mode="after")
+    def _check_layers(self) -> Self:
+        if self.layers and self.decoder == "text":
+            raise ValueError(
+                f"layers = {self.layers} reads a forecast before the last layer, but answers as "
+                "text are written by all of them: set layers = 0 or decoder = 'head'"
+            )
+        return self
+
+
+class NewsConfig(SettingsSection):
+    """Which news an agent may see, and how much of it (paper 4.1)."""
+
+    top_k: int = Field(default=5, ge=0, le=64)
+    """articles an agent reads per window"""
+    title_characters: int = Field(default=160, ge=8)
+    """characters of a headline that reach the prompt"""
+    form: Literal["text", "token"] = "text"
+    """whether the head decoder reads an article as its headline or as one token, its embedding"""
+    dropout: float = Field(default=0.0, ge=0.0, le=1.0)
+    """probability that an agent is shown no news of a train window"""
+    encoder: str = "packaged:minilm"
+    """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
+
+
+class SelectionConfig(SettingsSection):
+    """Fitness and weights (paper 4.2)."""
+
+    temperature: float = Field(default=0.5, ge=1e-3)
+    """tau of the softmax over gated fitness"""
+    ema: float = Field(default=0.9, ge=0.0, le=0.9999)
+    """beta of the fitness average ('moderate' in the paper)"""
+    fitness_shift: Literal["none", "min"] = "none"
+    """'none' is the printed rule, 'min' subtracts the population's minimum (decision 10-fitness)"""
+    units: Literal["scaled", "spread"] = "scaled"
+    """unit of the fitness in the softmax: scaled errors as printed, or the population's spread"""
+    scope: Literal["all", "series"] = "all"
+    """one fitness over all series, or one for each"""
+    uniform: bool = False
+    """ablation: w_i = 1/I"""
+    online: bool = False
+    """whether the weights go on after training with every error that has become known; without,
+    they stay as training left them (the paper's experiments)"""
+    rule: Literal["paper", "equal", "inverse", "boa", "ml-poly"] = "paper"
+    """what weighs the agents online: the paper's fitness, equal weights, the inverse of the decayed
+    squared error, Bernstein online aggregation, or polynomial weights"""
+    parts: Literal[1, 2, 3, 4, 6, 8] = 1
+    """parts of a day with online weights of their own"""
+    half_life_days: float = Field(default=28.0, gt=0.0)
+    """half-life of a squared error under the rule 'inverse'"""
+
+    @model_validator(mode="after")
+    def _check_online(self) -> Self:
+        if not self.online and (self.rule != "paper" or self.parts != 1):
+            raise ValueError(
+                f"rule = {self.rule!r} with parts = {self.parts} weighs by errors that become "
+                "known after training: set online = true, or leave both out"
+            )
+        if self.online and self.uniform:
+            raise ValueError("uniform weights do not go on: set rule = 'equal' instead of uniform")
+        return self
+
+
+class CalibrationConfig(SettingsSection):
+    """What is fitted on validation after training, and guards every agent."""
+
+    blend: bool = False
+    """weigh each agent's correction by a factor in [0, 1] for every step"""
+    known_errors: Literal["none", "mean", "kalman", "validated"] = "none"
+    """state of the errors that are known, by series and step: none, their decayed mean, a Kalman
+    filter of the level, or what validates best"""
+    half_life_days: float = Field(default=90.0, gt=0.0)
+    """half-life of the decayed mean, and the time constant of the Kalman filter's level"""
+
+
+class EvolutionConfig(SettingsSection):
+    """Logic generation (paper 4.3)."""
+
+    update: Literal["three-stage", "simplified"] = "three-stage"
+    """'simplified' is the ablation: no opponent context, no gates, no soft prompt"""
+    instruction: Literal["original", "paraphrased"] = "original"
+    """wording of the logic-update task (paper E.9)"""
+    max_new_tokens: int = Field(default=48, ge=4, le=512)
+    """longest logic in tokens"""
+    temperature: float = Field(default=0.7, ge=0.01, le=5.0)
+    """T_gen of logic sampling (paper E.6)"""
+    every: int = Field(default=1, ge=0)
+    """rounds from one rewriting of the logics to the next (paper: 1); 0 = never"""
+    selector: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
+    """what mutates logics in the system 'mae-gpt': the frozen backbone, or 'endpoint:NAME', a model
+    behind an OpenAI-compatible endpoint"""
+    form: Literal["free", "slots"] = "free"
+    """free text, or a sentence with slots for topics, region, part of the day and direction"""
+
+    @model_validator(mode="after")
+    def _check_selector(self) -> Self:
+        if self.selector == "backbone":
+            return self
+        if not self.selector.startswith("endpoint:") or self.selector == "endpoint:":
+            raise ValueError(
+                f"selector = {self.selector!r} is neither 'backbone' nor 'endpoint:NAME'"
+            )
+        if self.form != "free":
+            raise ValueError(
+                f"selector = {self.selector!r} writes free text, and form = {self.form!r} allows "
+                "sentences of its grammar alone: set form = 'free'"
+            )
+        return self
+
+
+class GrpoConfig(SettingsSection):
+    """Group relative policy optimisation of the logics (paper 4.3, D.2)."""
+
+    enabled: bool = True
+    """ablation: False keeps sampling but takes no policy step"""
+    group_size: int = Field(default=8, ge=2, le=64)
+    """logics G sampled per agent and round"""
+    kl_coefficient: float = Field(default=0.04, ge=0.0)
+    """weight of the KL divergence from the frozen reference"""
+    clip_range: float = Field(default=0.2, ge=0.0, le=1.0)
+    """clip range of the probability ratio"""
+    iterations: int = Field(default=1, ge=1, le=16)
+    """policy updates per group of samples"""
+    carry: Literal["best", "first"] = "best"
+    """which logic of the group the agent carries on"""
+    reward_windows: int = Field(default=0, ge=0)
+    """windows of the round used to score a logic; 0 = all"""
+
+
+class ObjectiveConfig(SettingsSection):
+    """The joint objective and its weights (paper 4.4)."""
+
+    metric: Literal["mse", "mae"] = "mse"
+    """L_metric on scaled values, for rewards and L_pred"""
+    loss: Literal["metric", "huber"] = "metric"
+    """what L_pred minimises: the metric itself, or Huber's loss"""
+    huber_delta: float = Field(default=1.0, gt=0.0)
+    """scaled error above which Huber's loss is linear"""
+    lambda_pred: float = Field(default=1.0, ge=0.0, exclude_if=lambda weight: weight == 1.0)
+    """weight of L_pred, the error of the population's forecast (paper: 1)"""
+    lambda_own: float = Field(default=0.0, ge=0.0)
+    """weight of each agent's own error in L_pred (paper: 0)"""
+    lambda_pg: float = Field(default=0.5, ge=0.0)
+    """weight of L_pg (paper E.5)"""
+    lambda_div: float = Field(default=0.1, ge=0.0)
+    """weight of L_div (paper 5.7)"""
+    lambda_prune: float = Field(default=0.01, ge=0.0)
+    """weight of L_prune (paper 5.7)"""
+
+
+class DebateConfig(SettingsSection):
+    """The debate of the system 'mad-rl' (paper D.4); no other system has one."""
+
+    revisions: int = Field(default=1, ge=1, le=8)
+    """times that agents read each other and forecast again"""
+    exploration: float = Field(default=0.1, gt=0.0)
+    """standard deviation of the forecasts that are tried in training, scaled"""
+    discount: float = Field(default=0.9, ge=0.0, le=1.0)
+    """weight of the next turn's rewards in what a forecast is credited with"""
+    value_weight: float = Field(default=0.5, ge=0.0)
+    """weight of the value's squared error beside the policy's loss"""
+    verifier_weight: float = Field(default=0.1, ge=0.0)
+    """weight of the verifier's cross-entropy beside the agents' own errors"""
+
+
+class OptimConfig(SettingsSection):
+    """AdamW with warm-up and cosine decay (paper D.2)."""
+
+    forecast_lr: float = Field(default=1e-4, ge=0.0)
+    """learning rate of forecast adapters, heads and selection gates"""
+    policy_lr: float = Field(default=1e-6, ge=0.0)
+    """learning rate of logic adapters, fusion gates and soft prompt"""
+    head_lr: float | None = Field(default=None, ge=0.0)
+    """learning rate of numeric tokens and head; none = ``forecast_lr``"""
+    fusion_lr: float | None = Field(default=None, ge=0.0)
+    """learning rate of gates, interaction scores and fusion; none = the paper's: gates
+    ``forecast_lr``, the others ``policy_lr``"""
+    warmup_ratio: float = Field(default=0.03, ge=0.0, le=1.0)
+    """share of rounds with rising rate"""
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """AdamW decoupled weight decay"""
+    max_grad_norm: float = Field(default=1.0, ge=0.0)
+    """largest gradient norm; 0 = no clipping"""
+
+
+class RunLengthConfig(SettingsSection):
+    """Length, seed and bookkeeping of a run."""
+
+    seed: int = Field(default=0, ge=0)
+    """seed of every generator"""
+    epochs: int = Field(default=3, ge=1)
+    """full passes over the train windows (paper 5.1: 2,193 steps = 3 x 731 days)"""
+    supervised_epochs: int = Field(default=0, ge=0)
+    """passes over the train windows before the first rewriting of logics, with a schedule of their
+    own (paper D.2 names the stage)"""
+    supervised_rounds: int = Field(default=0, ge=0, exclude_if=lambda rounds: rounds == 0)
+    """rounds before the first rewriting of logics, in place of ``supervised_epochs``; 0 = those"""
+    rounds: int = Field(default=0, ge=0)
+    """rounds after the supervised stage; 0 = all epochs"""
+    batch_size: int = Field(default=5, ge=1)
+    """windows a round: one day of five regions"""
+    micro_batch_size: int = Field(default=5, ge=1)
+    """windows in one forward and backward pass; decides memory, not numbers, but for the masks of
+    ``population.dropout``, which are drawn for each pass"""
+    gradient: Literal["joint", "by-agent"] = "joint"
+    """backward pass of L_pred: through all agents at once, or agent by agent after a second reading
+    (less memory, equal numbers without ``population.dropout``)"""
+    refit: bool = False
+    """train once more on train and validation, with every choice of the first training kept"""
+    validate_every: int = Field(default=50, ge=0)
+    """rounds between validations; 0 = never"""
+    validation_windows: int = Field(default=60, ge=0)
+    """evenly spaced validation windows measured between rounds, and by the guard where nothing else
+    is calibrated; 0 = all. What calibration fits uses all"""
+    checkpoint_every: int = Field(default=10, ge=1)
+    """rounds between checkpoints"""
+    fixed_logics: int = Field(default=2, ge=0, le=10)
+    """fixed seed logics K that an agent's regret is measured against, scored each round without
+    gradient (theorem B.3.2); 0 = off"""

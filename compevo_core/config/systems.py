@@ -1,0 +1,58 @@
+"""What the systems of agents settle about a run's settings (paper D.4).
+
+What belongs here: for each system the settings that make it what it is, and which of them a
+configuration lacks. What does not: the settings themselves (``config.sections``), the modules a
+system trains (``training.model``), choosing one (``paper.changes``).
+
+All systems share backbone, news, priors, context, batches and steps. Their differences
+are here, so that the hash of a run's settings identifies the system.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+#: No agent knows of another: each learns from its own error, and their forecasts are averaged.
+_ALONE: dict[str, object] = {
+    "objective.lambda_pred": 0.0,
+    "objective.lambda_own": 1.0,
+    "objective.lambda_div": 0.0,
+    "objective.lambda_prune": 0.0,
+    "selection.uniform": True,
+    "selection.online": False,
+    "selection.rule": "paper",
+    "selection.parts": 1,
+    "grpo.enabled": False,
+    "run.fixed_logics": 0,
+}
+
+SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "compevo": {},
+    # One agent that keeps the logic it starts with.
+    "sa": {**_ALONE, "population.agents": 1, "evolution.every": 0},
+    # Agents in parallel, without interaction or evolution.
+    "mael": {**_ALONE, "evolution.every": 0},
+    # The same agents, whose logics a frozen model mutates; the fittest stays.
+    "mae-gpt": {**_ALONE, "evolution.update": "simplified", "grpo.carry": "best"},
+    # The same agents, which read each other's forecasts and revise their own.
+    "mad-rl": dict(_ALONE),
+}
+"""Name of a system to the settings it needs."""
+
+
+def list_differing(system: str, config: Any) -> list[str]:  # noqa: ANN401 - RunConfig imports this
+    """Return what a system needs and a configuration has otherwise, as ``section.setting = value``.
+
+    Args:
+        system: a key of :data:`SYSTEM_SETTINGS`.
+        config: a ``RunConfig``.
+    """
+    return [
+        f"{dotted} = {value!r}"
+        for dotted, value in SYSTEM_SETTINGS[system].items()
+        if _read(config, dotted) != value
+    ]
+
+
+def _read(config: Any, dotted: str) -> object:  # noqa: ANN401 - RunConfig imports this
+    section, _, name = dotted.partition(".")
+    return getattr(getattr(config, section), name)

@@ -1,0 +1,311 @@
+"""Quantiles of a forecast from the errors that the same forecaster made before.
+
+What belongs here: the levels, the past errors of a forecaster, quantiles from them and how they
+adapt. What does not: forecasting (``forecast.forecaster``, ``baselines``), scores of quantiles
+(``evaluation.metrics``).
+
+Conformal prediction: the errors of the last windows of a series, at the step and its neighbours,
+say how far the next forecast may err. They are out of sample as long as the forecaster was not
+fitted on the windows. Windows follow a trend and a season, so the errors of the past are too narrow
+or too wide for a while: the level at which a quantile is read follows the misses of the days before
+(adaptive conformal inference, Gibbs and Candes 2021, arXiv:2106.00170, here by pairs of levels).
+
+Shapes: N windows, H horizon (48), Q levels, W past windows of a series, S errors of a sample.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.errors import DataError
+
+LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
+"""Probabilities that the truth lies at or below a quantile; symmetric about the median."""
+
+# Chosen on September to December 2025 of electricity-operational alone (decision
+# 15-issued-forecasts).
+MEMORY = 60
+"""Past windows of a series whose errors make its quantiles."""
+NEIGHBOURS = 2
+"""Steps to either side whose errors count for a step as well."""
+GAIN = 0.05
+"""How fast a pair of levels follows the misses of its band, per window."""
+FEWEST = 14
+"""Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
+_OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
+
+PUBLISHED_QUANTILE = "published_q"
+"""What the covariates by step that are a published forecast's quantiles begin with."""
+PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
+"""Covariates by step whose difference says how sure the publisher of a forecast is."""
+
+_MEDIAN = LEVELS.index(0.5)
+_LOWER = np.array(LEVELS[:_MEDIAN])
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PastErrors:
+    """Errors of one forecaster on windows whose truth has become known, in part at least.
+
+    Attributes:
+        entities: of each window.
+        until_N: until when each view knew, in minutes since 1970.
+        end_N: when each window ended, in minutes since 1970: its errors are known from then on.
+        unknown_N: inputs that the view did not know; errors of views that know less are others.
+        error_NH: truth minus forecast in the windows' unit, NaN where the truth is not known.
+        scale_NH: what errors grow with, from the published band; NaN in windows without one.
+        spread_N: standard deviation of the view's inputs, by which series are compared.
+    """
+
+    entities: tuple[str, ...]
+    until_N: IntArray
+    end_N: IntArray
+    unknown_N: IntArray
+    error_NH: FloatArray
+    scale_NH: FloatArray
+    spread_N: FloatArray
+
+    @classmethod
+    def from_windows(cls, windows: Sequence[Window], forecast_NH: FloatArray) -> Self:
+        """Return the errors of forecasts; windows without any known truth are left out.
+
+        The forecaster was fitted on none of the windows; its forecasts are in their unit.
+
+        Raises:
+            DataError: there is not one forecast for each window.
+        """
+        if forecast_NH.shape != (len(windows), HORIZON):
+            raise DataError(
+                f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows; "
+                "give the forecast of every window once"
+            )
+
+        known = [i for i, window in enumerate(windows) if np.isfinite(window.y).any()]
+        views = [windows[i].view for i in known]
+        truth_NH = np.array([windows[i].y for i in known]).reshape(-1, HORIZON)
+        return cls(
+            entities=tuple(view.entity for view in views),
+            until_N=count_until(views),
+            end_N=_count_minutes(views, "end_utc"),
+            unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
+            error_NH=truth_NH - forecast_NH[known],
+            scale_NH=find_scale(views),
+            spread_N=measure_spread(views),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.entities)
+
+    def join(self, later: "PastErrors") -> "PastErrors":
+        """Return these errors and others of the same forecaster.
+
+        Raises:
+            DataError: both hold an error of one window.
+        """
+        both = {*self._keys()} & {*later._keys()}
+        if both:
+            entity, end, unknown = min(both)
+            raise DataError(
+                f"errors of {entity} with {unknown} unknown inputs, ending at minute {end} since "
+                "1970, are given twice; add the errors of a window once"
+            )
+        return PastErrors(
+            entities=self.entities + later.entities,
+            **{
+                name: np.concatenate([getattr(self, name), getattr(later, name)])
+                for name in _ARRAYS
+            },
+        )
+
+    def _keys(self) -> Iterator[tuple[str, int, int]]:
+        return zip(self.entities, self.end_N.tolist(), self.unknown_N.tolist(), strict=True)
+
+
+_ARRAYS = ("until_N", "end_N", "unknown_N", "error_NH", "scale_NH", "spread_N")
+
+
+def estimate_quantiles(
+    past: PastErrors, views: Sequence[WindowView], forecast_NH: FloatArray
+) -> FloatArray:
+    """Return quantiles of each window at ``LEVELS`` from the errors known by its view.
+
+    An error counts for a view if its window ended by the view's ``information_until`` and its own
+    view knew as little of yesterday; all others in ``past`` change nothing, and their order does
+    not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast.
+
+    Returns:
+        (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
+        ``FEWEST`` windows of its kind had ended, in all series together, has NaN.
+
+    Raises:
+        DataError: there is not one finite forecast for each view.
+    """
+    if forecast_NH.shape != (len(views), HORIZON) or not np.isfinite(forecast_NH).all():
+        raise DataError(
+            f"forecasts of shape {forecast_NH.shape} for {len(views)} views, or some are not "
+            "finite; give a number for every step of every view"
+        )
+
+    offset_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    until_N = count_until(views)
+    kind_N = np.array([view.unknown_steps for view in views])
+    series_N = np.array([view.entity for view in views])
+    past_series = np.array(past.entities, dtype=str)
+
+    # Where a band was published errors are divided by its scale, elsewhere they are as they are.
+    scale_NH = find_scale(views)
+    is_scaled_N = np.asarray(np.isfinite(scale_NH).all(axis=1))
+    kinds = zip(kind_N.tolist(), series_N.tolist(), is_scaled_N.tolist(), strict=True)
+    for unknown, entity, is_scaled in sorted(set(kinds)):
+        rows = np.flatnonzero(
+            (kind_N == unknown) & (series_N == entity) & (is_scaled_N == is_scaled)
+        )
+        of_series = np.flatnonzero((past.unknown_N == unknown) & (past_series == entity))
+        offset_NQH[rows] = _follow_series(past, of_series, until_N[rows], is_scaled=is_scaled)
+    offset_NQH *= np.where(is_scaled_N[:, None], scale_NH, 1.0)[:, None]
+
+    spread_N = measure_spread(views)
+    for row in np.flatnonzero(~np.isfinite(offset_NQH).all(axis=(1, 2))):
+        alike = np.flatnonzero(past.unknown_N == kind_N[row])
+        offset_NQH[row] = _pool_series(past, alike, until_N[row]) * spread_N[row]
+
+    # A step without any known error makes the whole window unknown: half a band misleads.
+    is_whole_N = np.isfinite(offset_NQH).all(axis=(1, 2))
+    return np.where(is_whole_N[:, None, None], forecast_NH[:, None] + offset_NQH, np.nan)
+
+
+def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
+    """Return what a publisher gave (N, Q, H) at ``LEVELS``: median and band; NaN where nothing."""
+    quantiles_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    for row, view in enumerate(views):
+        by_name = view.step_covariates
+        for place, level in enumerate(LEVELS):
+            values = view.published if level == 0.5 else by_name.get(f"{PUBLISHED_QUANTILE}{level}")
+            if values is not None:
+                quantiles_NQH[row, place] = values
+    return quantiles_NQH
+
+
+def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
+    """Return a publisher's quantiles, NaN in windows where some of them cross.
+
+    Scoring raises for quantiles that cross: one faulty publication would end the scores of all
+    other windows.
+    """
+    checked_NQH = quantiles_NQH.copy()
+    for row, quantiles_QH in enumerate(quantiles_NQH):
+        known_QH = quantiles_QH[np.isfinite(quantiles_QH).all(axis=1)]
+        if (np.diff(known_QH, axis=0) < 0).any():
+            checked_NQH[row] = np.nan
+    return checked_NQH
+
+
+def _follow_series(
+    past: PastErrors, of_series: IntArray, until_R: IntArray, *, is_scaled: bool
+) -> FloatArray:
+    """Return the quantiles (R, Q, H) of one series' errors as known at some instants.
+
+    The past is gone through once in the order of time: each window gets the quantiles that it
+    would have had, and as soon as it has ended the levels learn from how many of its truths they
+    held.
+    """
+    order = of_series[np.argsort(past.until_N[of_series])]
+    until_W, end_W = past.until_N[order], past.end_N[order]
+    error_WH = past.error_NH[order] / (past.scale_NH[order] if is_scaled else 1.0)
+    quantile_WQH = np.full((len(order), len(LEVELS), HORIZON), np.nan)
+    asked_RQH = np.full((len(until_R), len(LEVELS), HORIZON), np.nan)
+
+    lower = _LOWER
+    n_ended = 0
+    for instant in sorted({*until_W.tolist(), *until_R.tolist()}):
+        while n_ended < len(order) and end_W[n_ended] <= instant:
+            lower = _adapt_levels(lower, error_WH[n_ended], quantile_WQH[n_ended])
+            n_ended += 1
+
+        if n_ended >= FEWEST:
+            quantile_QH = _read_quantiles(error_WH[max(n_ended - MEMORY, 0) : n_ended], lower)
+            quantile_WQH[until_W == instant] = quantile_QH
+            asked_RQH[until_R == instant] = quantile_QH
+    return asked_RQH
+
+
+def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
+    """Return the quantiles (Q, H) of all series' errors in units of each series' spread."""
+    ended = alike[past.end_N[alike] <= until]
+    recent = ended[np.isin(past.end_N[ended], np.unique(past.end_N[ended])[-MEMORY:])]
+    if len(recent) < FEWEST:
+        return np.full((len(LEVELS), HORIZON), np.nan)
+    return _read_quantiles(past.error_NH[recent] / past.spread_N[recent, None], _LOWER)
+
+
+def _adapt_levels(lower: FloatArray, error_H: FloatArray, quantile_QH: FloatArray) -> FloatArray:
+    """Return the lower levels after one more window: wider where a band held too few truths."""
+    is_known_H = np.isfinite(error_H) & np.isfinite(quantile_QH).all(axis=0)
+    if not is_known_H.any():
+        return lower
+
+    error, quantile = error_H[is_known_H], quantile_QH[:, is_known_H]
+    is_inside = (quantile[:_MEDIAN] <= error) & (error <= quantile[: -_MEDIAN - 1 : -1])
+    deficit = (1 - 2 * _LOWER) - is_inside.mean(axis=1)
+    adapted: FloatArray = np.clip(lower - GAIN / 2 * deficit, _OUTERMOST, 0.5)
+    return adapted
+
+
+def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
+    """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
+
+    NaN at a step without any error.
+    """
+    padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
+    shifts = range(2 * NEIGHBOURS + 1)
+    sample_SH = np.concatenate([padded[:, shift : shift + HORIZON] for shift in shifts])
+
+    # Sorted once for all levels: NaN is last, so the first `count` of each column are errors.
+    sample_SH = np.sort(sample_SH, axis=0)
+    last_H = np.isfinite(sample_SH).sum(axis=0) - 1
+    level_Q = np.concatenate([lower, [0.5], 1 - lower[::-1]])
+    place_QH = level_Q[:, None] * np.maximum(last_H, 0)
+    below_QH = np.floor(place_QH).astype(np.int64)
+    above_QH = np.minimum(below_QH + 1, np.maximum(last_H, 0))
+
+    low_QH = np.take_along_axis(sample_SH, below_QH, axis=0)
+    high_QH = np.take_along_axis(sample_SH, above_QH, axis=0)
+    quantile_QH = low_QH + (place_QH - below_QH) * (high_QH - low_QH)
+    # Levels that adapted at different speeds may have passed each other; quantiles never do.
+    return np.sort(quantile_QH, axis=0)
+
+
+def find_scale(views: Sequence[WindowView]) -> FloatArray:
+    """Return the root of the published band's width (N, H), NaN for views without one.
+
+    The root: where a publisher is twice as unsure, errors are larger, and less than twice.
+    """
+    scale_NH = np.full((len(views), HORIZON), np.nan)
+    for row, view in enumerate(views):
+        low, high = (view.step_covariates.get(name) for name in PUBLISHED_BAND)
+        if low is not None and high is not None and np.isfinite(high - low).all():
+            scale_NH[row] = np.sqrt(np.maximum(high - low, 1.0))
+    return scale_NH
+
+
+def measure_spread(views: Sequence[WindowView]) -> FloatArray:
+    """Return the standard deviation (N,) of each view's inputs; one where all are equal."""
+    spread_N = np.array([view.x.std() for view in views], dtype=np.float64)
+    return np.where(spread_N > 0, spread_N, 1.0)
+
+
+def count_until(views: Sequence[WindowView]) -> IntArray:
+    """Return until when each view knew (N,), in minutes since 1970."""
+    return _count_minutes(views, "information_until")
+
+
+def _count_minutes(views: Sequence[WindowView], field: str) -> IntArray:
+    return np.array([int(getattr(view, field).timestamp()) // 60 for view in views], dtype=np.int64)

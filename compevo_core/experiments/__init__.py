@@ -1,1 +1,0 @@
-"""The paper's experiments and controls: each a named change of a configuration or of windows."""

@@ -1,0 +1,440 @@
+"""A trained population as a forecaster: the public API for prediction.
+
+What belongs here: loading a run, forecasting windows with what the forecast is made of (agents,
+weights, news), and what changes in daily use with errors that became known: levels, priors, weights
+and experience. What does not: training; logics and adapters stay as they are (decision 01-decoder).
+
+    forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
+    demand_NH = forecaster.predict(windows.views())
+    forecaster.observe(windows)  # in daily use, once their truth is known
+
+Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
+"""
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from torch import Tensor
+
+from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.debate import DebateExecutor
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
+from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.known_errors import count_minutes
+from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import LEVELS, estimate_quantiles
+from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.forecast.prediction import Prediction
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.training.artifact import (
+    load_model,
+    read_config,
+    read_inputs,
+    read_logics,
+    read_model_manifest,
+)
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import PriorSet, make_view_examples
+from compevo_core.training.run_folder import RunFolder
+
+
+@dataclasses.dataclass
+class DailyState:
+    """What a population knows of the days that are over.
+
+    Attributes:
+        calibration: levels of the agents' known errors.
+        priors: numeric priors, their levels, and their fits where these go on.
+        weighting: weights of the agents.
+        experience: forecasts of days whose truth is known.
+        known_until: end of the newest observed target; None before the first.
+    """
+
+    calibration: ErrorCalibration
+    priors: PriorSet
+    weighting: PopulationWeights
+    experience: Experience
+    known_until: datetime | None = None
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window whose truth is known, in minutes since 1970."""
+        return max(int(self.calibration.minute), self.priors.levels.minute, self.experience.minute)
+
+    def observe(
+        self,
+        windows: Sequence[Window],
+        blended_NAH: FloatArray,
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> None:
+        """Take note of windows in the order of time.
+
+        Args:
+            windows: with their truth in the series' unit.
+            blended_NAH: what the agents forecast without level, scaled.
+            agents_NAH: what they forecast, scaled.
+            mixture_NH: what the population forecast, scaled.
+            truth_NH: scaled; NaN where missing.
+        """
+        views = [window.view for window in windows]
+        if self.calibration.level_rule.form != "none":
+            error_ANH = (truth_NH[:, None] - blended_NAH).swapaxes(0, 1)
+            entities = [view.entity for view in views]
+            self.calibration.observe(count_minutes(views), entities, error_ANH)
+
+        self.priors.observe(windows)
+        self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
+        self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
+        self.known_until = max(view.end_utc for view in views)
+
+    def copy(self) -> Self:
+        """Return a state that moves on by itself."""
+        return dataclasses.replace(
+            self,
+            calibration=copy.deepcopy(self.calibration),
+            priors=self.priors.copy(),
+            weighting=copy.deepcopy(self.weighting),
+        )
+
+
+class CompEvoForecaster:
+    """Forecasts windows with the sealed model of a run; use :meth:`load`.
+
+    Attributes:
+        name: name of its system of agents, the method's name in result tables.
+        config: the configuration it was trained with.
+        logics: (A,) text that each agent chooses and reads news by.
+        manifest: how the model was made, and the hash of each of its files.
+    """
+
+    def __init__(
+        self, run: Path, news: NewsPool, backbone: Backbone | None, fit: FitBaseline
+    ) -> None:
+        folder = RunFolder(run)
+        self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
+        self.config = read_config(run)
+        self.name: str = self.config.population.system
+        self.logics = read_logics(run)
+        inputs = read_inputs(run)
+        priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit)
+
+        backbone = backbone or load_backbone(self.config.backbone)
+        self._model = PopulationModel(self.config, backbone, inputs)
+        load_model(folder, self._model)
+
+        encoder = load_encoder(self.config.news.encoder)
+        retriever = NewsRetriever(news, encoder, self.config.news.top_k)
+        self._executor = self._model.executor(retriever)
+
+        weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
+        self._state = DailyState(self._model.calibration, priors, weighting, self._model.experience)
+        weighting.replay(self._model.experience)
+
+    @classmethod
+    def load(
+        cls,
+        run: str | os.PathLike[str],
+        news: NewsPool,
+        *,
+        backbone: Backbone | None = None,
+        fit: FitBaseline = fit_baseline,
+    ) -> Self:
+        """Load the sealed model of a run after checking every file of it.
+
+        Args:
+            run: the run folder.
+            news: every article that a window to predict names as a candidate, with embeddings of
+                the encoder that the run was trained with.
+            backbone: an already loaded frozen language model without adapters; loaded as the
+                configuration says unless given.
+            fit: fits priors anew where the settings say so; ``SharedFits`` keeps its fits.
+
+        Raises:
+            CheckpointMismatch: the model is unfinished or was altered.
+        """
+        return cls(Path(run), news, backbone, fit)
+
+    def reweigh(self, config: RunConfig) -> None:
+        """Weigh the trained agents as other settings of the selection say.
+
+        Forecasts of the agents, fitness and gates stay as training left them. For experiments.
+
+        Args:
+            config: configuration of this run with other settings of ``selection``.
+
+        Raises:
+            ConfigError: the weights follow errors that became known, not the trained fitness.
+        """
+        if config.selection.online or self.config.selection.online:
+            raise ConfigError(
+                "weights that go on after training cannot be computed anew from its fitness: name "
+                "a run with selection.online = false"
+            )
+        self.config = config
+        self._model.selection.config = config.selection
+
+    @property
+    def priors(self) -> PriorSet:
+        """The numeric priors, with what they learnt of observed days."""
+        return self._state.priors
+
+    @property
+    def experience(self) -> Experience:
+        """What was forecast of validation and of observed days, with their truth."""
+        return self._state.experience
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether its forecasts move on with every truth that becomes known."""
+        return self.config.selection.online or self.config.forecast.refit_days > 0
+
+    @property
+    def artifact_hash(self) -> str:
+        """Sha256 over the hashes of the model's files, as the trainer sealed it."""
+        return str(self.manifest["hash"])
+
+    @property
+    def knowledge_cutoff(self) -> str:
+        """Stated end of the backbone's training data; scores before it may be memorised."""
+        return self._model.backbone.knowledge_cutoff
+
+    @property
+    def trainable_parameters(self) -> int:
+        """How many numbers its training changed."""
+        return self._model.trainable_parameters
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Forecast windows.
+
+        Args:
+            views: N windows of the data set that the run was trained on, as ``windows.views()``.
+
+        Returns:
+            the population's forecast (N, H) in the views' unit; column h is the mean over the
+            interval that starts h steps after ``origin_utc``.
+
+        Raises:
+            DataError: a view's entity was not in the train split, or an article is missing.
+            LeakageError: a window begins before the end of one that was observed.
+        """
+        self._raise_if_observed(views)
+        mixture_NH = self._forecast(views).mixture_NH
+        aggregate_1NH = self._unscale(mixture_NH[:, None], views)
+        return np.asarray(aggregate_1NH[0])
+
+    def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
+        """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
+
+        The forecast of a window does not depend on which others are asked for with it.
+
+        Args:
+            views: N windows, as for :meth:`predict`.
+        """
+        self._raise_if_observed(views)
+        return self._add_quantiles(views, self._describe(views, self._forecast(views)))
+
+    def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
+        """Forecast windows in the order of time, each after the truth of earlier ones was observed.
+
+        What daily use would have forecast. This object is left as it was.
+
+        Args:
+            windows: with their truth, later than what was observed.
+            on_day: called with the number of windows forecast so far.
+        """
+        views = windows.views()
+        self._raise_if_observed(views)
+        parts: list[tuple[list[int], Prediction]] = []
+        n_forecast = 0
+
+        # Days go by on a copy: the next question starts from the same past.
+        before, self._state = self._state, self._state.copy()
+        try:
+            for today, forecasts in self._forecast_days(windows):
+                parts.append((today, self._describe([views[i] for i in today], forecasts)))
+                n_forecast += len(today)
+                if on_day is not None:
+                    on_day(n_forecast)
+            return self._add_quantiles(views, Prediction.join(parts))
+        finally:
+            self._state = before
+
+    def select_unobserved(self, windows: WindowSet, until: datetime) -> WindowSet:
+        """Return the windows whose errors are known by an instant, and were not observed yet."""
+        later = [
+            window
+            for window, minute in zip(windows, count_minutes(windows.views()), strict=True)
+            if minute > self._state.minute and window.view.end_utc <= until
+        ]
+        return WindowSet(later, dataset=windows.dataset)
+
+    def observe(self, windows: WindowSet) -> int:
+        """Take note of windows whose truth is known: later forecasts start from their errors.
+
+        For daily use; experiments forecast as at the end of validation. Weights, levels and priors
+        of this object move on as the settings say, the run folder on disk stays as it is. Windows
+        of several days are observed in the order of time, each forecast as it would have been.
+
+        Args:
+            windows: their target lies in the past; steps that are not known yet are NaN.
+
+        Returns:
+            the number of windows that were observed; those without any known step are left out.
+
+        Raises:
+            DataError: a window begins before or with the last one that was seen, in validation or
+                by an earlier call.
+        """
+        known = [window for window in windows if np.isfinite(window.y).any()]
+        if not known:
+            return 0
+
+        minutes = count_minutes([window.view for window in known])
+        if min(minutes) <= self._state.minute:
+            raise DataError(
+                f"{known[int(np.argmin(minutes))].view.window_id} does not lie after the last "
+                "window that was seen; give each window once, and all series of a day together"
+            )
+        for _ in self._forecast_days(WindowSet(known, dataset=windows.dataset)):
+            pass  # nothing but the state that it leaves is wanted
+        return len(known)
+
+    def _forecast_days(self, windows: WindowSet) -> Iterator[tuple[list[int], "_Forecasts"]]:
+        """Forecast windows as their days went by, and observe the truth of those that ended."""
+        views = windows.views()
+        truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in windows])
+        forecast_of: dict[int, tuple[_Forecasts, int]] = {}  # a day's forecasts, and the row
+
+        for ended, today in replay_days(views):
+            if ended:
+                # The truth is compared with what was forecast then, not with what would be now.
+                rows = [forecast_of.pop(i) for i in ended]
+                self._state.observe(
+                    [windows[i] for i in ended],
+                    np.stack([day.blended_NAH[row] for day, row in rows]),
+                    np.stack([day.agents_NAH[row] for day, row in rows]),
+                    np.stack([day.mixture_NH[row] for day, row in rows]),
+                    truth_NH[ended],
+                )
+            if today:
+                forecasts = self._forecast([views[i] for i in today])
+                forecast_of |= {i: (forecasts, row) for row, i in enumerate(today)}
+                yield today, forecasts
+
+    def _forecast(self, views: Sequence[WindowView]) -> "_Forecasts":
+        """Forecast views from the present state; nothing is kept."""
+        state = self._state
+        examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
+        entities = [view.entity for view in views]
+
+        blended, calibrated, bases, n_unparsed = [], [], [], 0
+        own_weights: list[FloatArray] = []
+        executor = self._executor
+        forecast = executor.debate if isinstance(executor, DebateExecutor) else executor.forecast
+        size = self.config.run.micro_batch_size
+        for start in range(0, len(examples), size):
+            part = slice(start, start + size)
+            forecasts = forecast(self.logics, examples[part])
+            if forecasts.weights_BA is not None:
+                own_weights.append(_to_numpy(forecasts.weights_BA))
+            base_ABH = executor.base_forecasts(examples[part])
+            n_unparsed += forecasts.n_unparsed
+
+            blended_ABH = state.calibration.blend(forecasts.values_ABH, base_ABH)
+            values_ABH = state.calibration(forecasts.values_ABH, base_ABH, entities[part])
+            blended.append(_to_numpy(blended_ABH))
+            calibrated.append(_to_numpy(values_ABH))
+            bases.append(_to_numpy(base_ABH))
+
+        agents_NAH = np.concatenate(calibrated, axis=1).swapaxes(0, 1)
+        # Each view gets the weights of what was known at its own instant.
+        own_NA = np.concatenate(own_weights) if own_weights else None
+        weights_NAH = state.weighting.weights(views, own_NA)
+        return _Forecasts(
+            blended_NAH=np.concatenate(blended, axis=1).swapaxes(0, 1),
+            agents_NAH=agents_NAH,
+            bases_NAH=np.concatenate(bases, axis=1).swapaxes(0, 1),
+            weights_NAH=weights_NAH,
+            mixture_NH=mix_forecasts(agents_NAH, weights_NAH),
+            n_unparsed=n_unparsed,
+        )
+
+    def _describe(self, views: Sequence[WindowView], forecasts: "_Forecasts") -> Prediction:
+        """Return forecasts in the views' units with what they were made of, but for quantiles."""
+        agents_ANH = self._unscale(forecasts.agents_NAH, views)
+        bases_ANH = self._unscale(forecasts.bases_NAH, views)
+        aggregate_NH = self._unscale(forecasts.mixture_NH[:, None], views)[0]
+        # Validation said which prior is best; it stands for the population without its agents.
+        best = int(self._state.calibration.best_prior)
+        return Prediction(
+            aggregate=aggregate_NH,
+            agents=agents_ANH,
+            step_weights=forecasts.weights_NAH,
+            quantiles=np.full((len(views), len(LEVELS), HORIZON), np.nan),
+            chosen_news=self._executor.retrieve_news(self.logics, views),
+            bases=bases_ANH,
+            levels=agents_ANH - self._unscale(forecasts.blended_NAH, views),
+            prior=bases_ANH[best] if self.priors.fitted else None,
+            n_unparsed=forecasts.n_unparsed,
+        )
+
+    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
+        """Return a prediction with the quantiles that each view could know.
+
+        Only errors that had become known by the instant of a view count for it, so that one pass
+        over all days gives what each day would have been given.
+        """
+        past = self._state.experience.errors(self._model.scaler)
+        quantiles_NQH = estimate_quantiles(past, views, prediction.aggregate)
+        return dataclasses.replace(prediction, quantiles=quantiles_NQH)
+
+    def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
+        """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
+        # Weights and levels moved by a truth must not forecast a time before it.
+        known_until = self._state.known_until
+        early = [view for view in views if known_until and view.information_until < known_until]
+        if early:
+            raise LeakageError(
+                f"the information of {early[0].window_id} ends before {known_until}, up to which "
+                "errors were observed; load the model again to forecast the past"
+            )
+
+    def _unscale(self, scaled_NAH: FloatArray, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (A, N, H) in the views' unit; each entity has a scale of its own."""
+        rows = [
+            self._model.scaler.unscale(scaled_AH, view.entity)
+            for scaled_AH, view in zip(scaled_NAH, views, strict=True)
+        ]
+        return np.stack(rows, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forecasts:
+    """Scaled forecasts of N views: blended, with levels, and what they are made of."""
+
+    blended_NAH: FloatArray
+    agents_NAH: FloatArray
+    bases_NAH: FloatArray
+    weights_NAH: FloatArray
+    mixture_NH: FloatArray
+    n_unparsed: int
+
+
+def _to_numpy(values: Tensor) -> FloatArray:
+    return np.asarray(values.cpu().numpy().astype(np.float64))

@@ -1,0 +1,352 @@
+"""A forecast as it was issued: its values, what they were made of, and what was known.
+
+What belongs here: making the record of a forecast, its hash, its folder. What does not: views
+(``data.build``), forecasting (``forecast.forecaster``), when forecasts are issued and where they
+lie (the pipeline).
+
+An issued forecast is written once and never changed: whoever is told how good a method is must be
+able to trust that no forecast was mended after its day.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
+from compevo_core.data.schemas import UTC_US
+from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.runtime.files import file_lock, hash_file, hash_text, write_atomically, write_json
+
+if TYPE_CHECKING:
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+
+VALUES_FILE = "forecast.parquet"
+FACTS_FILE = "forecast.json"
+METHOD = "compevo"
+AGENT = f"{METHOD}-agent-"
+BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
+PUBLISHED = "published"
+
+_INSTANT = "%Y%m%dT%H%MZ"
+
+ISSUED_SCHEMA: dict[str, pl.DataType] = {
+    "entity": pl.String(),
+    "method": pl.String(),  # the population, its parts, and the published forecast
+    "quantile": pl.Float64(),  # null: the point forecast
+    "start_utc": UTC_US,
+    "value": pl.Float64(),
+    "unit": pl.String(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedForecast:
+    """One forecast of all series of a data set from one origin.
+
+    Attributes:
+        rows: a value for each entity, method, quantile and step, in the columns of
+            ``ISSUED_SCHEMA``; the population has quantiles where it knew enough past errors.
+        facts: what it was made of, ready for JSON; everything but ``issued_at`` follows from the
+            model and from what was known.
+    """
+
+    rows: pl.DataFrame
+    facts: Mapping[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of values and facts but for the time of issue: the same forecast twice is one."""
+        facts = {name: fact for name, fact in self.facts.items() if name != "issued_at"}
+        digest = hashlib.sha256(hash_text(json.dumps(facts, sort_keys=True)).encode())
+        digest.update(self.rows["value"].to_numpy().tobytes())
+        digest.update(self.rows.drop("value").write_csv().encode())
+        return digest.hexdigest()
+
+    @property
+    def entities(self) -> list[str]:
+        """Its series, in the order of the views."""
+        return [str(one["entity"]) for one in self.facts["series"]]
+
+    @property
+    def zone(self) -> timezone:
+        """The market's clock."""
+        offset = timedelta(minutes=int(self.facts["clock_minutes"]))
+        return timezone(offset, f"UTC{offset.total_seconds() / 3600:+g}" if offset else "UTC")
+
+    @property
+    def origin(self) -> datetime:
+        """Start of the first step, on the market's clock."""
+        return datetime.fromisoformat(self.facts["origin_utc"]).astimezone(self.zone)
+
+    @property
+    def unit(self) -> str:
+        """Unit of the values."""
+        return str(self.rows["unit"][0])
+
+    @property
+    def starts(self) -> list[datetime]:
+        """Start of each step, UTC."""
+        return self.rows["start_utc"].unique().sort().to_list()
+
+    def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
+        """Return the values (H,) of a series by method: point forecasts, or one quantile."""
+        rows = self.rows.filter(pl.col("entity") == entity, pl.col("quantile").eq_missing(quantile))
+        by_method = rows.sort("start_utc").partition_by("method", as_dict=True, maintain_order=True)
+        return {str(method): part["value"].to_numpy() for (method,), part in by_method.items()}
+
+
+def issue_forecast(
+    forecaster: "CompEvoForecaster",
+    views: Sequence[WindowView],
+    *,
+    news: NewsPool,
+    market_offset: timedelta,
+    issued_at: datetime,
+    commit: str,
+    newest: Mapping[str, Any] | None = None,
+) -> IssuedForecast:
+    """Forecast views of one origin, and keep with the values how they came about.
+
+    Args:
+        forecaster: the population; errors that became known may have been observed.
+        views: of one data set and one origin, known until one instant.
+        news: the articles that the agents chose from.
+        market_offset: of the clock that days begin by, from UTC.
+        issued_at: now.
+        commit: commit of the code.
+        newest: instants of the newest things that the views know, ready for JSON
+            (``data.coverage``); kept among the facts.
+
+    Raises:
+        DataError: there is no view, or they have several origins.
+    """
+    if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
+        raise DataError(
+            f"{len(views)} views of several origins, or none: issue forecasts day by day"
+        )
+
+    prediction = forecaster.predict_by_agent(views)
+    by_method: dict[str, FloatArray] = {
+        METHOD: prediction.aggregate,
+        f"{METHOD}-equal": prediction.equal,
+    }
+    if prediction.prior is not None:
+        by_method[f"{METHOD}-prior"] = prediction.prior
+    for agent, values_NH in enumerate(prediction.agents):
+        by_method[f"{AGENT}{agent}"] = values_NH
+        by_method[f"{BASE}{agent}"] = prediction.bases[agent]
+    if all(view.published is not None for view in views):
+        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
+
+    first = views[0]
+    facts = {
+        "dataset": first.dataset,
+        "origin_utc": first.origin_utc.isoformat(),
+        "information_until": first.information_until.isoformat(),
+        "clock_minutes": market_offset // timedelta(minutes=1),
+        "issued_at": issued_at.isoformat(),
+        "commit": commit,
+        "config_hash": forecaster.config.hash,
+        "artifact_hash": forecaster.artifact_hash,
+        "views_hash": hash_views(views),
+        "newest": dict(newest or {}),
+        "logics": list(forecaster.logics),
+        "articles": _describe_articles(news, prediction.chosen_news),
+        "newest_candidate": _find_newest(news, views),
+        "series": [
+            {
+                "window_id": view.window_id,
+                "entity": view.entity,
+                "weights": prediction.weights[row].tolist(),
+                "step_weights": prediction.step_weights[row].tolist(),
+                "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+                "levels": prediction.levels[:, row].tolist(),
+                "inputs": _list_inputs(view),
+                "filled_inputs": view.n_filled,
+                "unknown_inputs": view.unknown_steps,
+            }
+            for row, view in enumerate(views)
+        ],
+    }
+    by_quantile = {METHOD: prediction.quantiles}
+    if PUBLISHED in by_method:
+        by_quantile[PUBLISHED] = stack_published_quantiles(views)
+    return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def hash_views(views: Sequence[WindowView]) -> str:
+    """Return the hash of everything that views hold."""
+    unknown_H = np.full(HORIZON, np.nan)
+    windows = [Window(view=view, y=unknown_H) for view in views]
+    return WindowSet(windows, dataset=views[0].dataset).hash
+
+
+def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:
+    """Return the folder of the forecast of an origin that knew until an instant."""
+    return root / f"{origin_utc:{_INSTANT}}" / f"known-{information_until:{_INSTANT}}"
+
+
+def find_newest(root: Path, origin_utc: datetime | None = None) -> Path | None:
+    """Return the folder of the newest forecast: of an origin, or else of the newest one."""
+    name = "*" if origin_utc is None else f"{origin_utc:{_INSTANT}}"
+    # Names begin with the instant, so their order is that of time. Facts are written last.
+    return max((path.parent for path in root.glob(f"{name}/known-*/{FACTS_FILE}")), default=None)
+
+
+def list_issued(root: Path, origin_utc: datetime) -> list[Path]:
+    """Return the folders of all forecasts of an origin, the one that knew least first."""
+    return sorted(
+        path.parent for path in root.glob(f"{origin_utc:{_INSTANT}}/known-*/{FACTS_FILE}")
+    )
+
+
+def is_issued(folder: Path) -> bool:
+    """Return whether a folder holds a complete forecast."""
+    return (folder / FACTS_FILE).exists()
+
+
+def write_issued(root: Path, forecast: IssuedForecast) -> Path:
+    """Write a forecast, unless the very same one was issued before.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        DataError: another forecast was issued for this origin from what was known then.
+        StoreBusy: another process issues for longer than a minute.
+    """
+    facts = forecast.facts
+    folder = find_issued(
+        root,
+        datetime.fromisoformat(facts["origin_utc"]),
+        datetime.fromisoformat(facts["information_until"]),
+    )
+    # One issuer at a time: values of one and facts of another would be neither's forecast.
+    with file_lock(root / ".lock", exclusive=True):
+        return _write_once(folder, forecast)
+
+
+def _write_once(folder: Path, forecast: IssuedForecast) -> Path:
+    if is_issued(folder):
+        before = read_issued(folder)
+        if before.hash != forecast.hash:
+            raise DataError(
+                f"{folder} holds another forecast, issued {before.facts['issued_at']} by model "
+                f"{str(before.facts['artifact_hash'])[:16]}; issued forecasts are never changed: "
+                "keep it, or issue into another folder"
+            )
+        return folder
+
+    write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
+    # The facts come last: a folder that has them is complete.
+    sealed = {
+        **forecast.facts,
+        "hash": forecast.hash,
+        "values_sha256": hash_file(folder / VALUES_FILE),
+    }
+    write_json(folder / FACTS_FILE, sealed)
+    return folder
+
+
+def read_issued(folder: Path) -> IssuedForecast:
+    """Read what :func:`write_issued` wrote.
+
+    Raises:
+        DataError: there is no complete forecast.
+        CheckpointMismatch: values or facts were altered since.
+    """
+    if not is_issued(folder):
+        raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
+
+    altered = CheckpointMismatch(
+        f"{folder} was altered since it was issued; restore it from a copy"
+    )
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+        sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
+        is_whole = hash_file(folder / VALUES_FILE) == values_sha256
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        raise altered from error
+    # Before the values are read: of a torn file a library says what no user understands.
+    if not is_whole:
+        raise altered
+    forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
+    if forecast.hash != sealed:
+        raise altered
+    return forecast
+
+
+def _describe_articles(
+    news: NewsPool, chosen_news: Sequence[Sequence[Sequence[str]]]
+) -> dict[str, dict[str, str]]:
+    """Return title, publisher and date of every article that an agent read; untrusted text."""
+    chosen = {name for by_row in chosen_news for names in by_row for name in names}
+    return {
+        name: {
+            "title": news.get_title(name),
+            "domain": news.get_domain(name),
+            "available_at": news.get_date(name).isoformat(),
+        }
+        for name in sorted(chosen)
+    }
+
+
+def _find_newest(news: NewsPool, views: Sequence[WindowView]) -> str | None:
+    """Return when the newest article came out that an agent could have read."""
+    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
+    return max(dates).isoformat() if dates else None
+
+
+def _list_inputs(view: WindowView) -> list[float | None]:
+    """Return the values before the origin; None where nobody had measured them."""
+    values: list[float | None] = view.x.tolist()
+    known = len(values) - view.unknown_steps
+    return values[:known] + [None] * view.unknown_steps
+
+
+def _tabulate(
+    views: Sequence[WindowView],
+    by_method: Mapping[str, FloatArray],
+    by_quantile: Mapping[str, FloatArray],
+) -> pl.DataFrame:
+    """Return rows of ``ISSUED_SCHEMA``: of each series the points, then the quantiles.
+
+    Args:
+        views: N windows.
+        by_method: point forecasts (N, H).
+        by_quantile: quantiles (N, Q, H) at ``LEVELS``; a line that holds NaN is left out.
+    """
+    rows: list[tuple[object, ...]] = []
+    for row, view in enumerate(views):
+        lines: list[tuple[str, float | None, FloatArray]]
+        lines = [(method, None, values_NH[row]) for method, values_NH in by_method.items()]
+        lines += [
+            (method, level, values_NQH[row, place])
+            for method, values_NQH in by_quantile.items()
+            for place, level in enumerate(LEVELS)
+            if np.isfinite(values_NQH[row, place]).all()
+        ]
+        rows += [
+            (
+                view.entity,
+                method,
+                level,
+                view.origin_utc + step * view.step,
+                float(value),
+                view.unit,
+            )
+            for method, level, values_H in lines
+            for step, value in enumerate(values_H)
+        ]
+    return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

@@ -1,0 +1,90 @@
+"""A forecast of windows with what it was made of.
+
+What belongs here: these values in the windows' own unit. What does not: making them
+(``forecast.forecaster``), keeping them (``forecast.issued``).
+
+Shapes: A agents, N windows, Q quantile levels, H horizon (48 steps).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from compevo_core.data.arrays import FloatArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """Forecasts in the windows' own unit, and what they were made of.
+
+    Attributes:
+        aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
+        agents: (A, N, H) each agent's own forecast, calibrated (decision 08-calibration).
+        step_weights: (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard
+            of the calibration put in its place; they sum to 1 over the agents.
+        quantiles: (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for
+            windows with too few of them.
+        chosen_news: ids of the articles each agent read, by agent and window, best match first.
+        bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
+        levels: (A, N, H) the part of each agent's forecast that is its mean known error.
+        prior: (N, H) the base that validated best, as it is; None without any prior.
+        n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
+            in for each. 0 for the head.
+    """
+
+    aggregate: FloatArray
+    agents: FloatArray
+    step_weights: FloatArray
+    quantiles: FloatArray
+    chosen_news: list[list[tuple[str, ...]]]
+    bases: FloatArray
+    levels: FloatArray
+    prior: FloatArray | None
+    n_unparsed: int
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Sequence[int], Self]]) -> Self:
+        """Put predictions of parts of the windows together."""
+        order = np.argsort(np.concatenate([positions for positions, _ in parts])).tolist()
+        made = [prediction for _, prediction in parts]
+        priors = [one.prior for one in made if one.prior is not None]
+        by_agent = zip(*(one.chosen_news for one in made), strict=True)
+        joined = cls(
+            aggregate=np.concatenate([one.aggregate for one in made]),
+            agents=np.concatenate([one.agents for one in made], axis=1),
+            step_weights=np.concatenate([one.step_weights for one in made]),
+            quantiles=np.concatenate([one.quantiles for one in made]),
+            chosen_news=[[choice for part in agent for choice in part] for agent in by_agent],
+            bases=np.concatenate([one.bases for one in made], axis=1),
+            levels=np.concatenate([one.levels for one in made], axis=1),
+            prior=np.concatenate(priors) if priors else None,
+            n_unparsed=sum(one.n_unparsed for one in made),
+        )
+        return joined.take(order)
+
+    def take(self, windows: Sequence[int]) -> Self:
+        """Return the predictions of some windows, in the order given; counts stay as they are."""
+        rows = list(windows)
+        return dataclasses.replace(
+            self,
+            aggregate=self.aggregate[rows],
+            agents=self.agents[:, rows],
+            step_weights=self.step_weights[rows],
+            quantiles=self.quantiles[rows],
+            chosen_news=[[choices[i] for i in rows] for choices in self.chosen_news],
+            bases=self.bases[:, rows],
+            levels=self.levels[:, rows],
+            prior=None if self.prior is None else self.prior[rows],
+        )
+
+    @property
+    def weights(self) -> FloatArray:
+        """The mean weight of each agent over each window, (N, A)."""
+        return np.asarray(self.step_weights.mean(axis=2))
+
+    @property
+    def equal(self) -> FloatArray:
+        """The plain mean of the agents' forecasts, (N, H)."""
+        return np.asarray(self.agents.mean(axis=0))

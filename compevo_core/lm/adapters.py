@@ -1,0 +1,255 @@
+"""LoRA adapters of all agents on frozen linear layers, and which of them a forward pass uses.
+
+What belongs here: the kinds of adapters, the active route, the layer with its fused forward and
+backward pass. What does not: which layers get adapters (``lm.population``), adapters in PEFT's
+format (``lm.peft_io``). Paper 5.1, D.2: an adapter of rank 16 for forecasts and one for logics.
+
+Autograd keeps the adapters that a forward pass used. Gradient checkpointing runs a layer again in
+the backward pass, when another route may be active, so :meth:`AdapterRouter.checkpoint_contexts`
+binds the route of the forward pass to the recomputation.
+
+Shapes: A agents, M tokens of an agent, r rank.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compevo_core.config.sections import PopulationConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad
+
+FORECAST = "forecast"
+LOGIC = "logic"
+KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters an agent
+VALUE = "value"
+VERIFIER = "verifier"
+DEBATE_KINDS = (FORECAST, VALUE, VERIFIER)  # paper D.4: three in a debate, the first its policy
+
+_NO_BACKWARD = -1  # what torch answers outside a backward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterRoute:
+    """The adapters of one forward pass.
+
+    Attributes:
+        kind: one of :data:`KINDS` or :data:`DEBATE_KINDS`, or ``None`` for the frozen backbone
+            without adapters.
+        agents: which of the stacked agents the rows of the batch belong to.
+        dropout: probability of dropping an adapter's input, drawn from torch's global generator.
+    """
+
+    kind: str | None = None
+    agents: slice = dataclasses.field(default_factory=lambda: slice(None))
+    dropout: float = 0.0
+
+
+class AdapterRouter:
+    """Holds the active route of one population; its layers share the router."""
+
+    def __init__(self, route: AdapterRoute | None = None) -> None:
+        # Without a route the backbone is frozen: no adapter is ever active by accident.
+        self._active = AdapterRoute() if route is None else route
+        self._is_recomputing = False
+
+    @property
+    def active(self) -> AdapterRoute:
+        """The route that a layer uses now.
+
+        Raises:
+            RuntimeError: a layer is recomputed in a backward pass and its route is not known.
+        """
+        # Whatever is active now belongs to another forward pass.
+        if not self._is_recomputing and _runs_in_backward():
+            raise RuntimeError(
+                "a layer with adapters is recomputed in a backward pass without the route of its "
+                "forward pass. Set backbone.gradient_checkpointing and let Population enable "
+                "checkpointing, rather than enabling it on the model"
+            )
+        return self._active
+
+    def use(self, route: AdapterRoute) -> contextlib.AbstractContextManager[None]:
+        """Activate a route within a ``with`` block."""
+        return _ActiveRoute(self, route, is_recomputing=False)
+
+    def checkpoint_contexts(
+        self,
+    ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
+        """Return the contexts of a checkpointed layer's forward pass and of its recomputation.
+
+        This is the ``context_fn`` of ``torch.utils.checkpoint.checkpoint``, which calls it in the
+        forward pass.
+        """
+        # The forward pass runs under the active route already; the recomputation gets it back.
+        return contextlib.nullcontext(), _ActiveRoute(self, self._active, is_recomputing=True)
+
+
+class _ActiveRoute(contextlib.AbstractContextManager[None]):
+    """Set a router's state within a block.
+
+    A class, since a generator's context is entered once only: a graph that is kept
+    (``retain_graph``) recomputes its layers in each of its backward passes.
+    """
+
+    def __init__(self, router: AdapterRouter, route: AdapterRoute, *, is_recomputing: bool) -> None:
+        self._router = router
+        self._inside = (route, is_recomputing)
+        self._outside: list[tuple[AdapterRoute, bool]] = []
+
+    def __enter__(self) -> None:
+        # A stack, as one block may be entered again inside itself.
+        self._outside.append((self._router._active, self._router._is_recomputing))
+        self._router._active, self._router._is_recomputing = self._inside
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._router._active, self._router._is_recomputing = self._outside.pop()
+
+
+def _runs_in_backward() -> bool:
+    # torch has no public question for this; its own checkpointing asks the same.
+    return torch._C._current_graph_task_id() != _NO_BACKWARD
+
+
+class StackedLoraLinear(nn.Module):
+    """A frozen linear layer plus one low-rank update per agent and kind.
+
+    ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); agent i's output is
+    ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
+    whatever the type of the frozen weight; the frozen product runs in the weight's type, and the
+    output has the type of the input.
+
+    Args:
+        router: tells which adapters a forward pass uses.
+        generator: draws the start of the adapters of all agents and kinds, kept or not.
+    """
+
+    def __init__(
+        self,
+        base: nn.Linear,
+        config: PopulationConfig,
+        local_agents: range,
+        router: AdapterRouter,
+        generator: torch.Generator,
+        kinds: Sequence[str] = KINDS,
+    ) -> None:
+        super().__init__()
+        self.base = base
+        self.router = router
+        self.scale = config.alpha / config.rank
+        self.lora_a = nn.ParameterDict()
+        self.lora_b = nn.ParameterDict()
+
+        bound = base.in_features**-0.5  # PEFT's start: kaiming uniform with a = sqrt(5)
+        for kind in (*KINDS, *(kind for kind in kinds if kind not in KINDS)):
+            # Drawn for all agents, then sliced: a run gives the same adapters on 1 and n processes.
+            all_agents = torch.empty(config.agents, config.rank, base.in_features)
+            all_agents.uniform_(-bound, bound, generator=generator)
+            if kind not in kinds:
+                continue  # drawn all the same: the logic adapters start alike at any depth
+
+            self.lora_a[kind] = nn.Parameter(
+                all_agents[local_agents.start : local_agents.stop].clone()
+            )
+
+            # Zero, so that every agent starts as the frozen backbone (Hu et al., LoRA, 2022).
+            self.lora_b[kind] = nn.Parameter(
+                torch.zeros(len(local_agents), base.out_features, config.rank)
+            )
+
+    def forward(self, x_AMD: Tensor) -> Tensor:
+        """Map (A, M, in) to (A, M, out) with the active adapters, or with none of them.
+
+        Raises:
+            ConfigError: the layer has no adapters of the active kind.
+        """
+        route = self.router.active
+        if route.kind is None:
+            return frozen_linear(x_AMD, self.base.weight, self.base.bias)
+
+        if route.kind not in self.lora_a:
+            raise ConfigError(
+                f"a layer without {route.kind} adapters was read with them: only the first layers "
+                "have them. Read through those alone, read_out(layers=n), or set "
+                "forecast.layers = 0"
+            )
+        a = self.lora_a[route.kind]
+        b = self.lora_b[route.kind]
+        if x_AMD.shape[0] != a.shape[0]:  # a slice of all agents would copy their gradients
+            a = a[route.agents]
+            b = b[route.agents]
+
+        # As in PEFT, dropout reaches the adapter's input alone, not the frozen layer's.
+        dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
+        out: Tensor = _FrozenPlusLora.apply(
+            x_AMD, dropped, self.base.weight, self.base.bias, a, b, self.scale
+        )  # type: ignore[no-untyped-call]
+        return out
+
+
+class _FrozenPlusLora(torch.autograd.Function):
+    """``x W' + bias + scale (d A') B'``, where d is x or x after dropout.
+
+    Fused by hand: one pass over the output in place of three and one over the input's gradient in
+    place of two. The frozen weight has no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's context
+        x: Tensor,
+        dropped: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """Compute the output; see the class."""
+        # Adapters are float32: their updates are too small for bfloat16.
+        lora_input = x if dropped is None else dropped
+        low_rank = torch.bmm(lora_input.to(a.dtype), a.transpose(1, 2))
+
+        out = linear_without_grad(x, weight, bias).to(a.dtype)
+        out.baddbmm_(low_rank, b.transpose(1, 2), alpha=scale)
+
+        ctx.save_for_backward(lora_input, low_rank, weight, a, b)
+        ctx.scale = scale
+        ctx.has_dropout = dropped is not None
+        return out.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
+        """Compute the gradients of x, of x after dropout, of A and of B; see the class."""
+        lora_input, low_rank, weight, a, b = ctx.saved_tensors
+        needs_x, _, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
+        grad_out = gradients[0].to(a.dtype)
+        grad_low_rank = torch.bmm(grad_out, b).mul_(ctx.scale)
+
+        grad_a = grad_b = None
+        if needs_a:
+            grad_a = torch.bmm(grad_low_rank.transpose(1, 2), lora_input.to(a.dtype))
+        if needs_b:
+            grad_b = torch.bmm(grad_out.transpose(1, 2), low_rank).mul_(ctx.scale)
+
+        grad_x = grad_dropped = None
+        if needs_x:
+            grad_x = linear_without_grad(gradients[0], weight.t()).to(a.dtype)
+            if ctx.has_dropout:
+                # Autograd sends this part through the dropout mask before it reaches x.
+                grad_dropped = torch.bmm(grad_low_rank, a).to(lora_input.dtype)
+            else:
+                grad_x.baddbmm_(grad_low_rank, a)
+            grad_x = grad_x.to(lora_input.dtype)
+
+        return grad_x, grad_dropped, None, None, grad_a, grad_b, None

@@ -1,0 +1,37 @@
+"""A chat endpoint as seen from the core: a function, and how a setting names one.
+
+What belongs here: these names and reading an answer, which need no heavy library. What does not:
+HTTP, retries and keys (the pipeline's transport), what is asked (``agents.prompt_mutation``,
+``paper.lud_judges``).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from compevo_core.errors import CompEvoError
+
+ENDPOINT = "endpoint:"
+"""What ``evolution.selector`` begins with where it names a model behind an endpoint."""
+
+Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Sends the JSON body of a chat completion and returns the JSON answer."""
+
+
+def read_content(answer: Mapping[str, Any], name: str, failure: type[CompEvoError]) -> object:
+    """Return the content of an answer's first message; null where the model refused.
+
+    Args:
+        answer: what a transport returned.
+        name: whose answer it is, for the message of the error.
+        failure: the error to raise.
+
+    Raises:
+        CompEvoError: of the given kind: the answer has another form.
+    """
+    try:
+        return answer["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise failure(
+            f"{name}: no choices[0].message.content in {str(answer)[:200]!r}; is this an "
+            "OpenAI-compatible endpoint?"
+        ) from error

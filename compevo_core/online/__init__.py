@@ -1,1 +1,0 @@
-"""Selection that goes on after training: weights that follow the errors that became known."""

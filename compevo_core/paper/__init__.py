@@ -1,0 +1,1 @@
+"""What exists for the paper's tables and figures alone: rivals, experiments, benchmark, LUD."""

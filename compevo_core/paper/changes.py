@@ -1,0 +1,363 @@
+"""The registry of named changes: what the paper's experiments do to the full method (5.4 to E.9).
+
+What belongs here: every variant, control, rival system and sweep as settings or news that differ
+from the full method, and the experiments as lists of them. What does not: training and scoring
+(``paper.trials``), how news is changed (``paper.news_changes``), tables (``report``).
+
+Every setting that a change does not name, the data and the budget stay as they are, so that a
+difference in the scores is due to the change. Changes are trained from the start: a model that was
+trained with news and is then given none would only show that it misses what it was used to.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from compevo_core.config.run import RunConfig
+from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
+
+Kind = Literal["variant", "control", "system", "sweep", "news"]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedChange:
+    """One change of the full method.
+
+    Attributes:
+        name: what rows say under ``method``.
+        kind: ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival
+            ``system`` of agents, value of a ``sweep``, or ``news`` changed after training.
+        paper: where the paper has it; empty where it has not.
+        settings: settings that it changes, by dotted name.
+        adapt: further settings, which depend on those of the full method.
+        news: what every window reads, one of ``NEWS_CHANGES``.
+    """
+
+    name: str
+    kind: Kind
+    paper: str = ""
+    settings: Settings = field(default_factory=dict)
+    adapt: Callable[[RunConfig], Settings] | None = None
+    news: str = OWN
+
+    def configure(self, config: RunConfig) -> RunConfig:
+        """Return the settings of the change, made from those of the full method.
+
+        Raises:
+            ConfigError: a setting is out of bounds.
+        """
+        adapted = self.adapt(config) if self.adapt else {}
+        return config.with_overrides({**self.settings, **adapted})
+
+    def change_windows(self, windows: WindowSet, relevance: Relevance | None = None) -> WindowSet:
+        """Return the windows of all splits that the change is trained and scored on.
+
+        Args:
+            windows: windows of the full method.
+            relevance: relevance of the articles, for changes with irrelevant ones.
+        """
+        return change_news(windows, self.news, relevance)
+
+    def changes_nothing(self, config: RunConfig) -> bool:
+        """Whether it is the full method itself under these settings.
+
+        Its row would repeat that of the full method and look like a finding.
+        """
+        if self.name == FULL_METHOD:
+            return False
+        if self.news != OWN:
+            # Without any article to read, other articles are the same.
+            return config.news.top_k == 0
+        return self.configure(config) == config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A list of named changes.
+
+    Attributes:
+        name: its name on the command line.
+        title: what is varied, for readers.
+        reference: the change that the others are paired with.
+        changes: the changes, in order.
+        trains: whether each change is trained; otherwise it is applied to finished runs of the full
+            method.
+    """
+
+    name: str
+    title: str
+    reference: str
+    changes: tuple[NamedChange, ...]
+    trains: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the changes, in order."""
+        return [change.name for change in self.changes]
+
+    @property
+    def rows_name(self) -> str:
+        """What rows say under ``experiment``, and what their file begins with."""
+        # Rows of the ablation always had its bare name.
+        return self.name if self.name == ABLATION else f"{PREFIX}{self.name}"
+
+    def select(self, names: Sequence[str] = ()) -> list[NamedChange]:
+        """Return the changes of these names; all where none is named.
+
+        Raises:
+            ConfigError: the experiment has no change of that name.
+        """
+        known = {change.name: change for change in self.changes}
+        if unknown := [name for name in names if name not in known]:
+            raise ConfigError(
+                f"experiment {self.name} has no change {unknown[0]!r}; known: {', '.join(known)}"
+            )
+        return [known[name] for name in names or known]
+
+
+FULL_METHOD = "compevo"
+"""The change that changes nothing, which the ablation is compared with."""
+
+SWAPPED_NEWS = "swapped-news"
+
+ABLATION = "ablation"
+PREFIX = "experiment-"
+"""What ``experiment`` begins with in rows of all experiments but the ablation."""
+
+
+def _list_variants() -> Iterable[NamedChange]:
+    changes: dict[str, Settings] = {
+        FULL_METHOD: {},
+        # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
+        "simplified-logic": {"evolution.update": "simplified"},
+        "uniform-weights": {"selection.uniform": True},
+        "no-diversity": {"objective.lambda_div": 0.0},
+        "no-pruning": {"objective.lambda_prune": 0.0},
+        # Logics are still sampled and the best one is carried, but no policy step is taken.
+        "no-grpo": {"grpo.enabled": False},
+    }
+    for name, settings in changes.items():
+        yield NamedChange(name=name, kind="variant", paper="5.4", settings=settings)
+
+
+def _list_controls() -> Iterable[NamedChange]:
+    def keep_first_member(config: RunConfig) -> Settings:
+        # A population has one entry for each agent or none.
+        return {"population.members": config.population.members[:1]}
+
+    known_errors = {"calibration.known_errors": "none", "forecast.known_errors": "none"}
+    changes: dict[str, Settings] = {
+        # Embeddings stay, so that words still differ; what the layers learnt is gone.
+        "random-layers": {"backbone.weights": "random"},
+        "no-news": {"news.top_k": 0},
+        SWAPPED_NEWS: {},
+        "fixed-logics": {"evolution.every": 0},
+        "one-agent": {"population.agents": 1},
+        "equal-weights": {"selection.uniform": True},
+        "no-known-errors": known_errors,
+        "alike-agents": {"population.members": ()},
+    }
+    for name, settings in changes.items():
+        yield NamedChange(
+            name=name,
+            kind="control",
+            settings=settings,
+            adapt=keep_first_member if name == "one-agent" else None,
+            news=SWAPPED if name == SWAPPED_NEWS else OWN,
+        )
+
+
+def _list_systems() -> Iterable[NamedChange]:
+    def give_all_windows(config: RunConfig) -> Settings:
+        # The first member, on all windows: a share of them only sets agents apart.
+        members = config.population.members[:1]
+        alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
+        return {"population.members": alone}
+
+    for name, settings in SYSTEM_SETTINGS.items():
+        if name != FULL_METHOD:
+            yield NamedChange(
+                name=name,
+                kind="system",
+                paper="D.4",
+                settings={"population.system": name, **settings},
+                adapt=give_all_windows if name == "sa" else None,
+            )
+
+
+def _sweep(name: str, paper: str, setting: str, *values: float | str) -> tuple[NamedChange, ...]:
+    """Return one change for each value of a setting, named ``name=value`` as its rows are."""
+    return tuple(
+        NamedChange(
+            name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
+            kind="sweep",
+            paper=paper,
+            settings={setting: value},
+        )
+        for value in values
+    )
+
+
+def _set_agents(count: int) -> NamedChange:
+    def repeat_members(config: RunConfig) -> Settings:
+        members = config.population.members
+        # With more agents than members these are reused, each time with another seed.
+        repeated = [
+            members[i % len(members)].model_copy(update={"seed": i})
+            for i in range(count)
+            if members
+        ]
+        return {"population.members": tuple(repeated)}
+
+    return NamedChange(
+        name=f"agents={count}",
+        kind="sweep",
+        paper="E.4",
+        settings={"population.agents": count},
+        adapt=repeat_members,
+    )
+
+
+def _set_epochs(count: int) -> NamedChange:
+    def set_passes(config: RunConfig) -> Settings:
+        # A run with a supervised stage spends its passes there; the paper's preset has none.
+        stage = "run.supervised_epochs" if config.run.supervised_epochs else "run.epochs"
+        return {stage: count}
+
+    return NamedChange(name=f"epochs={count}", kind="sweep", paper="E.9", adapt=set_passes)
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            name=ABLATION,
+            title="Architecture and controls",
+            reference=FULL_METHOD,
+            changes=(*_list_variants(), *_list_controls(), *_list_systems()),
+        ),
+        Experiment(
+            name="lambda-pg",
+            title="Weight of the policy term",
+            reference="lambda-pg=0.5",
+            # At 0 a logic is carried on by its reward alone.
+            changes=_sweep("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
+        ),
+        Experiment(
+            name="lambda-div",
+            title="Weight of the diversity term",
+            reference="lambda-div=0.1",
+            # The paper's figure has no printed numbers.
+            changes=_sweep("lambda-div", "5.7", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
+        ),
+        Experiment(
+            name="lambda-prune",
+            title="Weight of the pruning term",
+            reference="lambda-prune=0.01",
+            # Rewards are negative: see decision 10-fitness for its sign.
+            changes=_sweep(
+                "lambda-prune", "5.7", "objective.lambda_prune", 0.0, 0.001, 0.01, 0.1, 1.0
+            ),
+        ),
+        Experiment(
+            name="tau",
+            title="Temperature of the weights",
+            reference="tau=0.5",
+            changes=_sweep("tau", "E.7", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
+            # The agents are those of the run: only their weights are computed anew.
+            trains=False,
+        ),
+        Experiment(
+            name="beta",
+            title="Memory of the fitness",
+            reference="beta=0.9",
+            # The paper says "moderate" and prints nothing.
+            changes=_sweep("beta", "E.8", "selection.ema", 0.0, 0.5, 0.9, 0.98),
+        ),
+        Experiment(
+            name="t-gen",
+            title="Temperature of sampled logics",
+            reference="t-gen=0.7",
+            # The default preset samples at 3, because a grammar leaves few tokens.
+            changes=_sweep("t-gen", "E.6", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
+        ),
+        Experiment(
+            name="agents",
+            title="Number of agents",
+            reference="agents=10",
+            # The paper has 2 to 10; one agent is the control of all of them.
+            changes=tuple(_set_agents(count) for count in range(1, 11)),
+        ),
+        Experiment(
+            name="epochs",
+            title="Passes over the train windows",
+            reference="epochs=3",
+            changes=tuple(_set_epochs(count) for count in range(1, 6)),
+        ),
+        Experiment(
+            name="instruction",
+            title="Wording of the logic-update instruction",
+            reference="instruction=original",
+            # The judge's prompt stays, the task of the agents is worded otherwise.
+            changes=_sweep(
+                "instruction", "E.9", "evolution.instruction", "original", "paraphrased"
+            ),
+        ),
+        Experiment(
+            name="news",
+            title="News perturbed at inference",
+            reference="news=own",
+            # What the paper lacks: no news at all, and news of another day.
+            changes=tuple(
+                NamedChange(name=f"news={news}", kind="news", paper="5.8", news=news)
+                for news in NEWS_CHANGES
+            ),
+            trains=False,
+        ),
+        Experiment(
+            name="layers",
+            title="Layers of the backbone that a forecast passes through",
+            reference="layers=30",
+            # The paper varies the model; here the packaged one is read after fewer layers.
+            changes=_sweep("layers", "5.5", "forecast.layers", 4, 8, 16, 30),
+        ),
+    )
+}
+"""Every experiment by name."""
+
+CHANGES: dict[str, NamedChange] = {
+    change.name: change for experiment in EXPERIMENTS.values() for change in experiment.changes
+}
+"""Every change by name."""
+
+
+def list_changes(*kinds: Kind) -> list[str]:
+    """Return the names of the changes of some kinds, in order."""
+    return [change.name for change in CHANGES.values() if change.kind in kinds]
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return an experiment.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"no experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
+
+
+def find_variant(name: str) -> NamedChange:
+    """Return a variant, control or system, as ``compevo train --variant`` names it.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    known = EXPERIMENTS[ABLATION].names
+    if name not in known:
+        raise ConfigError(f"no variant, control or system {name!r}; known: {', '.join(known)}")
+    return CHANGES[name]

@@ -1,0 +1,181 @@
+"""Cross-validation of a configuration on the five folds within train (paper 5.1).
+
+See decision 09-splits.
+
+What belongs here: training on every fold, the errors on its validation windows, and their table.
+What does not: where the folds lie (``data.splits``), training (``training.trainer``).
+
+A fold's validation windows choose the round of its own training, as validation does in any run, and
+the errors are on the same windows: they compare configurations and are no test errors.
+
+Shapes: A agents, N windows, H horizon.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import build_folds
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.metrics import score
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.runtime.files import write_atomically
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.trainer import train
+
+FOLDS_FILE = "folds.csv"
+POPULATION = "compevo"
+PRIOR = "prior"
+"""Method name of the best of the agents' bases, as in the validation of a round."""
+MEAN, DEVIATION = "mean", "sd"
+"""Names of the two rows over all folds; the deviation is that of a sample."""
+
+_ERRORS = ("mae", "rmse", "mae_scaled", "rmse_scaled")
+
+FOLD_SCHEMA: dict[str, pl.DataType] = {
+    "fold": pl.String(),  # its number from 0, or one of the two names
+    "method": pl.String(),
+    "dataset": pl.String(),
+    "n_train": pl.Int64(),
+    "n_validation": pl.Int64(),
+    "first_day": pl.Date(),  # of the validation windows' targets
+    "last_day": pl.Date(),
+    **dict.fromkeys(_ERRORS, pl.Float64()),  # in ``unit``, then by the entity's train deviation
+    "unit": pl.String(),
+    "chosen_round": pl.Int64(),
+    "seed": pl.Int64(),
+    "config_hash": pl.String(),
+    "data_hash": pl.String(),  # of the validation windows
+    "artifact_hash": pl.String(),
+    "commit": pl.String(),
+}
+
+
+def train_folds(
+    config: RunConfig,
+    windows: WindowSet,
+    news: NewsPool,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = True,
+    on_round: Callable[[int, RoundRecord], None] | None = None,
+    commit: str = "",
+) -> pl.DataFrame:
+    """Train a configuration on every fold and measure it, the earliest fold first.
+
+    Args:
+        config: the settings of every run.
+        windows: the windows of a data set; only its train split is used.
+        news: every article that a window names.
+        out: gets a run folder ``fold_<k>`` for each fold, and ``folds.csv``.
+        resume: whether to continue unfinished runs and keep finished ones.
+        on_round: called with the number of the fold and the record of each round.
+        commit: commit of the code, for the rows.
+
+    Returns:
+        rows of ``FOLD_SCHEMA``: population and prior by fold, then their mean and deviation.
+
+    Raises:
+        DataError: the train split has no folds, or an entity is in no window before its fold.
+        CheckpointMismatch: a fold's folder holds a run of other settings or data.
+    """
+    rows: list[dict[str, Any]] = []
+    for number, (fold_train, validation) in enumerate(build_folds(windows)):
+        folder = Path(out) / f"fold_{number}"
+        summary = train(
+            config,
+            fold_train,
+            validation,
+            news,
+            folder,
+            resume=resume,
+            on_round=partial(on_round, number) if on_round else None,
+        )
+        shared = {
+            "fold": str(number),
+            "chosen_round": summary["chosen_round"],
+            "seed": config.run.seed,
+            "config_hash": config.hash,
+            "commit": commit,
+        }
+        rows += [row | shared for row in measure_fold(folder, fold_train, validation, news)]
+
+    frame = pl.DataFrame([*rows, *_summarize(rows)], schema=FOLD_SCHEMA)
+    write_atomically(Path(out) / FOLDS_FILE, frame.write_csv)
+    return frame
+
+
+def measure_fold(
+    folder: Path, fold_train: WindowSet, validation: WindowSet, news: NewsPool
+) -> list[dict[str, Any]]:
+    """Return the errors of a fold's trained population, and of its prior, as two rows."""
+    forecaster = CompEvoForecaster.load(folder, news)
+    prediction = forecaster.predict_by_agent(validation.views())
+
+    # The best prior: a population that any of them beats has learnt nothing.
+    scaler = Scaler.fit(fold_train)
+    by_agent = [_measure_errors(base_NH, validation, scaler) for base_NH in prediction.bases]
+    errors = {
+        POPULATION: _measure_errors(prediction.aggregate, validation, scaler),
+        PRIOR: min(by_agent, key=lambda error: error["mae_scaled"]),
+    }
+
+    days = [view.calendar.target_date for view in validation.views()]
+    facts = {
+        "dataset": validation.dataset,
+        "n_train": len(fold_train),
+        "n_validation": len(validation),
+        "first_day": min(days),
+        "last_day": max(days),
+        "unit": validation[0].view.unit,
+        "data_hash": validation.hash,
+        "artifact_hash": forecaster.artifact_hash,
+    }
+    return [facts | {"method": method} | error for method, error in errors.items()]
+
+
+def _measure_errors(
+    forecast_NH: FloatArray, windows: WindowSet, scaler: Scaler
+) -> dict[str, float]:
+    truth_NH = windows.truth()
+    physical = score(truth_NH, forecast_NH)
+
+    # Divided by the deviation of its entity, errors of large and small series count alike.
+    deviation_N1 = np.array([[scaler.std[view.entity]] for view in windows.views()])
+    scaled = score(truth_NH / deviation_N1, forecast_NH / deviation_N1)
+    return {
+        "mae": physical.mae,
+        "rmse": physical.rmse,
+        "mae_scaled": scaled.mae,
+        "rmse_scaled": scaled.rmse,
+    }
+
+
+def _summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mean and the deviation of every error over the folds, by method."""
+    summary: list[dict[str, Any]] = []
+    for method in (POPULATION, PRIOR):
+        of_method = [row for row in rows if row["method"] == method]
+        shared = {
+            name: of_method[0][name]
+            for name in ("method", "dataset", "unit", "seed", "config_hash", "commit")
+        }
+        values = {name: np.array([row[name] for row in of_method]) for name in _ERRORS}
+
+        means = {name: float(value.mean()) for name, value in values.items()}
+        # One fold has no deviation; zero would say that folds agree.
+        deviations = {
+            name: float(value.std(ddof=1)) if len(of_method) > 1 else None
+            for name, value in values.items()
+        }
+        summary += [shared | {"fold": MEAN} | means, shared | {"fold": DEVIATION} | deviations]
+    return summary

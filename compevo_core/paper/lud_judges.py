@@ -1,0 +1,445 @@
+"""Judges of logic updates: a local language model, a remote endpoint, a rule for slots.
+
+What belongs here: the paper's prompt, the verdict and its parser, the kinds of judges, all at
+temperature 0 (paper F.5, F.6), and the file that keeps verdicts. What does not: HTTP (a transport
+is passed in), LUD itself (``paper.lud``).
+
+A judge sees a pair of logics and nothing else: no method, agent, round or score. It is asked once
+about each distinct pair, ever: endpoints cost money, and measuring a run again must give the same
+numbers.
+
+Shapes: V the four possible verdicts, T tokens of the longest of them, W vocabulary.
+"""
+
+import dataclasses
+import functools
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from compevo_core.agents.logics import SlotLogic, read_slots
+from compevo_core.agents.prompts import clean_text
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import CompEvoError, DataError
+from compevo_core.lm.chat_endpoint import Transport, read_content
+from compevo_core.runtime.files import hash_text, write_text
+
+log = logging.getLogger(__name__)
+
+# Both prompts are the paper's, word for word. Any change gives another PROMPT_HASH, and verdicts
+# of the old prompt are not used again.
+SYSTEM_PROMPT = (
+    "You are a strict evaluator of logic updates for time-series forecasting with news.\n"
+    "Your job is not to judge whether the logic is good, but whether the update shows substantive "
+    "structural change.\n"
+    "Follow the rubric and output only valid JSON."
+)
+USER_PROMPT = """Given two consecutive logics produced by the same agent:
+
+Previous logic (t-1): {logic_prev}
+
+Current logic (t): {logic_curr}
+
+Decide two binary indicators:
+
+1) Strategy Shift (0/1): output 1 iff the current logic changes the reasoning or news-filtering \
+strategy compared to the previous logic, e.g., changes the main driver, decision rule, or \
+prioritization strategy. Output 0 for paraphrasing, minor rewording, style changes, or generic \
+additions.
+
+2) Evidence Recombination (0/1): output 1 iff the current logic introduces new causal cues or \
+reorganizes multi-source evidence into a materially different explanatory structure. Output 0 for \
+paraphrasing or shallow elaboration.
+
+Return only a valid JSON object. The values must be either 0 or 1.
+
+{{
+  "strategy_shift": 0,
+  "evidence_recombination": 1
+}}"""
+LOGIC_CHARACTERS = 4000
+"""Longest logic that a judge is shown; a longer one is cut."""
+
+LogicPair = tuple[str, str]
+"""An agent's logic in the round before, and its logic now."""
+
+PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
+"""Identifies the prompt in result files."""
+
+
+class JudgeReplyError(CompEvoError):
+    """A judge's answer is not the JSON object that the prompt asks for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class JudgeVerdict:
+    """Two binary indicators of one logic pair (paper F.3).
+
+    Attributes:
+        strategy_shift: 1 if the reasoning or the choice of news changed.
+        evidence_recombination: 1 if causes are new or put together in another way.
+
+    Raises:
+        JudgeReplyError: an indicator is not the number 0 or 1.
+    """
+
+    strategy_shift: int
+    evidence_recombination: int
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            # Not isinstance: JSON's true is an int to Python, and no answer to the prompt.
+            if type(value) is not int or value not in (0, 1):
+                raise JudgeReplyError(
+                    f"{field.name} is {value!r}, not 0 or 1: the judge did not follow its prompt"
+                )
+
+    def to_json(self) -> str:
+        """Return the answer as the prompt shows it."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+
+ANSWERS = tuple(JudgeVerdict(shift, evidence) for shift in (0, 1) for evidence in (0, 1))
+"""All possible answers; ties go to the first, which claims least."""
+
+
+class Judge(Protocol):
+    """Gives one verdict on one logic pair."""
+
+    @property
+    def name(self) -> str:
+        """Identifies model and settings in result rows and in the cache."""
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the verdict on the update from ``previous`` to ``current``."""
+
+
+def build_judge_messages(previous: str, current: str) -> list[dict[str, str]]:
+    """Return the chat of paper F.6 for one pair."""
+    # Logics are written by a model: its special tokens could end the turn and start another.
+    user = USER_PROMPT.format(
+        logic_prev=clean_text(previous, LOGIC_CHARACTERS),
+        logic_curr=clean_text(current, LOGIC_CHARACTERS),
+    )
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": user}]
+
+
+def parse_verdict(reply: str) -> JudgeVerdict:
+    """Read a JSON object with exactly the two indicators.
+
+    Raises:
+        JudgeReplyError: the reply is anything else; nothing is guessed from prose.
+    """
+    text = reply.strip()
+    # Many models put JSON into a code fence even so: the answer is still whole.
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        text = text[text.index("\n") : -3].strip()
+
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a thousand brackets exhaust the parser's stack
+        raise JudgeReplyError(
+            f"not JSON: {reply[:200]!r}; choose a judge that answers in JSON"
+        ) from error
+
+    names = {field.name for field in dataclasses.fields(JudgeVerdict)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise JudgeReplyError(
+            f"expected an object with {sorted(names)}, got {reply[:200]!r}; choose another judge"
+        )
+    return JudgeVerdict(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EndpointJudge:
+    """Any OpenAI-compatible chat endpoint.
+
+    Attributes:
+        model: name of the model, as the endpoint knows it.
+        transport: sends the request; retries and keys are its business.
+    """
+
+    model: str
+    transport: Transport
+
+    @property
+    def name(self) -> str:
+        """``endpoint:<model>``."""
+        return f"endpoint:{self.model}"
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Ask once, at temperature 0.
+
+        Raises:
+            JudgeReplyError: the answer holds no verdict.
+        """
+        # Temperature 0: the same pair gets the same verdict (paper F.5).
+        body: dict[str, Any] = {
+            "model": self.model,
+            "temperature": 0,
+            "messages": build_judge_messages(previous, current),
+            "response_format": {"type": "json_object"},
+        }
+        answer = self.transport(body)
+        reply = read_content(answer, self.name, JudgeReplyError)
+
+        # A refusal comes as null, tool calls as a list: neither is a verdict.
+        if not isinstance(reply, str):
+            raise JudgeReplyError(
+                f"{self.name}: the message holds no text (a refusal?): {str(answer)[:200]!r}"
+            )
+        return parse_verdict(reply)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalJudge:
+    """A causal language model that picks the likeliest of the four answers, so it always replies.
+
+    A small model leans towards some answer whatever the pair (the prompt shows one): report its
+    agreement with a second judge next to any LUD made with it.
+
+    Attributes:
+        name: identifies model and settings.
+        model: causal language model of transformers.
+        tokenizer: its tokenizer.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the likeliest of the four answers.
+
+        Raises:
+            DataError: the pair does not fit into the model's context.
+        """
+        scores = self.log_likelihoods(previous, current)
+        return max(ANSWERS, key=lambda verdict: scores[verdict])
+
+    def log_likelihoods(self, previous: str, current: str) -> dict[JudgeVerdict, float]:
+        """Return the summed log-probability of every answer's tokens after the prompt, in nats.
+
+        Raises:
+            DataError: the pair does not fit into the model's context.
+        """
+        import torch
+
+        prompt_ids = self._tokenize_prompt(previous, current)
+        answer_ids = [
+            self.tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"]
+            for answer in ANSWERS
+        ]
+        longest = max(map(len, answer_ids))
+        self._require_room(len(prompt_ids) + longest)
+
+        # Padding stands right of every scored token, so that a causal model never sees it.
+        device = self.model.device
+        answers_VT = torch.tensor(
+            [ids + [0] * (longest - len(ids)) for ids in answer_ids], device=device
+        )
+        is_scored_VT = torch.tensor(
+            [[1.0] * len(ids) + [0.0] * (longest - len(ids)) for ids in answer_ids], device=device
+        )
+
+        with torch.no_grad():
+            # The prompt is read once; its cache is shared by the four answers.
+            prompt = self.model(
+                torch.tensor([prompt_ids], device=device), use_cache=True, logits_to_keep=1
+            )
+            cache = prompt.past_key_values
+            cache.batch_repeat_interleave(len(ANSWERS))
+            rest = self.model(answers_VT[:, :-1], past_key_values=cache, use_cache=True)
+
+        # The prompt's last position predicts the first token, each answer token the next one.
+        first_V1W = prompt.logits[:, -1:].expand(len(ANSWERS), -1, -1)
+        logits_VTW = torch.cat([first_V1W, rest.logits], dim=1).float()
+        picked_VT = logits_VTW.log_softmax(-1).gather(-1, answers_VT[..., None]).squeeze(-1)
+        return dict(zip(ANSWERS, (picked_VT * is_scored_VT).sum(-1).tolist(), strict=True))
+
+    def _require_room(self, n_tokens: int) -> None:
+        room = getattr(self.model.config, "max_position_embeddings", None)
+        if room is not None and n_tokens > room:
+            raise DataError(
+                f"{self.name}: a pair needs {n_tokens} tokens, the model holds {room}: "
+                "choose a judge with a longer context"
+            )
+
+    def _tokenize_prompt(self, previous: str, current: str) -> list[int]:
+        system, user = build_judge_messages(previous, current)
+        joined = f"{system['content']}\n\n{user['content']}"
+        if not getattr(self.tokenizer, "chat_template", None):
+            return list(self.tokenizer(f"{joined}\n\n")["input_ids"])
+
+        from jinja2 import TemplateError
+
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [system, user], tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError:  # some models (Gemma 2, Mistral 0.1) know no system turn
+            turns = [{"role": "user", "content": joined}]
+            text = self.tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True
+            )
+        # The template has written the special tokens already.
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@dataclasses.dataclass(frozen=True)
+class BackboneJudge:
+    """A run's own frozen backbone, without adapters, loaded at the first question.
+
+    Attributes:
+        config: the backbone section of the run's configuration.
+    """
+
+    config: BackboneConfig
+
+    @property
+    def name(self) -> str:
+        """``local:<model>/<dtype>``."""
+        return f"local:{self.config.name_or_path}/{self.config.dtype}"
+
+    @functools.cached_property
+    def _judge(self) -> LocalJudge:
+        # Loading takes gigabytes; a second measurement finds every verdict in the cache.
+        from compevo_core.lm.backbone import load_backbone
+
+        backbone = load_backbone(self.config)
+        return LocalJudge(name=self.name, model=backbone.model, tokenizer=backbone.tokenizer)
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the likeliest of the four answers."""
+        return self._judge.judge(previous, current)
+
+
+class SlotJudge:
+    """Compares two logics with slots by rule: which slots changed (the rubric of appendix F).
+
+    Such a logic says outright which news it looks for and what they would mean, so no opinion is
+    needed; a rule beside a language model shows whether that one follows the rubric at all.
+
+    The strategy shifts with a topic, the region, the time of day or the sign. Another verb is a
+    rewording. Evidence is recombined by a topic that the logic did not name before; one that is
+    dropped adds nothing.
+    """
+
+    name = "rule:slots"
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the verdict on the update from ``previous`` to ``current``.
+
+        Raises:
+            JudgeReplyError: a logic is free text.
+        """
+        before, after = _read_slots(previous), _read_slots(current)
+        return JudgeVerdict(
+            strategy_shift=int(before[1:] != after[1:]),
+            evidence_recombination=int(not set(after.topics) <= set(before.topics)),
+        )
+
+
+def _read_slots(logic: str) -> SlotLogic:
+    slots = read_slots(logic)
+    if slots is None:
+        raise JudgeReplyError(
+            f"no slots in {logic[:80]!r}: a logic in free text needs a language model as judge"
+        )
+    return slots
+
+
+def hash_question(name: str, previous: str, current: str) -> str:
+    """Return the sha256 of a judge's name and of the exact messages that it gets."""
+    # The messages and not the two logics: under a new prompt an old verdict answers nothing.
+    question = [name, build_judge_messages(previous, current)]
+    return hash_text(json.dumps(question, sort_keys=True, separators=(",", ":")))
+
+
+class VerdictCache:
+    """The JSON-lines file of a run's verdicts; every new one replaces the file whole.
+
+    Two processes that write at the same instant can lose the newer verdict, never damage the file;
+    what is lost is asked again.
+
+    Raises:
+        DataError: a line of the file is no verdict.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = self._read()
+
+    def __len__(self) -> int:
+        """Return the number of verdicts."""
+        return len(self._rows)
+
+    def get(self, key: str) -> JudgeVerdict | None:
+        """Return the verdict under ``key``, if there is one."""
+        if key not in self._rows:
+            return None
+        row = self._rows[key]
+        return JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
+
+    def put(self, key: str, verdict: JudgeVerdict, *, judge: str) -> None:
+        """Add a verdict and write all of them, with those of other processes."""
+        row = {"key": key, "judge": judge} | dataclasses.asdict(verdict)
+        self._rows = self._rows | self._read() | {key: row}
+        # In the order of keys: the same verdicts give the same file, whoever judged first.
+        lines = [json.dumps(self._rows[key], separators=(",", ":")) for key in sorted(self._rows)]
+        write_text(self._path, "".join(f"{line}\n" for line in lines))
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self._path.exists():
+            return {}
+
+        rows: dict[str, dict[str, Any]] = {}
+        for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                # Made here to be checked: a number other than 0 and 1 would spoil every mean.
+                JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
+                rows[str(row["key"])] = row
+            except (ValueError, KeyError, TypeError, JudgeReplyError) as error:
+                raise DataError(
+                    f"{self._path}, line {number} is not a verdict ({error}): delete that line; "
+                    "its pair will be judged again"
+                ) from error
+        return rows
+
+
+def judge_pairs(
+    judge: Judge, pairs: Sequence[LogicPair], cache: VerdictCache
+) -> list[JudgeVerdict | None]:
+    """Return verdicts for (previous, current) pairs, in order.
+
+    Only pairs that the cache lacks reach the judge. A reply that is no verdict gives None, which
+    the caller counts, and is asked again the next time. Any other error ends the work; what was
+    judged before it is stored.
+    """
+    verdict_of: dict[str, JudgeVerdict | None] = {}
+    verdicts = []
+    for previous, current in pairs:
+        key = hash_question(judge.name, previous, current)
+        # Failed replies too: a pair that comes twice in one call is not asked twice.
+        if key not in verdict_of:
+            verdict_of[key] = cache.get(key) or _judge(judge, previous, current, key, cache)
+        verdicts.append(verdict_of[key])
+    return verdicts
+
+
+def _judge(
+    judge: Judge, previous: str, current: str, key: str, cache: VerdictCache
+) -> JudgeVerdict | None:
+    try:
+        verdict = judge.judge(previous, current)
+    except JudgeReplyError as error:
+        # Not stored: a failure says nothing about the pair, and the next run may get an answer.
+        log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
+        return None
+
+    cache.put(key, verdict, judge=judge.name)
+    return verdict

@@ -1,0 +1,228 @@
+"""The contract of a method of the comparison, and the named budgets that a fit may spend.
+
+What belongs here: what a fit is given, what is known of a method before it is fitted, the budgets
+and their numbers. What does not: which methods there are (``paper.method_table``), how a method
+spends a budget.
+
+A fit returns a :class:`compevo_core.baselines.Forecaster`. If that has ``facts``
+(``baselines.base``), its rows carry them; if it has ``count_answers()``, they carry the share of
+answers that could not be read. It is given no test window: it has no path to one. A row names its
+budget; rows of different budgets are different measurements.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.training.round_record import RoundRecord
+
+Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
+
+CHEAP_SEEDS = 5
+LANGUAGE_MODEL_SEEDS = 3
+DEFAULT_LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a fit may spend.
+
+    Attributes:
+        name: what rows say.
+        meaning: the same in words, for tables.
+        passes: most passes over the train windows.
+        patience: passes without a better validation loss after which a fit ends.
+        pass_windows: most train windows of a pass, sampled anew for each; None: all.
+        val_windows: most validation windows that a pass is measured on; None: all.
+        learning_rates: rates of which validation chooses one; a single one is used as it is.
+        tuning_passes: passes that each rate is tried for, with seed 0.
+        rounds: updates of a language model with adapters.
+        round_windows: train windows of such an update.
+        most_seeds: seeds of a method that has more; None: its own number.
+    """
+
+    name: str
+    meaning: str
+    passes: int
+    patience: int
+    pass_windows: int | None
+    learning_rates: tuple[float, ...]
+    tuning_passes: int
+    rounds: int
+    round_windows: int
+    val_windows: int | None = None
+    most_seeds: int | None = None
+
+    def choose_seeds(self, seeds: int) -> range:
+        """Return the seeds of a method that has ``seeds`` of them in a full table."""
+        return range(min(seeds, self.most_seeds or seeds))
+
+
+STANDARD = Budget(
+    name="standard",
+    meaning=(
+        "networks: learning rate 0.001, at most 40 passes over all train windows; "
+        "language models: 316 updates of 8 windows"
+    ),
+    passes=40,
+    patience=6,
+    pass_windows=None,
+    learning_rates=(1e-3,),
+    tuning_passes=0,
+    rounds=316,
+    round_windows=8,
+)
+
+BUDGETS: dict[str, Budget] = {
+    budget.name: budget
+    for budget in (
+        Budget(
+            name="quick",
+            meaning=(
+                "one seed; networks: learning rate 0.001, 2 passes of at most 256 windows; "
+                "language models: 4 updates of 4 windows"
+            ),
+            passes=2,
+            patience=2,
+            pass_windows=256,
+            val_windows=256,
+            learning_rates=(1e-3,),
+            tuning_passes=0,
+            rounds=4,
+            round_windows=4,
+            most_seeds=1,
+        ),
+        STANDARD,
+        Budget(
+            name="tuned",
+            meaning=(
+                "networks: learning rate 0.0003, 0.001 or 0.003, by the loss on validation after "
+                "4 passes with seed 0; at most 80 passes of at most 256 windows, ended by the loss "
+                "on at most 256 validation windows; language models: 316 updates of 8 windows"
+            ),
+            passes=80,
+            patience=10,
+            pass_windows=256,
+            val_windows=256,
+            learning_rates=(3e-4, 1e-3, 3e-3),
+            tuning_passes=4,
+            rounds=316,
+            round_windows=8,
+        ),
+        Budget(
+            name="small",
+            meaning=(
+                "networks: learning rate 0.001, at most 10 passes of at most 1024 windows; "
+                "language models: 40 updates of 8 windows"
+            ),
+            passes=10,
+            patience=3,
+            pass_windows=1024,
+            learning_rates=(1e-3,),
+            tuning_passes=0,
+            rounds=40,
+            round_windows=8,
+        ),
+    )
+}
+"""Every budget by its name."""
+
+
+def find_budget(name: str) -> Budget:
+    """Return a budget.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if name not in BUDGETS:
+        raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
+    return BUDGETS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """How to run the training of a method that leaves a run folder.
+
+    Attributes:
+        folder: the run folder; an interrupted training is resumed, a finished one is loaded.
+        fit: fits numeric priors; a shared one reuses the fits of the system before.
+        on_round: called with the record of every update.
+    """
+
+    folder: Path
+    fit: FitBaseline = fit_baseline
+    on_round: Callable[[RoundRecord], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitInputs:
+    """What a method is fitted with.
+
+    Attributes:
+        train: windows of the train split.
+        val: windows of the validation split, for every choice.
+        seed: seed of every draw.
+        budget: what the fit may spend.
+        learning_rate: what :attr:`Method.tune` chose of the budget's rates.
+        news: articles that windows of all splits name, each known before the window that names it;
+            None for methods that read none.
+        training: for methods with :attr:`Method.leaves_run`; None: in a folder that is removed.
+    """
+
+    train: WindowSet
+    val: WindowSet
+    seed: int
+    budget: Budget
+    learning_rate: float = DEFAULT_LEARNING_RATE
+    news: NewsPool | None = None
+    training: TrainingPlan | None = None
+
+    def require_news(self, method: str) -> NewsPool:
+        """Return the articles that a method reads.
+
+        Raises:
+            ConfigError: the fit was given none.
+        """
+        if self.news is None:
+            raise ConfigError(f"{method} reads news, and none was given: pass FitInputs.news")
+        return self.news
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method of the comparison.
+
+    Attributes:
+        name: its name in rows and on the command line.
+        family: the part of the paper's table that it belongs to.
+        fit: fits it; heavy libraries are imported in there.
+        tune: chooses one of the budget's learning rates on validation; None for methods without.
+        seeds: how many seeds its rows have; 1 where nothing is random.
+        has_budget: whether the budget changes its rows.
+        reads_news: whether a fit needs ``FitInputs.news``.
+        configure: settings of a fit, for a method whose rows name them by hash.
+        leaves_run: whether its fit is a training in a run folder, by the settings of ``configure``.
+        is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
+        known_windows: how many validation windows, the last ones, make its quantiles by their
+            errors; None: all. For a method that takes seconds for each.
+    """
+
+    name: str
+    family: Family
+    fit: Callable[[FitInputs], Forecaster]
+    tune: Callable[[FitInputs], float] | None = None
+    seeds: int = CHEAP_SEEDS
+    has_budget: bool = True
+    reads_news: bool = False
+    configure: Callable[[FitInputs], RunConfig] | None = None
+    leaves_run: bool = False
+    is_applicable: Callable[[WindowSet], bool] = lambda _: True
+    known_windows: int | None = None

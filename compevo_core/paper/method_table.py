@@ -1,0 +1,340 @@
+"""The table of methods that ``compevo benchmark`` and its assets run, and running one of them.
+
+What belongs here: every method by its name, what a budget means to a network, one method under one
+seed from its learning rate to its rows. What does not: the contract of a method (``paper.method``),
+the code of the methods (``baselines``, ``networks``, ``paper.agent_systems`` and the rivals beside
+it), scoring (``evaluation``), files.
+
+Libraries are imported in the functions: torch takes seconds, and the command line lists methods
+without it. Every seed of a method has the learning rate that seed 0 chose, whichever seed runs
+first and wherever it runs: seeds can be spread over machines.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines.theta import Theta
+from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.baseline_scores import (
+    SEEDED_BASELINES,
+    BaselineScores,
+    Candidate,
+    score_candidates,
+)
+from compevo_core.evaluation.scopes import Scope
+from compevo_core.paper.agent_systems import list_agents
+from compevo_core.paper.method import (
+    CHEAP_SEEDS,
+    LANGUAGE_MODEL_SEEDS,
+    Budget,
+    FitInputs,
+    Method,
+)
+
+if TYPE_CHECKING:
+    from compevo_core.networks.fitting import FitBudget
+    from compevo_core.networks.forecaster import NetworkKind
+
+EXPERIMENT = "test"
+"""What rows say under ``experiment``, as do those of all tests on ordinary splits."""
+
+ALL = "all"
+
+# Named here as well, since torch takes seconds to import and the command line lists methods.
+NETWORK_NAMES = (
+    *("dlinear", "itransformer", "film", "pyraformer", "fedformer", "gpt4ts"),
+    "gpt4ts-no-lm",
+)
+_WITH_LANGUAGE_MODEL = ("gpt4ts",)
+
+Describe = Callable[[FitInputs], "NetworkKind"]
+"""Makes a network and its inputs for the windows of a fit."""
+
+
+def list_numeric() -> list[Method]:
+    """Return the numeric methods, baselines first."""
+    baselines = [
+        Method(
+            name=name,
+            family="numeric",
+            fit=partial(_fit_baseline, name),
+            seeds=CHEAP_SEEDS if name in SEEDED_BASELINES else 1,
+            has_budget=False,
+            is_applicable=partial(is_applicable, name),
+        )
+        for name in BASELINES
+    ]
+    # Not among the baselines that every evaluation fits: it takes a tenth of a second a window.
+    theta = Method(
+        name=Theta.name,
+        family="numeric",
+        fit=lambda inputs: Theta.fit(inputs.train),
+        seeds=1,
+        has_budget=False,
+    )
+    networks = [
+        Method(
+            name=name,
+            family="numeric",
+            fit=partial(fit_network, name, None),
+            tune=partial(tune_network, name, None),
+            seeds=LANGUAGE_MODEL_SEEDS if name in _WITH_LANGUAGE_MODEL else CHEAP_SEEDS,
+        )
+        for name in NETWORK_NAMES
+    ]
+    return [*baselines, theta, *networks]
+
+
+def _fit_baseline(name: str, inputs: FitInputs) -> Forecaster:
+    return fit_baseline(name, inputs.train, seed=inputs.seed)
+
+
+def list_news_aware() -> list[Method]:
+    """Return the news-aware methods, GPT4MTS with its control."""
+    text = Method(
+        name="news2forecast",
+        family="news-aware",
+        fit=_fit_news2forecast,
+        seeds=LANGUAGE_MODEL_SEEDS,
+        reads_news=True,
+        configure=_configure_news2forecast,
+        # Some 17 seconds each on a processor core.
+        known_windows=24,
+    )
+    # The control reads of the news no more than their times, which are checked as for its twin.
+    networks: dict[str, tuple[Describe, bool]] = {
+        "gpt4mts": (partial(_describe_gpt4mts, "gpt4mts", True), True),
+        "gpt4mts-no-news": (partial(_describe_gpt4mts, "gpt4mts-no-news", False), True),
+        "ltp-llm": (_describe_ltp_llm, False),
+    }
+    return [
+        text,
+        *(
+            Method(
+                name=name,
+                family="news-aware",
+                fit=partial(fit_network, name, describe),
+                tune=partial(tune_network, name, describe),
+                seeds=LANGUAGE_MODEL_SEEDS,
+                reads_news=reads_news,
+            )
+            for name, (describe, reads_news) in networks.items()
+        ),
+    ]
+
+
+def make_zero_shot(name: str) -> Method:
+    """Return the method of a pretrained model of time series.
+
+    There is no fixed list: which weights are at hand differs by deployment.
+
+    Args:
+        name: ``zero-shot:`` and a folder or hub id.
+    """
+    return Method(
+        # Rows are read on other machines, where this one's folders mean nothing.
+        name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
+        family="zero-shot",
+        fit=lambda inputs: ZeroShot.fit(inputs.train, seed=inputs.seed, name=name),
+        # Nothing is random, and nothing is fitted.
+        seeds=1,
+        has_budget=False,
+    )
+
+
+def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> Forecaster:
+    """Fit a network; without ``describe`` it is one of the table of networks."""
+    from compevo_core.networks.forecaster import NetworkBaseline
+
+    return NetworkBaseline.fit(
+        name,
+        inputs.train,
+        inputs.val,
+        seed=inputs.seed,
+        learning_rate=inputs.learning_rate,
+        budget=_make_fit_budget(inputs.budget, inputs.budget.passes),
+        kind=describe(inputs) if describe else None,
+    )
+
+
+def tune_network(name: str, describe: Describe | None, inputs: FitInputs) -> float:
+    """Return the learning rate of the budget that validates best."""
+    from compevo_core.networks.forecaster import choose_learning_rate
+
+    return choose_learning_rate(
+        name,
+        inputs.train,
+        inputs.val,
+        rates=inputs.budget.learning_rates,
+        budget=_make_fit_budget(inputs.budget, inputs.budget.tuning_passes),
+        kind=describe(inputs) if describe else None,
+    )
+
+
+def _make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
+    from compevo_core.networks.fitting import FitBudget
+
+    return FitBudget(
+        passes=passes,
+        patience=budget.patience,
+        pass_windows=budget.pass_windows,
+        val_windows=budget.val_windows,
+    )
+
+
+def _configure_news2forecast(inputs: FitInputs) -> RunConfig:
+    from compevo_core.paper.news2forecast import configure_news2forecast
+
+    return configure_news2forecast(inputs.seed, inputs.learning_rate)
+
+
+def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
+    from compevo_core.lm.backbone import load_backbone
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.paper.news2forecast import VALIDATION_WINDOWS, News2Forecast
+
+    news = inputs.require_news("news2forecast")
+    config = _configure_news2forecast(inputs)
+    return News2Forecast.fit(
+        inputs.train,
+        inputs.val,
+        news,
+        config=config,
+        # Not the shared one: a fit puts its adapter into the backbone.
+        backbone=load_backbone(config.backbone),
+        encoder=load_encoder(news.encoder_name),
+        updates=inputs.budget.rounds,
+        update_windows=inputs.budget.round_windows,
+        # A forecast costs what an update's window does: judging spends the budget too.
+        validation_windows=min(VALIDATION_WINDOWS, inputs.budget.rounds),
+    )
+
+
+def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
+    from compevo_core.lm.backbone import load_packaged
+    from compevo_core.paper.gpt4mts import make_gpt4mts
+
+    return make_gpt4mts(inputs.require_news(name), load_packaged(), reads_news=reads_news)
+
+
+def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
+    from compevo_core.lm.backbone import load_packaged
+    from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
+    from compevo_core.lm.packaged_models import DEFAULT_CACHE
+    from compevo_core.paper.ltp_llm import PatternWriter, make_ltp_llm
+
+    # Seeds run in processes of their own; what one of them wrote is there for the others.
+    writer = PatternWriter(load_packaged(), DEFAULT_CACHE)
+    return make_ltp_llm(writer, load_encoder(PACKAGED_ENCODER))
+
+
+METHODS: dict[str, Method] = {
+    method.name: method for method in (*list_numeric(), *list_news_aware(), *list_agents())
+}
+"""Every method by its name, in the order of tables."""
+
+
+def find_method(name: str) -> Method:
+    """Return a method.
+
+    Args:
+        name: one of :data:`METHODS`, or ``zero-shot:`` and a pretrained model.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if is_zero_shot(name):
+        return make_zero_shot(name)
+    if name not in METHODS:
+        raise ConfigError(f"no method {name!r}; known: {', '.join(METHODS)}, {PREFIX}PATH")
+    return METHODS[name]
+
+
+def select_methods(names: Sequence[str]) -> list[Method]:
+    """Return methods by name, each once; ``all`` or a family's name selects several.
+
+    Raises:
+        ConfigError: no name, or an unknown one.
+    """
+    families = {method.family for method in METHODS.values()}
+    chosen: dict[str, Method] = {}
+    for name in names:
+        if name == ALL or name in families:
+            chosen |= {m.name: m for m in METHODS.values() if name in (ALL, m.family)}
+        else:
+            method = find_method(name)
+            chosen[method.name] = method
+
+    if not chosen:
+        raise ConfigError(f"no method is named; known: {', '.join(METHODS)}, or {ALL}")
+    return list(chosen.values())
+
+
+def prepare_inputs(
+    method: Method,
+    train: WindowSet,
+    val: WindowSet,
+    budget: Budget,
+    *,
+    news: NewsPool | None = None,
+) -> FitInputs:
+    """Return the inputs of every fit of a method; validation chooses its learning rate here."""
+    inputs = FitInputs(
+        train=train,
+        val=val,
+        seed=0,
+        budget=budget,
+        learning_rate=budget.learning_rates[0],
+        news=news,
+    )
+    # One rate leaves nothing to choose, and a try of it would only cost time.
+    if method.tune is None or len(budget.learning_rates) == 1:
+        return inputs
+    return replace(inputs, learning_rate=method.tune(inputs))
+
+
+def score_seed(
+    method: Method,
+    inputs: FitInputs,
+    seed: int,
+    scopes: Sequence[Scope],
+    *,
+    commit: str,
+    on_fitted: Callable[[str, int, float], None] | None = None,
+) -> BaselineScores:
+    """Fit a method with one seed and score it on the scopes that it can forecast.
+
+    Args:
+        method: the method.
+        inputs: what :func:`prepare_inputs` returned.
+        seed: seed of the fit.
+        scopes: the windows to forecast, by subset.
+        commit: commit of the code, for the rows.
+        on_fitted: called with name, seed and seconds of the fit.
+    """
+    candidate = Candidate(
+        name=method.name,
+        seeds=[seed],
+        fit=lambda number: method.fit(replace(inputs, seed=number)),
+        is_applicable=method.is_applicable,
+        # Rows of a method that spends no budget must not differ by the name of one.
+        budget=inputs.budget.name if method.has_budget else "",
+        is_measured=True,
+        known_windows=method.known_windows,
+    )
+    return score_candidates(
+        [candidate],
+        inputs.train,
+        scopes,
+        experiment=EXPERIMENT,
+        commit=commit,
+        val=inputs.val,
+        on_fitted=on_fitted,
+    )

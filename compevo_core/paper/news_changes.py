@@ -1,0 +1,166 @@
+"""Windows whose candidate articles are replaced: no news, another day's, irrelevant ones.
+
+What belongs here: changes of a window set that a population is trained and scored on in place of
+the real one. What does not: changes of settings (``paper.changes``), the detectors of leaks
+(``evaluation.leakage``).
+"""
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+
+OWN, NONE, SWAPPED, IRRELEVANT = "own", "none", "swapped", "irrelevant"
+SHUFFLED, NOISY = "shuffled", "noisy"
+NEWS_CHANGES = (OWN, NONE, SWAPPED, IRRELEVANT, SHUFFLED, NOISY)
+"""What a window may be given in place of its own candidates."""
+
+SEED = 0
+"""Seed of the draws. Which news a window gets is part of a change: the seeds of a method differ by
+training alone, and are scored on the same windows."""
+
+IRRELEVANT_SHARE = 0.25
+"""Irrelevant articles are sampled from this share of those that are available: the furthest from
+every topic that a logic can name."""
+
+LEAST_DISTANCE = timedelta(days=30)
+"""How far the day that lends its news lies back: few news are still news after a month."""
+
+
+class Relevance:
+    """How near each article is to any topic that a logic can name.
+
+    Args:
+        news: the articles.
+        topics: embeddings (T, D) of the topics, L2-normalised, by the articles' own encoder.
+    """
+
+    def __init__(self, news: NewsPool, topics: npt.NDArray[np.float32]) -> None:
+        self._ids = np.array(news.articles["article_id"].to_list())
+        available = news.articles["available_at"].to_list()
+        nearness_NT = news.embeddings @ topics.T
+        self.topic_of = dict(zip(self._ids.tolist(), nearness_NT.argmax(1).tolist(), strict=True))
+
+        # By time, so that the articles available to a window are a prefix.
+        self._order = sorted(range(len(self._ids)), key=lambda row: available[row])
+        self._times = [available[row] for row in self._order]
+        self._nearness = nearness_NT.max(1)
+
+    def sample_irrelevant(self, window: Window, rng: np.random.Generator) -> tuple[str, ...]:
+        """Return as many articles as a window has: available to it, not its own, off every topic.
+
+        Fewer where the pool does not hold as many.
+        """
+        # News of the future would be a leak, not a control.
+        candidates = set(window.view.candidate_ids)
+        n_available = bisect_left(self._times, window.view.known_before)
+        rows = [row for row in self._order[:n_available] if self._ids[row] not in candidates]
+        if not rows:
+            return ()
+
+        furthest = sorted(rows, key=lambda row: self._nearness[row])
+        pool = furthest[: max(len(candidates), round(IRRELEVANT_SHARE * len(furthest)))]
+        chosen = rng.permutation(len(pool))[: len(candidates)]
+        return tuple(str(self._ids[pool[i]]) for i in chosen)
+
+
+def change_news(windows: WindowSet, name: str, relevance: Relevance | None = None) -> WindowSet:
+    """Return the windows with other candidate articles, and all else as it was.
+
+    Args:
+        windows: windows of one or more splits.
+        name: one of :data:`NEWS_CHANGES`: their own news; none; news of another day; as many
+            irrelevant articles; their own in another order; their own and as many irrelevant ones.
+        relevance: of the articles, for the two changes with irrelevant ones.
+
+    Raises:
+        ConfigError: an unknown change, or one with irrelevant articles without ``relevance``.
+    """
+    if name not in NEWS_CHANGES:
+        raise ConfigError(f"no news {name!r}; known: {', '.join(NEWS_CHANGES)}")
+    if name == OWN:
+        return windows
+    if name == SWAPPED:
+        return swap_news(windows, SEED)
+    if name in (IRRELEVANT, NOISY) and relevance is None:
+        raise ConfigError(f"news {name!r} needs the relevance of the articles")
+
+    changed = [
+        replace(
+            window, view=replace(window.view, candidate_ids=_change_ids(window, name, relevance))
+        )
+        for window in windows
+    ]
+    about = {"name": f"news-{name}", "seed": SEED}
+    return WindowSet(
+        changed, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
+    )
+
+
+def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple[str, ...]:
+    candidates = window.view.candidate_ids
+    if name == NONE or not candidates:
+        return ()
+    rng = _make_rng(window, SEED)
+    if name == SHUFFLED:
+        return tuple(candidates[i] for i in rng.permutation(len(candidates)))
+
+    irrelevant = relevance.sample_irrelevant(window, rng) if relevance else ()
+    return (*candidates, *irrelevant) if name == NOISY else irrelevant
+
+
+def swap_news(windows: WindowSet, seed: int) -> WindowSet:
+    """Give each window the candidate articles of another day, with all else as it was.
+
+    The day is sampled among those of the same series and split at least 30 days earlier. Never a
+    later one: its articles were not available at the window's origin, and news of the future would
+    be a leak, not a control. A window of the first 30 days of a split has no such day and is left
+    without articles; the manifest counts them.
+
+    A draw depends on the seed, the window and the windows of its series and split alone: a split
+    swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs
+    where any article does.
+    """
+    lenders: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
+    for window in windows:  # in the order of their origins
+        lenders[window.view.split, window.view.series_id].append(window)
+
+    swapped = [
+        _lend_news(window, lenders[window.view.split, window.view.series_id], seed)
+        for window in windows
+    ]
+    n_without = sum(
+        bool(old.view.candidate_ids) and not new.view.candidate_ids
+        for old, new in zip(windows, swapped, strict=True)
+    )
+
+    about = {"name": "swap-news", "seed": seed, "n_left_without_articles": n_without}
+    return WindowSet(
+        swapped, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
+    )
+
+
+def _lend_news(window: Window, lenders: list[Window], seed: int) -> Window:
+    view = window.view
+    latest = view.origin_utc - LEAST_DISTANCE
+    n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
+    if not n_earlier:
+        return replace(window, view=replace(view, candidate_ids=()))
+
+    lender = lenders[int(_make_rng(window, seed).integers(n_earlier))]
+    return replace(window, view=replace(view, candidate_ids=lender.view.candidate_ids))
+
+
+def _make_rng(window: Window, seed: int) -> np.random.Generator:
+    """Return a generator for this window alone, so that a draw does not depend on the others."""
+    digest = hashlib.sha256(window.view.window_id.encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8])])

@@ -1,0 +1,143 @@
+"""Trials of an experiment: score finished runs under its changes, pair them with the reference.
+
+What belongs here: from finished runs to rows and paired tests. What does not: training (the
+pipeline's runner), what a change is (``paper.changes``).
+"""
+
+import gc
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.agents.logics import TOPICS
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.evaluation.scopes import select_test_scopes
+from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.scoring import (
+    collect_seeds,
+    load_population,
+    score_population,
+)
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
+from compevo_core.paper.news_changes import OWN, Relevance
+from compevo_core.runtime.files import write_atomically
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One change under one seed.
+
+    Attributes:
+        change: its name.
+        config: its settings, with the seed.
+        windows: what it was trained on and is scored on.
+        run: its run folder; a run of the full method where the experiment trains nothing.
+    """
+
+    change: str
+    config: RunConfig
+    windows: WindowSet
+    run: Path
+
+
+def list_trials_of_runs(
+    changes: Sequence[NamedChange],
+    runs: Sequence[tuple[Path, RunConfig]],
+    windows: WindowSet,
+    news: NewsPool,
+) -> list[Trial]:
+    """Return the trials of an experiment that trains nothing: every run under every change."""
+    relevance = None
+    # Embedding the topics takes a moment, and only changed news needs it.
+    if any(change.news != OWN for change in changes):
+        relevance = Relevance(news, load_encoder(news.encoder_name).encode(TOPICS))
+    return [
+        Trial(
+            change=change.name,
+            config=change.configure(config),
+            windows=change.change_windows(windows, relevance),
+            run=run,
+        )
+        for change in changes
+        for run, config in runs
+    ]
+
+
+def score_experiment(
+    experiment: Experiment,
+    trials: Sequence[Trial],
+    news: NewsPool,
+    results: Path,
+    *,
+    commit: str,
+    log: logging.Logger,
+    every: int = 1,
+    scopes: int | None = None,
+    budget: str = "",
+) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
+    """Score finished trials of a data set; write rows, paired tests and configurations.
+
+    Args:
+        experiment: the experiment.
+        trials: what to score; their runs are sealed.
+        news: every article that a window names.
+        results: folder of the rows.
+        commit: commit of the code, for the rows.
+        log: gets progress lines.
+        every: score every n-th origin.
+        scopes: how many of the data set's test scopes; None: all.
+        budget: name of the training budget, for the rows; empty for the preset's own.
+
+    Returns:
+        The file of rows, the rows, the paired tests with the reference.
+    """
+    # One population in memory at a time.
+    scores = []
+    for trial in trials:
+        log.info(f"scoring {trial.change}, seed {trial.config.run.seed}")
+        forecaster = load_population(trial.run, news)
+        # A trained change is in the run and changed news in the windows; other weights are not.
+        if not experiment.trains and CHANGES[trial.change].kind == "sweep":
+            forecaster.reweigh(trial.config)
+        scored = score_population(
+            forecaster,
+            select_test_scopes(trial.windows, every)[:scopes],
+            train=trial.windows.split("train"),
+            experiment=experiment.rows_name,
+            commit=commit,
+            log=log,
+            method=trial.change,
+            parts=False,
+        )
+        # A row of a short training must not pass for one of a full one.
+        if budget:
+            scored = replace(scored, rows=scored.rows.with_columns(budget=pl.lit(budget)))
+        scores.append(scored)
+        del forecaster
+        gc.collect()  # the next backbone is loaded into the memory of this one
+
+    # Rows before pairs: a table without its tests is readable, tests without rows are not.
+    name = f"{experiment.rows_name}-{trials[0].windows.dataset}.csv"
+    rows = pl.concat([scored.rows for scored in scores])
+    write_rows(results / name, rows)
+    for trial in trials:
+        write_config(results, trial.config)
+
+    # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
+    # well: otherwise the tests of an earlier run would belong to other rows.
+    tests = [
+        test
+        for scope, forecasts in collect_seeds(scores)
+        for test in compare_with_reference(scope, forecasts, experiment.reference)
+    ]
+    paired = pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
+    write_atomically(results / f"paired-{name}", paired.write_csv)
+    return results / name, rows, paired

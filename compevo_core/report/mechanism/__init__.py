@@ -1,1 +1,0 @@
-"""The paper's figures of mechanism: how systems of agents learn, and what their agents become."""

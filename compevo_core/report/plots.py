@@ -1,0 +1,425 @@
+"""Plots of result rows, of forecast windows and of one training run by round.
+
+What belongs here: bars, lines and panels of numbers that are in result rows, panels,
+``rounds.jsonl`` and ``lud.csv``, and the text that says what each plot shows. What does not:
+smoothing, fitting or testing them.
+
+Every plot has one axis; the page arranges them. In plots by round a dashed line marks where the
+supervised stage ends and the rewriting of logics begins.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.dates import date2num
+from matplotlib.figure import Figure
+
+from compevo_core.evaluation.metrics import BELOW_COLUMNS
+from compevo_core.evaluation.panels import ForecastPanel
+from compevo_core.report.figures import (
+    ACCENT,
+    GOLD,
+    GREEN,
+    GRID,
+    HALF,
+    HISTORY,
+    INK,
+    MUTED,
+    OTHER_BARS,
+    PURPLE,
+    RED,
+    THIRD,
+    Line,
+    Picture,
+    Plot,
+    Style,
+    add_legend,
+    agent_style,
+    get_figure,
+    make_axis,
+    make_picture,
+    method_style,
+    plot_lines,
+    set_clock,
+)
+from compevo_core.report.inputs import TrainingRun
+from compevo_core.report.result_tables import (
+    HIGHLIGHTED_METHOD,
+    label_methods,
+    name_records,
+    rank_by_pinball,
+)
+from compevo_core.report.rows import (
+    average_over_seeds,
+    drop_agents,
+    is_synthetic,
+    list_scopes,
+    select_pooled,
+    select_scope,
+)
+from compevo_core.report.tables import Row, common_unit
+from compevo_core.report.wording import (
+    RECALIBRATED,
+    format_number,
+    join_items,
+    method_name,
+    scope_name,
+)
+
+# The market's clock has no daylight saving, and its day is what a reader of demand expects.
+NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
+# More lines of reliability than this cannot be distinguished.
+MOST_LINES = 6
+
+
+def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+    """Return bars of the pooled MAE of every method in one scope; None below two methods."""
+    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
+    # One bar compares nothing.
+    if chosen.get_column("mae").drop_nulls().len() < 2:
+        return None
+    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
+    return _show_bars(chosen, name, "method")
+
+
+def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
+    """Return bars of the pooled MAE of each ablation variant on the first scope."""
+    chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
+    _, first = list_scopes(chosen)[0]
+    return _show_bars(select_scope(chosen, dataset, first), dataset.capitalize(), "variant")
+
+
+def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
+    alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above holds the numbers."
+    return make_picture([Plot(plot_mae(rows), alt)], caption=f"{name}: pooled MAE by {kind}")
+
+
+def plot_mae(rows: pl.DataFrame) -> Figure:
+    """Plot the MAE of each row as a bar, best on top, with its range over seeds."""
+    records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
+    axis = make_axis(6.4, 0.75 + 0.28 * max(len(records), 1))
+    places = list(range(len(records)))
+    errors = [row["mae"] for row in records]
+
+    is_compevo = [row["method"] == HIGHLIGHTED_METHOD for row in records]
+    axis.barh(places, errors, color=[ACCENT if own else OTHER_BARS for own in is_compevo])
+    if any(row["seeds"] > 1 for row in records):
+        below = [row["mae"] - row["mae_low"] for row in records]
+        above = [row["mae_high"] - row["mae"] for row in records]
+        whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
+        axis.errorbar(errors, places, xerr=[below, above], **whiskers)
+    for place, row in zip(places, records, strict=True):
+        # Anchored at the end of the whisker, not of the bar, so that neither hides the number.
+        offset: Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        end = (row["mae_high"], place)
+        axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
+
+    axis.set_yticks(places, label_methods(records))
+    axis.invert_yaxis()
+    # Room for the numbers to the right of the longest bar; bars start at zero to be comparable.
+    axis.margins(x=0.12)
+    axis.set_xlim(left=0)
+    axis.grid(visible=False, axis="y")
+    unit = common_unit(records)
+    axis.set_xlabel(f"MAE, {unit}" if unit else "MAE")
+    return get_figure(axis)
+
+
+def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+    """Return the share of actual values below each quantile against its level; None without any."""
+    # A baseline and its recalibrated twin are nearly the same line.
+    is_twin = pl.col("method").str.ends_with(RECALIBRATED)
+    records = rank_by_pinball(rows.filter(~is_twin), dataset, subset)[:MOST_LINES]
+    if not records:
+        return None
+
+    name = name_records(records)
+    alt = (
+        f"Share of actual values below each quantile against its level for {name}; a line on the "
+        "diagonal is right, a flatter one has too narrow bands."
+    )
+    caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
+    return make_picture([Plot(plot_reliability(records), alt)], caption=caption)
+
+
+def plot_reliability(records: Sequence[Row]) -> Figure:
+    """Plot a line for each method through the shares of its levels."""
+    diagonal = Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})
+    lines = [
+        Line(
+            list(BELOW_COLUMNS),
+            [row[name] for name in BELOW_COLUMNS.values()],
+            method_style(row["method"]) | {"marker": "o", "markersize": 3.5, "linewidth": 1.7},
+        )
+        for row in records
+    ]
+    axis = plot_lines(
+        [diagonal, *lines],
+        size=(4.6, 4.4),
+        x_label="level of the quantile",
+        y_label="share of actual values below it",
+        legend_columns=1,
+    )
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    return get_figure(axis)
+
+
+def plot_errors(
+    values: Mapping[str, tuple[float, float]], printed: Mapping[str, float], *, label: str, x: str
+) -> Axes:
+    """Plot errors with their spread in equal steps, and the paper's beside them.
+
+    Args:
+        values: error and spread by the value of a setting.
+        printed: the paper's error for some of them.
+        label: what own errors are called.
+        x: the setting.
+    """
+    axis = make_axis(6.4, 2.8)
+    # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
+    places = {name: place for place, name in enumerate(values)}
+    errors, spreads = zip(*values.values(), strict=True)
+    marks: Style = {"marker": "o", "markersize": 4, "capsize": 3}
+    axis.errorbar(list(places.values()), errors, yerr=spreads, color=ACCENT, label=label, **marks)
+    if printed:
+        known = [places[name] for name in printed]
+        paper: Style = {"color": OTHER_BARS, "marker": "s", "label": "paper"}
+        axis.plot(known, list(printed.values()), **paper)
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlabel(x)
+    add_legend(axis)
+    return axis
+
+
+def show_panel(panel: ForecastPanel) -> Picture:
+    """Return a forecast window as a picture with its caption."""
+    zone = find_zone(panel)
+    start = f"{panel.origin_utc.astimezone(zone):%d %b %Y, %H:%M} {zone.tzname(None)}"
+    scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
+    methods = join_items([method_name(name) for name in panel.forecasts])
+    alt = (
+        f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, "
+        f"then the actual values and the forecasts by {methods}."
+    )
+    caption = f"{panel.entity}, from {start}. {scope}."
+    return make_picture([Plot(plot_panel(panel), alt)], caption=caption)
+
+
+def find_zone(panel: ForecastPanel) -> timezone:
+    """Return the clock of a panel: NEM time for the electricity market, UTC for everything else."""
+    return NEM_TIME if panel.dataset == "electricity" else UTC
+
+
+def plot_panel(panel: ForecastPanel) -> Figure:
+    """Plot the history, the actual values and each method's forecast on the panel's clock."""
+    zone = find_zone(panel)
+    step = timedelta(minutes=panel.step_minutes)
+    origin = panel.origin_utc.astimezone(zone)
+    # The history ends one step before the origin, which is the start of the first forecast step.
+    past = _to_days([origin - step * k for k in range(len(panel.history), 0, -1)])
+    ahead = _to_days([origin + step * k for k in range(len(panel.truth))])
+
+    # A missing value breaks the line.
+    truth = [float("nan") if value is None else value for value in panel.truth]
+    lines = [
+        Line(past, panel.history, {"color": HISTORY, "linewidth": 1.3, "label": "history"}),
+        Line(ahead, truth, {"color": INK, "linewidth": 2.4, "label": "actual values"}),
+    ]
+    for method in sorted(panel.forecasts, key=lambda name: name == HIGHLIGHTED_METHOD):
+        dash: Style = {} if method == HIGHLIGHTED_METHOD else {"linestyle": (0, (4, 2))}
+        lines.append(Line(ahead, panel.forecasts[method], method_style(method) | dash))
+
+    axis = plot_lines(lines, size=(5.2, 2.8), y_label=panel.unit, legend_columns=5)
+    # The line marks the origin: everything right of it was unknown to the models.
+    axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
+    axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
+    set_clock(axis, zone)
+    return get_figure(axis)
+
+
+def _to_days(moments: list[datetime]) -> list[float]:
+    """Return matplotlib's day numbers, which are in UTC whatever the zone of the moments."""
+    return [float(date2num(moment)) for moment in moments]  # type: ignore[no-untyped-call]
+
+
+# Height of one more row of the legend, so that it does not flatten the plot.
+LEGEND_ROW = 0.18
+
+LOSSES = (
+    ("loss", "total", INK),
+    ("loss_pred", "forecast", ACCENT),
+    ("loss_pg", "policy", RED),
+    ("loss_div", "diversity", GREEN),
+    ("loss_prune", "pruning", PURPLE),
+    ("loss_own", "own errors of agents", GOLD),
+)
+# Validation is measured in some rounds only, so its points are marked.
+ERRORS = (
+    ("loss_pred", {"label": "train, this round's batch", "color": "#9fb6cf"}),
+    (
+        "val_mae_scaled",
+        {"label": "validation MAE (scaled)", "color": ACCENT, "marker": "o", "markersize": 3.5},
+    ),
+    (
+        "val_prior_mae_scaled",
+        {
+            "label": "validation MAE of the prior alone",
+            "color": RED,
+            "marker": "s",
+            "markersize": 3,
+        },
+    ),
+)
+SELECTION = {
+    "rewards": "Reward (minus scaled error)",
+    "fitness": "Fitness (moving average)",
+    "weights": "Weight in the aggregate",
+    "gates": "Gate",
+}
+HEALTH = {
+    "error_correlation": "Correlation of the agents' errors",
+    "gain_over_best": "Gain over the best agent (%)",
+    "effective_agents": "Effective number of agents",
+}
+POLICY = {
+    "kl": "KL to the reference",
+    "clip_fraction": "Share clipped",
+    "gradient_conflict": "Gradient cosine",
+}
+# Values whose sign carries the meaning: a line is plotted at zero.
+SIGNED = frozenset({"gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
+
+
+def plot_losses(run: TrainingRun) -> list[Plot]:
+    """Plot the joint objective with its terms, unweighted, and the forecast errors."""
+    # At weight zero the agents' own errors are no term of this run.
+    terms = [
+        _line(run, key, label=label, color=colour, linewidth=2.2 if key == "loss" else 1.4)
+        for key, label, colour in LOSSES
+        if key != "loss_own" or any(run.values_of(key))
+    ]
+    errors = [_line(run, key, **style) for key, style in ERRORS]
+    return [
+        _plot(run, terms, "Loss terms", HALF),
+        _plot(run, errors, "Forecast loss and validation error", HALF, legend_columns=1),
+    ]
+
+
+def plot_selection(run: TrainingRun) -> list[Plot]:
+    """Plot reward, fitness, weight and gate of each agent."""
+    return [_plot_agents(run, key, title, HALF) for key, title in SELECTION.items()]
+
+
+def plot_health(run: TrainingRun) -> list[Plot]:
+    """Plot whether agents differ, whether their mean helps, and how many they are worth."""
+    return [_plot_value(run, key, title) for key, title in HEALTH.items()]
+
+
+def plot_policy(run: TrainingRun) -> list[Plot]:
+    """Plot divergence, clipping and the angle between the two gradients."""
+    return [_plot_value(run, key, title) for key, title in POLICY.items()]
+
+
+def plot_theory(run: TrainingRun) -> list[Plot]:
+    """Plot the diagnostics of paper appendix B, two rows of three."""
+    return [
+        _plot_agents(run, "best_response_gap", "Best-response gap", THIRD),
+        _plot_fixed_regret(run),
+        _plot_agents(run, "group_regret", "Regret against the group's best", THIRD),
+        _plot_value(run, "gradient_margin", "Gradient-conflict margin"),
+        _plot_value(run, "grad_norm", "Gradient norm"),
+        _plot_value(run, "weight_entropy", "Weight entropy (nats)"),
+    ]
+
+
+def has_fixed_regret(run: TrainingRun) -> bool:
+    """Whether ``regret`` was measured against fixed logics."""
+    return run.has_values("fixed_rewards") and run.has_values("regret")
+
+
+def plot_updates(run: TrainingRun) -> list[Plot]:
+    """Plot each logic's distance to the one before, and the LUD of what the first judge scored."""
+    # Each judge has rows of its own; the distances are the same in all of them.
+    first_judge = run.lud_rows[0]["judge"]
+    plots = []
+    for key, title, marks in (
+        ("delta", "Distance to the previous logic", {}),
+        ("lud", "LUD of judged updates", {"marker": "o", "markersize": 3.5}),
+    ):
+        lines = []
+        for agent in range(run.agents):
+            rows = [r for r in run.lud_rows if (r["judge"], r["agent"]) == (first_judge, agent)]
+            points = [row["round"] for row in rows], [row[key] for row in rows]
+            lines.append(Line(*points, agent_style(agent) | marks))
+        plots.append(_plot(run, lines, title, HALF))
+    return plots
+
+
+def _plot_fixed_regret(run: TrainingRun) -> Plot:
+    title = "Regret against the best fixed logic"
+    if has_fixed_regret(run):
+        return _plot_agents(run, "regret", title, THIRD)
+
+    # An empty plot keeps the six in their places.
+    plot = _plot(run, [], f"{title} (not measured)", THIRD)
+    (axis,) = plot.figure.axes
+    place: Style = {"ha": "center", "va": "center", "transform": axis.transAxes}
+    axis.text(0.5, 0.5, "not measured", color=MUTED, **place)
+    return plot
+
+
+def _plot_agents(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
+    """Plot a value of each agent; a round without it leaves no point."""
+    columns = 4 if size == HALF else 3
+    height = size[1] + LEGEND_ROW * ((run.agents - 1) // columns)
+    lines = [
+        Line(
+            [record.round for record in run.rounds],
+            [None if row is None else row[agent] for row in run.values_of(key)],
+            agent_style(agent),
+        )
+        for agent in range(run.agents)
+    ]
+    who = "one line an agent, "
+    return _plot(run, lines, title, (size[0], height), key=key, who=who, legend_columns=columns)
+
+
+def _plot_value(run: TrainingRun, key: str, title: str) -> Plot:
+    return _plot(run, [_line(run, key, color=ACCENT)], title, THIRD, key=key)
+
+
+def _line(run: TrainingRun, key: str, **style: object) -> Line:
+    return Line([record.round for record in run.rounds], run.values_of(key), style)
+
+
+def _plot(
+    run: TrainingRun,
+    lines: Sequence[Line],
+    title: str,
+    size: tuple[float, float],
+    *,
+    key: str = "",
+    who: str = "",
+    legend_columns: int = 3,
+) -> Plot:
+    """Plot lines over the axis of rounds, and describe the plot."""
+    axis = plot_lines(
+        lines,
+        size=size,
+        title=title,
+        x_label="round",
+        is_counted=True,
+        legend_columns=legend_columns,
+    )
+    if key in SIGNED:
+        axis.axhline(0.0, color=INK, linewidth=0.8)
+
+    length = f"{run.agents} agents over {len(run.rounds)} rounds"
+    boundary = run.first_evolving_round
+    if boundary is not None:
+        # Between the last supervised round and the first one after it.
+        axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        length += f", the first {boundary} of them supervised"
+    return Plot(get_figure(axis), f"Line plot by round: {title}, {who}{length}.")

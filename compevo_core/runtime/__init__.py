@@ -1,0 +1,1 @@
+"""What the process runs on: files, locks, memory, several processes."""

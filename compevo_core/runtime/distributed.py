@@ -1,0 +1,243 @@
+"""Collectives between training processes, with a counter of the bytes each one receives.
+
+What belongs here: every collective operation between agents, which process owns which agents, the
+byte counter. What does not: what is sent (``training.round``, ``agents.logic_writer``), files
+(``training.checkpoint``, ``training.artifact``), reading the environment (the command line).
+
+Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts,
+losses, one candidate state an agent, gradients of the soft prompts, logic texts and sums of squares
+are exchanged. The backbone's other activations, the adapters and the gradients of parameters are
+not. Everything is gathered in rank order, so that all processes compute the same values from it,
+bit for bit.
+
+A backbone that one device cannot hold is split instead (``lm.frozen_linear``). Each process then
+holds all agents and computes what the others compute; of this module's exchanges only the first
+process's gradients are left, as a GPU's sums differ in their last bits from run to run.
+
+Shapes: A agents.
+"""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from compevo_core.errors import CheckpointMismatch, ConfigError
+
+
+class AgentShards:
+    """The agents of a training run, split over its processes.
+
+    With one process nothing is sent: every method returns its argument.
+
+    Attributes:
+        rank: number of this process.
+        processes: number of processes.
+        splits_agents: whether each process has its own agents; otherwise all split the backbone.
+        local_agents: the agents of this process.
+        written_agents: the agents whose files this process writes.
+        received: bytes received from the other processes since the last
+            :meth:`take_received`, by purpose.
+    """
+
+    def __init__(
+        self, agents: int, rank: int = 0, processes: int = 1, *, splits_agents: bool = True
+    ) -> None:
+        if splits_agents and processes > agents:
+            raise ConfigError(
+                f"{processes} processes cannot share {agents} agent(s), as each needs at least "
+                "one; start fewer processes or raise population.agents"
+            )
+
+        self.rank = rank
+        self.processes = processes
+        self.splits_agents = splits_agents
+        shares = processes if splits_agents else 1
+        self._agents_by_rank = [_slice_of(agents, one, shares) for one in range(shares)]
+        self.local_agents = self._agents_by_rank[rank if splits_agents else 0]
+        self.written_agents = self.local_agents if splits_agents or rank == 0 else range(0)
+        self.received: Counter[str] = Counter()
+
+    @classmethod
+    def from_process_group(cls, agents: int, *, splits_agents: bool = True) -> Self:
+        """Split the agents over torch's process group; keep them in one process without a group."""
+        if not dist.is_initialized():
+            return cls(agents)
+
+        rank, processes = dist.get_rank(), dist.get_world_size()
+        return cls(agents, rank, processes, splits_agents=splits_agents)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the records and the shared files."""
+        return self.rank == 0
+
+    @property
+    def dropout_stream(self) -> int:
+        """Number of the dropout generator: processes with the same agents must draw the same."""
+        return self.rank if self.splits_agents else 0
+
+    def local(self, everyone: Any) -> Any:  # noqa: ANN401 - a list or a tensor, returned as given
+        """Return this process's part of a list or tensor over all agents."""
+        return everyone[self.local_agents.start : self.local_agents.stop]
+
+    def all_gather(self, local: Tensor, purpose: str) -> Tensor:
+        """Gather the rows of all agents: (local agents, ...) to (A, ...).
+
+        Local rows keep their gradient path; the others have none.
+        """
+        if len(self._agents_by_rank) == 1:
+            return local
+
+        # Shards differ by one agent at most, and all_gather needs equal shapes.
+        padded = local.detach().new_zeros(len(self._agents_by_rank[0]), *local.shape[1:])
+        padded[: len(self.local_agents)] = local.detach()
+
+        blocks = self._all_gather_equal(padded, purpose)
+        parts = [
+            block[: len(agents)].to(local.device)
+            for block, agents in zip(blocks, self._agents_by_rank, strict=True)
+        ]
+
+        # The gathered copy of the local rows is detached: put the differentiable one in its place.
+        parts[self.rank] = local
+        return torch.cat(parts)
+
+    def all_gather_json(self, local: Sequence[Any], purpose: str = "texts") -> list[Any]:
+        """Gather the items of all agents; an item is any JSON value."""
+        if len(self._agents_by_rank) == 1:
+            return list(local)
+
+        return [item for part in self._all_gather_values(list(local), purpose) for item in part]
+
+    def all_reduce_sum(self, numbers: Sequence[float], purpose: str = "counts") -> list[float]:
+        """Sum numbers over the processes."""
+        if len(self._agents_by_rank) == 1:
+            return list(numbers)
+
+        local = torch.tensor(numbers, dtype=torch.float64)
+        return [
+            float(total) for total in torch.stack(self._all_gather_equal(local, purpose)).sum(0)
+        ]
+
+    def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the first process's value on every process."""
+        if self.processes == 1:
+            return value
+
+        return self._all_gather_values(value if self.is_first else None, "agreement")[0]
+
+    def assert_identical(self, name: str, value: str) -> None:
+        """Check that all processes hold the same value.
+
+        Raises:
+            CheckpointMismatch: on every process, if one differs.
+        """
+        if self.processes > 1 and len(set(self._all_gather_values(value, "agreement"))) > 1:
+            raise CheckpointMismatch(
+                f"{name} differ between the processes; all must run the same code on the same kind "
+                "of device and see one shared run folder. Resume with fewer processes"
+            )
+
+    @torch.no_grad()
+    def unify_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """Give every process the first one's gradients, where all compute the same ones.
+
+        A GPU adds in no fixed order: without this the copies of one adapter would drift apart, and
+        processes that must take the same steps would sample different texts.
+        """
+        if self.splits_agents:
+            return
+
+        for gradient in gradients:
+            dist.broadcast(gradient, src=0)
+            self.received["gradients"] += 0 if self.is_first else gradient.nbytes
+
+    def barrier(self) -> None:
+        """Wait until every process has reached this call."""
+        if self.processes > 1:
+            dist.barrier()
+
+    def take_received(self) -> dict[str, int]:
+        """Return the bytes received since the last call, by purpose, and reset the counter."""
+        taken = dict(sorted(self.received.items()))
+        self.received.clear()
+        return taken
+
+    def _all_gather_values(
+        self,
+        value: Any,  # noqa: ANN401 - any JSON value
+        purpose: str,
+    ) -> list[Any]:
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = [int(n) for n in self._all_gather_equal(torch.tensor([data.numel()]), purpose)]
+
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: data.numel()] = data
+        blocks = self._all_gather_equal(padded, purpose)
+        return [
+            json.loads(bytes(block[:length].tolist()))
+            for block, length in zip(blocks, lengths, strict=True)
+        ]
+
+    def _all_gather_equal(self, local: Tensor, purpose: str) -> list[Tensor]:
+        """Gather one tensor of each process, all of one shape, in rank order."""
+        # NCCL moves tensors between GPUs only.
+        device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+        local = local.to(device).contiguous()
+        blocks = [torch.empty_like(local) for _ in range(self.processes)]
+        dist.all_gather(blocks, local)
+
+        self.received[purpose] += (self.processes - 1) * local.numel() * local.element_size()
+        return blocks
+
+
+def torchrun_rank(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """Read rank, number of processes and local rank from torchrun; (0, 1, 0) outside it."""
+    names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    rank, processes, local_rank = (
+        int(environment.get(name, default)) for name, default in names.items()
+    )
+    return rank, processes, local_rank
+
+
+@contextlib.contextmanager
+def process_group(rank: int, processes: int, local_rank: int) -> Iterator[None]:
+    """Join the processes that torchrun started; do nothing for a single process.
+
+    NCCL is used where there is a GPU, with one process a GPU, and Gloo where there is none.
+
+    Raises:
+        ConfigError: the machine has fewer GPUs than processes.
+    """
+    if processes == 1:
+        yield
+        return
+
+    device = None
+    if torch.cuda.is_available():
+        if local_rank >= torch.cuda.device_count():
+            raise ConfigError(
+                f"process {local_rank} of this machine has no GPU of its own: there are "
+                f"{torch.cuda.device_count()}. Start one process a GPU (--nproc-per-node)"
+            )
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+
+    backend = "gloo" if device is None else "nccl"
+    dist.init_process_group(backend, rank=rank, world_size=processes, device_id=device)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _slice_of(agents: int, rank: int, processes: int) -> range:
+    size, larger = divmod(agents, processes)
+    start = rank * size + min(rank, larger)
+    return range(start, start + size + (rank < larger))

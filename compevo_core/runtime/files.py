@@ -1,0 +1,316 @@
+"""Files on disk: locks, atomic writes of files and folders, appended lines, hashes.
+
+What belongs here: how this project puts any file on disk and who may read or write it meanwhile.
+What does not: what the files hold.
+
+A lock is an advisory ``flock`` on a file next to the data: the kernel frees it when its holder
+dies, so a crash leaves no stale lock. Every reader and writer of this project takes it; a foreign
+program does not, and the pipeline's ``storage.news_store`` retries for that case.
+``fasteners.InterProcessReaderWriterLock`` is no replacement: it uses POSIX record locks
+(``lockf``), which belong to a process. Two threads both get the writer's lock, and closing any
+handle of the file in one thread frees the locks of all.
+
+A folder whose files belong together has a manifest that names each file by its hash. Writing puts
+new files beside the old ones and then replaces the manifest, in one step: a reader follows either
+the old manifest or the new one, and never sees a mix of both.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from compevo_core.errors import DataError, SourceTransient
+
+WAIT_SECONDS = 60.0
+"""How long to wait for one other reader or writer before giving up."""
+
+_MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
+_POLL_SECONDS = 0.02
+_MODE = 0o644
+
+
+class StoreBusy(SourceTransient):
+    """Others used a store for longer than the caller would wait; another try may succeed."""
+
+
+@contextmanager
+def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+    """Hold a lock on ``path`` (created if absent) for the length of the block.
+
+    It is exclusive for one writer, or shared by many readers. A caller waits ``wait_seconds`` while
+    the lock does not change hands; ten times as long in all.
+
+    Raises:
+        StoreBusy: it was not free in time.
+    """
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    handle = _open_locked(path, kind, wait_seconds)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
+    """Open and lock a file; return the handle."""
+    while True:
+        # A handle of its own for every caller: flock belongs to the handle, so that threads of one
+        # process exclude each other too. It is never inherited by a child that would keep the lock.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            _acquire(handle, path, kind, wait_seconds)
+            # Whoever held the lock may have removed the file: then others lock a new one.
+            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
+    # Polling, because flock itself cannot wait for a limited time.
+    started = time.monotonic()
+    deadline, latest = started + wait_seconds, started + _MOST_TURNS * wait_seconds
+    seen = os.fstat(handle).st_mtime_ns
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            now = time.monotonic()
+            # Many short turns of others are work that goes on, one long turn may be none.
+            changed = os.fstat(handle).st_mtime_ns
+            if changed != seen:
+                seen, deadline = changed, min(now + wait_seconds, latest)
+            if now >= deadline:
+                raise StoreBusy(
+                    f"{path} was held by another run for {wait_seconds:.0f} s; "
+                    "wait for it to end and retry"
+                ) from None
+
+            time.sleep(_POLL_SECONDS)
+        else:
+            # The others see by this that it is another's turn.
+            os.utime(handle)
+            return
+
+
+MANIFEST_FILE = "manifest.json"
+"""Names the files of a folder by their hashes; written last."""
+PART_SUFFIX = ".part"
+"""Ending of a file that is being written, whose name begins with a dot."""
+
+Read = TypeVar("Read")
+"""What a reader of a folder makes of its files."""
+
+_LOCK_FILE = ".lock"
+_NAME_DIGITS = 16  # of a file's sha256, in its name
+_PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
+
+
+def write_atomically(
+    path: Path, write: Callable[[Path], object], *, is_durable: bool = True
+) -> Path:
+    """Write a file so that a reader sees the old one or the whole new one; return its path.
+
+    Args:
+        path: the file to write; missing parent folders are made.
+        write: fills the temporary file in the same folder that it is called with.
+        is_durable: whether to flush the file to disk first, which takes milliseconds; for
+            hundreds of files that can be fetched again it is not worth them.
+    """
+    with _filled_part(path, write, is_durable=is_durable) as part:
+        return part.replace(path)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write UTF-8 text atomically."""
+    return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def write_bytes(path: Path, content: bytes, *, is_durable: bool = True) -> Path:
+    """Write bytes atomically; see :func:`write_atomically` for ``is_durable``."""
+    return write_atomically(path, lambda part: part.write_bytes(content), is_durable=is_durable)
+
+
+def write_json(path: Path, value: object) -> Path:
+    """Write indented JSON with sorted keys atomically."""
+    return write_text(path, json.dumps(value, indent=1, sort_keys=True))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line of UTF-8 text, and flush it to disk."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(line + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """What one manifest names.
+
+    Attributes:
+        facts: values that were written with the files.
+        paths: the file of each name, as it is called on disk.
+    """
+
+    facts: Mapping[str, Any]
+    paths: Mapping[str, Path]
+
+
+def replace_together(
+    folder: Path,
+    files: Mapping[str, Callable[[Path], object]],
+    facts: Mapping[str, Any],
+    *,
+    keeps_others: bool = False,
+) -> None:
+    """Replace the files of a folder so that a reader sees all old ones or all new ones.
+
+    One writer at a time; what a killed one left is removed. ``files`` fill the path that they are
+    called with; ``facts`` are values for the manifest. With ``keeps_others``, files of other names,
+    which the present manifest names, stay.
+
+    Raises:
+        DataError: files stay, and the manifest that names them is torn.
+        StoreBusy: another process writes the folder for longer than a minute.
+    """
+    with file_lock(folder / _LOCK_FILE, exclusive=True):
+        before = _read_hashes(folder, is_needed=keeps_others)
+        written = {name: _write_by_hash(folder / name, write) for name, write in files.items()}
+        hashes = before | written if keeps_others else written
+        write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
+
+        # Whoever follows the manifest before this one has its files open, or looks again.
+        kept = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+        for name in before | written:
+            for old in set(_find_versions(folder / name)) - kept:
+                old.unlink(missing_ok=True)
+
+
+def read_together(
+    folder: Path,
+    read: Callable[[FileSet], Read],
+    *,
+    remedy: str,
+    is_verified: bool = True,
+) -> Read:
+    """Read the files of a folder that one call of :func:`replace_together` wrote.
+
+    Takes no lock, so that it works in a folder that may not be written. ``read`` is called with the
+    files; again, with others, if they were replaced meanwhile. With ``is_verified`` every file is
+    first compared with its hash, which reads it whole. ``remedy`` says what to do where the folder
+    is incomplete.
+
+    Raises:
+        DataError: there is no manifest, or a file that it names is missing or altered.
+    """
+    while True:
+        text = _read_manifest(folder, remedy)
+        try:
+            return read(_open_set(folder, text, remedy, is_verified=is_verified))
+        except FileNotFoundError as error:
+            # Replaced while it was read; the manifest of now names files that are there.
+            if _read_manifest(folder, remedy) == text:
+                raise DataError(f"{error.filename} is missing; {remedy}") from error
+
+
+def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
+    """Return the hash of each file that a folder's manifest names; none where there is none."""
+    path = folder / MANIFEST_FILE
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return dict(facts.get("files", {}))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        if is_needed:
+            raise DataError(f"{path} is torn; restore it: it names the files that stay") from error
+        return {}
+
+
+def _read_manifest(folder: Path, remedy: str) -> str:
+    try:
+        return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise DataError(f"{folder} is incomplete ({MANIFEST_FILE} is missing); {remedy}") from error
+
+
+def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> FileSet:
+    try:
+        facts: dict[str, Any] = json.loads(text)
+        hashes: dict[str, str] = facts.pop("files")
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{folder / MANIFEST_FILE} is torn; {remedy}") from error
+
+    paths = {name: _path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+    for name, path in paths.items():
+        if is_verified and hash_file(path) != hashes[name]:
+            raise DataError(f"{path} differs from its manifest; {remedy}")
+    return FileSet(facts=facts, paths=paths)
+
+
+def _write_by_hash(path: Path, write: Callable[[Path], object]) -> str:
+    """Write a file under a name with its hash; return the hash."""
+    with _filled_part(path, write, is_durable=True) as part:
+        digest = hash_file(part)
+        part.replace(_path_by_hash(path, digest))
+    return digest
+
+
+def _path_by_hash(path: Path, digest: str) -> Path:
+    return path.with_name(f"{path.stem}-{digest[:_NAME_DIGITS]}{path.suffix}")
+
+
+def _find_versions(path: Path) -> list[Path]:
+    hexes = "[0-9a-f]" * _NAME_DIGITS
+    return list(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}"))
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file as hex digits, reading it in blocks."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_text(text: str) -> str:
+    """Return the sha256 of UTF-8 text as hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _filled_part(
+    path: Path, write: Callable[[Path], object], *, is_durable: bool
+) -> Iterator[Path]:
+    """Yield a written file beside ``path``, to be renamed; remove it if anything fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART_SUFFIX)
+    os.close(handle)
+    part = Path(name)
+
+    try:
+        write(part)
+        if is_durable:
+            _flush_to_disk(part)
+        part.chmod(_PUBLIC_MODE)
+        yield part
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _flush_to_disk(path: Path) -> None:
+    # Without this, a power cut after the rename can leave an empty file under the final name.
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())

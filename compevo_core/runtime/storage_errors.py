@@ -1,0 +1,98 @@
+"""What the operating system and file formats raise, as errors that say what to do.
+
+What belongs here: the one table from raw errors of storage to this project's. What does not: rules
+on the content of files (each reader's own).
+
+Where work begins and ends (an asset, a training, a command) is one block of
+:func:`translate_storage_errors`, so that no raw error reaches whoever is on call.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from compevo_core.errors import StorageError
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free space (compevo clean removes old runs)",
+    errno.EDQUOT: "the quota is used up: free space (compevo clean removes old runs)",
+    errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
+    errno.EROFS: "it is read-only: mount it for writing, or set COMPEVO_HOME elsewhere",
+    errno.EACCES: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
+    errno.EPERM: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.EIO: "the disk reported an error: check it before anything else",
+    errno.ESTALE: "the network file system lost the file: mount it again",
+}
+_PARQUET = "parquet:"
+_TORN = "the file is torn: restore it, or remove it and make it again"
+_ELSE = "correct the cause"
+_ABSENT = "there is no such file or folder: name one that is there, or make it first"
+_AGAIN = "then run it again: what is stored is whole, and it goes on from there"
+
+# Libraries written in Rust hide the number in their text: polars, safetensors.
+_NUMBER_IN_TEXT = re.compile(r"os error (\d+)")
+
+
+@contextmanager
+def translate_storage_errors(doing: str = "") -> Iterator[None]:
+    """Turn errors of disk and file formats inside the block into :class:`StorageError`.
+
+    Args:
+        doing: what the block does, for the message; left out: only the error itself is told.
+
+    Raises:
+        StorageError: an ``OSError`` that is not about a network, a ``SafetensorError``, or what
+            polars makes of a file that it cannot read or write.
+    """
+    try:
+        yield
+    except Exception as error:
+        # Timeouts and connections are OSErrors too, and no matter of storage.
+        is_of_network = isinstance(error, ConnectionError | TimeoutError)
+        is_of_disk = isinstance(error, OSError) and not is_of_network
+        if is_of_disk or _is_of_a_torn_file(error):
+            raise describe_storage_error(error, doing) from error
+        raise
+
+
+def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
+    """Return the error of this project: what, where, what to do."""
+    name = getattr(error, "filename", None)
+    where = f"{name}: " if name and str(name) not in str(error) else ""
+    prefix = f"{doing}: " if doing else ""
+    if isinstance(error, FileNotFoundError):
+        # Nothing is stored there that could go on.
+        return StorageError(f"{prefix}{where}{error}; {_ABSENT}")
+
+    otherwise = _TORN if _is_of_a_torn_file(error) else _ELSE
+    remedy = _REMEDIES.get(_find_number(error), otherwise)
+    return StorageError(f"{prefix}{where}{error}; {remedy}, {_AGAIN}")
+
+
+def is_known_of_disk(error: Exception) -> bool:
+    """Whether the disk is full, read-only or failing, and not a single file."""
+    return _find_number(error) in _REMEDIES
+
+
+def _is_of_a_torn_file(error: Exception) -> bool:
+    # Imported here: the command line answers --help without either library.
+    from polars.exceptions import ComputeError
+    from safetensors import SafetensorError
+
+    # Polars has one class for a torn file and for a wrong expression.
+    is_of_polars = isinstance(error, ComputeError) and str(error).startswith(_PARQUET)
+    return is_of_polars or isinstance(error, SafetensorError)
+
+
+def _find_number(error: Exception) -> int:
+    number = getattr(error, "errno", None)
+    if number is not None:
+        return int(number)
+    found = _NUMBER_IN_TEXT.search(str(error))
+    if found:
+        return int(found[1])
+    # DuckDB gives the words alone.
+    return next((known for known in _REMEDIES if os.strerror(known) in str(error)), 0)

@@ -1,0 +1,523 @@
+"""Measure in a run what the theorems of the paper's appendix B assume or conclude.
+
+What belongs here: pure functions on arrays, the running sums of regret, the growth of regret at the
+end of a run, how much the agents of a population differ. What does not: scoring logics
+(``training.round``), gradients of all processes (``training.update``), the monotone weighting rule
+(``agents.selection``), plots.
+
+None of these numbers proves a theorem. Each says, for one finite run, whether what a theorem
+assumes or concludes is observed to fail.
+
+Shapes:
+    A agents, G logics of a group, K fixed logics, N agents, rounds or known targets, T rounds,
+    B windows, H horizon.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import entr
+
+from compevo_core.agents.logics import list_seed_logics
+from compevo_core.data.arrays import FloatArray
+from compevo_core.errors import DataError
+
+MIN_FIT_POINTS = 8  # rounds; a line through fewer says little about an exponent
+
+_WEIGHT_SUM_TOLERANCE = 1e-4  # the weights come from a float32 softmax
+_BOOTSTRAP_STREAM = 3  # separates these samples from those of training with the same seed
+
+
+def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
+    """Return the values as a float64 array, checked.
+
+    A missing value would turn into a wrong gap or regret without a trace.
+
+    Raises:
+        DataError: another number of dimensions, no value, or a value that is not finite.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != ndim or array.size == 0 or not np.isfinite(array).all():
+        raise DataError(
+            f"{name} must be {ndim}-dimensional, not empty and finite; got shape {array.shape} "
+            f"with {int((~np.isfinite(array)).sum())} non-finite: score every logic before "
+            "measuring"
+        )
+    return array
+
+
+def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLike) -> FloatArray:
+    """Return the most reward each agent could gain by playing one of its sampled logics instead.
+
+    Observes Theorem B.1.1 (a Bayesian Nash equilibrium exists) through the best response (Eq. 19):
+    at an equilibrium of the sampled game every gap is 0. It proves none: G samples are not the
+    strategy space Pi_i, and one batch is not an expectation. ``group_rewards`` are (A, G),
+    ``played_rewards`` (A,); the gaps (A,) are at least 0, as playing on is always allowed.
+
+    Raises:
+        DataError: a value is not finite.
+    """
+    group_AG = as_finite_array("group_rewards", group_rewards, 2)
+    played_A = as_finite_array("played_rewards", played_rewards, 1)
+    # The played logic may beat all samples: the best response is then to play it on.
+    return np.asarray(np.maximum(group_AG.max(axis=1) - played_A, 0.0))
+
+
+def aggregate_best_response_gap(
+    group_forecasts: npt.ArrayLike,
+    played_forecasts: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    truth: npt.ArrayLike,
+    *,
+    metric: str = "mse",
+) -> FloatArray:
+    """Return the drop in the aggregate loss if one agent alone switched to its best sampled logic.
+
+    The drop is exact: the forecasts of the others and all weights stay as played. Observes the
+    local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), for L_pred
+    alone, among sampled logics. The drops (A,) are at least 0, in units of the metric.
+
+    Args:
+        group_forecasts: (A, G, B, H).
+        played_forecasts: (A, B, H).
+        weights: (A,), or (B, A) where they differ by window.
+        truth: (B, H), NaN where a target is missing.
+        metric: ``mse`` or ``mae``, as in the objective.
+
+    Raises:
+        DataError: a forecast is not finite.
+    """
+    group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
+    played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
+    weight_BA = as_finite_array("weights", np.atleast_2d(weights), 2)
+    truth_BH = np.asarray(truth, dtype=np.float64)
+
+    # The aggregate is linear in each forecast, so a switch adds the weighted difference.
+    weight_AB1 = weight_BA.T[:, :, None]
+    aggregate_BH = (weight_AB1 * played_ABH).sum(axis=0)
+    change_AGBH = weight_AB1[:, None] * (group_AGBH - played_ABH[:, None])
+
+    played_loss = _masked_loss(aggregate_BH, truth_BH, metric)
+    switched_loss_AG = _masked_loss(aggregate_BH + change_AGBH, truth_BH, metric)
+    return np.asarray(np.maximum(played_loss - switched_loss_AG.min(axis=1), 0.0))
+
+
+def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> FloatArray:
+    """Return the regret (N,) against the best fixed logic in hindsight, from sums of rewards.
+
+    Hindsight means that the best logic is chosen after summing: max_k sum_s r_k(s) minus the sum of
+    the played rewards. It may be negative, as an agent that adapts can beat every fixed logic.
+    Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1
+    (linear regret of debate): the comparator is the best of K logics, not the equilibrium's value.
+
+    Args:
+        played_sums: (N,), one row an agent (or a round of one agent).
+        fixed_sums: (N, K), column k the sum of ONE logic's rewards on the same windows.
+
+    Raises:
+        DataError: a value is not finite.
+    """
+    played_N = as_finite_array("played_sums", played_sums, 1)
+    fixed_NK = as_finite_array("fixed_sums", fixed_sums, 2)
+    # The maximum of sums, not a sum of maxima: a fixed comparator may not switch between rounds.
+    return np.asarray(fixed_NK.max(axis=1) - played_N)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientConflict:
+    """How the gradients of the main and of the regularising terms stand to each other (B.2).
+
+    Attributes:
+        main_norm: norm of the gradient of L_pred + lambda_PG L_pg.
+        strategy_norm: norm of the gradient of the weighted diversity and pruning terms.
+        cosine: of the angle between them; 0 if one of them is zero.
+        margin: main_norm + strategy_norm * cosine.
+        holds: whether the margin is positive, which is Eq. 23.
+    """
+
+    main_norm: float
+    strategy_norm: float
+    cosine: float
+    margin: float
+    holds: bool
+
+
+def gradient_conflict(
+    main_norm: float, strategy_norm: float, inner_product: float
+) -> GradientConflict:
+    """Check the condition ||main|| > -||strategy|| cos of Theorem B.2.1, step 2 (Eq. 22 and 23).
+
+    It holds exactly if a small step along -(main + strategy) still lowers the main loss, to first
+    order, at one point, for one batch. Norms and inner product are enough, so that processes
+    exchange three numbers instead of gradients.
+
+    Raises:
+        DataError: a number is not finite, or a norm is negative.
+    """
+    numbers = (main_norm, strategy_norm, inner_product)
+    if not all(map(math.isfinite, numbers)) or min(main_norm, strategy_norm) < 0:
+        raise DataError(
+            f"norms {main_norm}, {strategy_norm} and inner product {inner_product} must be finite, "
+            "norms >= 0: check the loss before measuring"
+        )
+
+    scale = main_norm * strategy_norm
+    # Rounding can carry the quotient of two nearly parallel gradients just past 1.
+    cosine = 0.0 if scale == 0.0 else max(-1.0, min(1.0, inner_product / scale))
+
+    # Times main_norm, this is the inner product of the main with the joint gradient: how fast the
+    # main loss falls, to first order, along the joint step.
+    margin = main_norm + strategy_norm * cosine
+    return GradientConflict(
+        main_norm=main_norm,
+        strategy_norm=strategy_norm,
+        cosine=cosine,
+        margin=margin,
+        holds=margin > 0,
+    )
+
+
+def gradient_norm(gradients: Iterable[npt.ArrayLike]) -> float:
+    """Return the Euclidean norm of all gradients together: how far from stationary this point is.
+
+    Observes the conclusion of Theorem B.2.1, grad L_total = 0 (Eq. 21). A small norm on one batch
+    shows no convergence, nor tells a minimum from a saddle. The theorem's steps eta_0 / sqrt(t) are
+    not square summable, as it assumes; the run's cosine decay ends at zero instead.
+    """
+    # Summed in float64: in float32 the squares of small gradients vanish next to large ones.
+    return math.sqrt(
+        sum(float(np.square(np.asarray(g, dtype=np.float64)).sum()) for g in gradients)
+    )
+
+
+def weight_entropy(weights: npt.ArrayLike) -> float:
+    """Return the entropy of the aggregation weights w (A,) in nats.
+
+    0 is one agent alone, log A a plain mean, exp(entropy) the number of agents that count. Observes
+    soft selection (Eq. 5, Proposition B.5.1): falling entropy is selection at work.
+
+    Raises:
+        DataError: the weights are not a distribution.
+    """
+    weight_A = as_finite_array("weights", weights, 1)
+    total = float(weight_A.sum())
+    if (weight_A < 0).any() or not math.isclose(total, 1.0, abs_tol=_WEIGHT_SUM_TOLERANCE):
+        raise DataError(
+            f"weights must be >= 0 and sum to 1, got sum {total:.6f}: pass the softmax output"
+        )
+
+    # entr is -w log w with 0 at w = 0; a weight just above 1 by rounding gives a tiny negative sum.
+    # scipy.stats.entropy would divide by the sum first and measure other weights than were used.
+    return max(0.0, float(entr(weight_A).sum()))
+
+
+def _masked_loss(forecast: FloatArray, truth_BH: FloatArray, metric: str) -> FloatArray:
+    """Return the mean loss over the known targets, (..., B, H) to (...)."""
+    # One mean over all targets. Training averages each window first (agents.selection), which gives
+    # another number only where windows miss different numbers of targets.
+    error = forecast - truth_BH
+    cost = error**2 if metric == "mse" else np.abs(error)
+    return np.asarray(np.nanmean(cost, axis=(-2, -1)))
+
+
+def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[list[str]]:
+    """Return K fixed logics for each agent, (A, K).
+
+    They are the agent's own seed logic, what it would play without any evolution, then the seed
+    logics after it, cyclically. ``form`` is the one of ``evolution.form``.
+    """
+    seeds = list_seed_logics(form)
+    return [[seeds[(agent + k) % len(seeds)] for k in range(count)] for agent in range(agents)]
+
+
+@dataclasses.dataclass
+class RegretTracker:
+    """Running sums of rewards over the rounds that rewrote logics.
+
+    The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
+
+    Attributes:
+        played: (A,) rewards of the played logics.
+        fixed: (A, K) rewards of the fixed logics.
+        group: (A,) best-response gaps.
+    """
+
+    played: list[float]
+    fixed: list[list[float]]
+    group: list[float]
+
+    @classmethod
+    def start(cls, agents: int, count: int) -> Self:
+        """Start before the first round, for A agents with K fixed logics each."""
+        return cls([0.0] * agents, [[0.0] * count for _ in range(agents)], [0.0] * agents)
+
+    @classmethod
+    def from_dict(cls, sums: Mapping[str, Any]) -> Self:
+        """Restore the sums that :meth:`to_dict` gave."""
+        return cls(sums["played"], sums["fixed"], sums["group"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums as plain values for a checkpoint."""
+        return dataclasses.asdict(self)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a round's record on regret, by its keys, for a round that scored no logics.
+
+        The regrets stay at the values of the round before.
+        """
+        has_fixed = any(map(len, self.fixed))
+        regret = regret_of_sums(self.played, self.fixed).tolist() if has_fixed else None
+        return {
+            "regret": regret,
+            "fixed_rewards": None,
+            "played_rewards": None,
+            "group_regret": list(self.group),
+        }
+
+    def add_round(
+        self,
+        reward_AK: npt.NDArray[np.floating[Any]],
+        group_gap_A: npt.NDArray[np.floating[Any]],
+    ) -> dict[str, Any]:
+        """Add one round to the sums, and return its record on regret by its keys.
+
+        Args:
+            reward_AK: (A, 1 + K), rewards of the played logic and then of the fixed ones, on the
+                same windows; (A, 0) if no fixed logic is scored.
+            group_gap_A: reward by which the best sampled logic of the round beat the played one, at
+                least 0. This comparator may switch each round, so its regret can grow linearly
+                where the other does not.
+        """
+        # Needs no forecast beyond those of the group, so every run measures it.
+        self.group = (np.asarray(self.group) + group_gap_A).tolist()
+        if not reward_AK.shape[1]:
+            return self.describe()
+
+        # Rewards are float32; thousands of them are summed, so the sums are float64.
+        scores_AK = reward_AK.astype(np.float64)
+        self.played = (np.asarray(self.played) + scores_AK[:, 0]).tolist()
+        self.fixed = (np.asarray(self.fixed) + scores_AK[:, 1:]).tolist()
+        return self.describe() | {
+            "fixed_rewards": scores_AK[:, 1:].tolist(),
+            "played_rewards": scores_AK[:, 0].tolist(),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GrowthFit:
+    """The exponent of one curve with a bootstrap interval.
+
+    Attributes:
+        exponent: b; NaN where no fit is possible.
+        low: lower end of the interval; NaN where no interval is possible.
+        high: upper end.
+        n_used: rounds that the fit used.
+        n_left_out: rounds of the burn-in, and rounds whose regret has no logarithm.
+        reason: why a number is NaN; empty otherwise.
+    """
+
+    exponent: float
+    low: float
+    high: float
+    n_used: int
+    n_left_out: int
+    reason: str = ""
+
+
+def fit_growth_exponent(
+    regret: npt.ArrayLike,
+    *,
+    generator: np.random.Generator,
+    samples: int = 1000,
+    confidence: float = 0.95,
+    burn_in: float = 0.1,
+) -> GrowthFit:
+    """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
+
+    Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 says b = 1 for debate. An interval below 1 is
+    what sublinear regret looks like over the rounds of this run; it is no asymptotic bound. The
+    bootstrap flips the sign of whole blocks of each step's departure from the fitted curve and sums
+    again: the interval allows for correlated sums and for noise that shrinks over the run.
+
+    Args:
+        regret: (T,) cumulative regret.
+        generator: samples the bootstrap's signs.
+        samples: bootstrap paths.
+        confidence: share of the paths that the interval covers.
+        burn_in: share of the rounds to leave out at the start.
+
+    Raises:
+        DataError: a regret is not finite.
+    """
+    regret_T = as_finite_array("regret", regret, 1)
+
+    # The first rounds show the start, warm-up included, and not the growth.
+    first_round = math.floor(burn_in * len(regret_T))
+    is_usable_T = _usable_rounds(regret_T, first_round)
+    n_used = int(is_usable_T.sum())
+
+    none = GrowthFit(
+        exponent=math.nan,
+        low=math.nan,
+        high=math.nan,
+        n_used=n_used,
+        n_left_out=len(regret_T) - n_used,
+    )
+    if n_used < MIN_FIT_POINTS:
+        reason = f"fewer than {MIN_FIT_POINTS} rounds with positive regret"
+        return dataclasses.replace(none, reason=reason)
+
+    rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
+    slope, intercept = _fit_log_line(rounds_T[is_usable_T], regret_T[is_usable_T])
+    exponents = _resample_exponents(regret_T, first_round, slope, intercept, samples, generator)
+    if not exponents:
+        reason = "no bootstrap path stayed positive"
+        return dataclasses.replace(none, exponent=slope, reason=reason)
+
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(exponents, [tail, 1 - tail])
+    return dataclasses.replace(none, exponent=slope, low=float(low), high=float(high))
+
+
+def summarize_regret_growth(
+    regrets: Sequence[Sequence[float] | None], seed: int
+) -> dict[str, Any] | None:
+    """Fit the regret of each agent and of the agents' mean, as plain values for ``metrics.json``.
+
+    ``regrets`` are the regrets (A,) of T rounds. Each fit under ``agents`` and ``mean`` has its
+    field names, with null for NaN. None if a round was not scored against fixed logics.
+    """
+    if not regrets or any(row is None for row in regrets):
+        return None
+
+    regret_TA = np.asarray(regrets, dtype=np.float64)
+    # One generator for all fits: their order is part of the result.
+    generator = np.random.default_rng([seed, _BOOTSTRAP_STREAM])
+    fits = [
+        dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
+        for regret_T in (*regret_TA.T, regret_TA.mean(axis=1))
+    ]
+
+    # JSON has no NaN: the reader finds null and the reason.
+    plain = [
+        {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fit.items()}
+        for fit in fits
+    ]
+    return {"agents": plain[:-1], "mean": plain[-1]}
+
+
+def _usable_rounds(regret_T: FloatArray, first_round: int) -> npt.NDArray[np.bool_]:
+    """Return which rounds lie after the burn-in and have a logarithm."""
+    rounds_T = np.arange(1, len(regret_T) + 1)
+    return np.asarray((rounds_T > first_round) & (regret_T > 0))
+
+
+def _fit_log_line(rounds: FloatArray, regret: FloatArray) -> tuple[float, float]:
+    # A power law is a line in logarithms, with the exponent as its slope.
+    slope, intercept = np.polyfit(np.log(rounds), np.log(regret), 1)
+    return float(slope), float(intercept)
+
+
+def _resample_exponents(
+    regret_T: FloatArray,
+    first_round: int,
+    slope: float,
+    intercept: float,
+    samples: int,
+    generator: np.random.Generator,
+) -> list[float]:
+    """Return the exponents of bootstrap paths that leave enough rounds for a fit."""
+    rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
+    # Steps, not sums: the departures of single rounds are what may be treated as noise.
+    fitted_step_T = np.diff(math.exp(intercept) * rounds_T**slope, prepend=0.0)
+    noise_T = np.diff(regret_T, prepend=0.0) - fitted_step_T
+
+    # Blocks of T^(1/3) rounds keep the short-range correlation, the usual rate for a block length.
+    block = math.ceil(len(rounds_T) ** (1 / 3))
+    n_blocks = math.ceil(len(rounds_T) / block)
+
+    exponents = []
+    for _ in range(samples):
+        signs = generator.choice([-1.0, 1.0], size=n_blocks)
+        signs_T = np.repeat(signs, block)[: len(rounds_T)]
+        path_T = np.cumsum(fitted_step_T + signs_T * noise_T)
+
+        # A path may fall below zero where the regret did not.
+        is_usable_T = _usable_rounds(path_T, first_round)
+        if is_usable_T.sum() >= MIN_FIT_POINTS:
+            exponents.append(_fit_log_line(rounds_T[is_usable_T], path_T[is_usable_T])[0])
+    return exponents
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PopulationHealth:
+    """How much the agents of a population differ, and what it is worth.
+
+    Where A errors of equal size have the mean correlation rho, the mean forecast has the variance
+    of A / (1 + (A - 1) rho) independent ones: ten copies of one agent are worth one.
+
+    Attributes:
+        error_correlation: mean correlation of the errors of two agents; 1 for agents that forecast
+            alike, and for a lone agent.
+        gain_over_best: by how much the mean absolute error of the plain mean lies below the best
+            agent's, in percent; negative where the best agent alone is better.
+        effective_agents: number of agents with unrelated errors whose mean would be as good, from 1
+            to A.
+    """
+
+    error_correlation: float
+    gain_over_best: float
+    effective_agents: float
+
+
+def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> PopulationHealth:
+    """Measure how different the agents' errors are, over all known targets at once.
+
+    Args:
+        values_ABH: forecasts of each agent, in scaled units, so that all series count alike.
+        truth_BH: in the same units; NaN targets do not count.
+
+    Raises:
+        DataError: a forecast is not finite, or no target is known.
+    """
+    values = np.asarray(values_ABH, dtype=np.float64)
+    truth = np.asarray(truth_BH, dtype=np.float64)
+    is_known_BH = np.isfinite(truth)
+    error_AN = values[:, is_known_BH] - truth[is_known_BH]
+    if not error_AN.size or not np.isfinite(error_AN).all():
+        raise DataError(
+            f"{error_AN.shape[1]} known targets and {(~np.isfinite(error_AN)).sum()} forecasts of "
+            "them that are not finite; measure windows that are known and forecast"
+        )
+
+    agents = len(values)
+    pairs = [
+        _correlate(error_AN[i], error_AN[j]) for i in range(agents) for j in range(i + 1, agents)
+    ]
+    correlation = float(np.mean(pairs)) if pairs else 1.0
+    # Errors that cancel would count as more agents than there are, up to infinitely many.
+    effective = agents / (1.0 + (agents - 1) * max(correlation, 0.0))
+
+    best = float(np.abs(error_AN).mean(axis=1).min())
+    of_mean = float(np.abs(error_AN.mean(axis=0)).mean())
+    gain = 100.0 * (best - of_mean) / best if best > 0 else 0.0
+
+    return PopulationHealth(
+        error_correlation=correlation, gain_over_best=gain, effective_agents=effective
+    )
+
+
+def _correlate(first_N: FloatArray, second_N: FloatArray) -> float:
+    # Equal errors are one agent twice, also where they do not vary and no correlation is defined.
+    if np.array_equal(first_N, second_N):
+        return 1.0
+
+    first_N = first_N - first_N.mean()
+    second_N = second_N - second_N.mean()
+    size = float(np.sqrt((first_N**2).sum() * (second_N**2).sum()))
+    # An error that is the same everywhere says nothing on how the other one varies.
+    return float((first_N * second_N).sum()) / size if size > 0 else 0.0

@@ -1,0 +1,200 @@
+"""Commands about data: ``compevo init``, ``compevo sources``, ``compevo backfill``.
+
+What belongs here: declaring a table as a data set, listing what is stored, fetching a past span.
+What does not: reading a table (``sources.own``), counting (``work.source_coverage``).
+"""
+
+import logging
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Stamps(StrEnum):
+    """Which end of its interval a stamp is."""
+
+    START = "start"
+    END = "end"
+
+
+class Decimal(StrEnum):
+    """Decimal mark."""
+
+    POINT = "."
+    COMMA = ","
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="Table of values: CSV or Parquet.")],
+    time: Annotated[str, typer.Option(help="Column of stamps.")],
+    value: Annotated[list[str], typer.Option(help="Value column; repeat for several series.")],
+    name: Annotated[str, typer.Option(help="Name of the data set (default: the file name).")] = "",
+    by: Annotated[str, typer.Option("--id", help="Column that names the series of each row.")] = "",
+    unit: Annotated[str, typer.Option(help="Unit of the values, where no cell says it.")] = "",
+    zone: Annotated[
+        str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
+    ] = "",
+    country: Annotated[str, typer.Option(help="Country of public holidays: FR.")] = "",
+    stamps: Annotated[
+        Stamps, typer.Option(help="Whether a stamp is the start or the end of its interval.")
+    ] = Stamps.START,
+    time_format: Annotated[
+        str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
+    ] = "",
+    decimal: Annotated[
+        Decimal | None, typer.Option(help="Decimal mark, if it is ambiguous.")
+    ] = None,
+    covariates: Annotated[
+        Path | None, typer.Option(help="Table of daily values or finer ones: the weather.")
+    ] = None,
+    news: Annotated[
+        Path | None, typer.Option(help="Table of articles with published_at and title.")
+    ] = None,
+    gdelt: Annotated[str, typer.Option(help="Query that live mode asks GDELT for news.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a declaration.")] = False,
+) -> None:
+    """Look at your own table, and write the TOML file that declares it as a data set.
+
+    Says what it found and what it guessed. `compevo fit` is next.
+    """
+    from datetime import UTC, datetime
+
+    from compevo_core.errors import ConfigError
+    from compevo_core.runtime.files import write_text
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.sources.feeds import read_own_file
+    from compevo_pipeline.sources.own.declaration import make_label, name_publisher
+    from compevo_pipeline.sources.own.draft import Request, draft_declaration
+
+    dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
+    path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
+
+    tables = {"covariates": covariates, "news": news}
+    publisher = name_publisher(dataset)
+    raws = {
+        key: read_own_file(one, publisher, lambda: datetime.now(UTC))
+        for key, one in {"values": file, **tables}.items()
+        if one is not None
+    }
+    request = Request(
+        name=dataset,
+        file=file,
+        time=time,
+        values=tuple(value),
+        id=by,
+        unit=unit,
+        zone=zone,
+        decimal=decimal or "",
+        time_format=time_format,
+        stamps=stamps,
+        country=country,
+        covariates=covariates,
+        news=news,
+        gdelt=gdelt,
+    )
+    draft = draft_declaration(request, raws.pop("values"), raws)
+    write_text(path, draft.text)
+
+    for line in filter(None, draft.findings):
+        typer.echo(f"found:   {line}")
+    for line in draft.guesses:
+        typer.echo(f"guessed: {line}")
+    typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
+
+
+LONGEST_SOURCE = 44
+SHOWN_FILES = 20
+
+
+def sources(
+    months: Annotated[int, typer.Option(help="How many months to show.", min=1, max=120)] = 6,
+    dataset: Annotated[
+        str, typer.Option(help="Only what begins with this: a data set, news, or a publisher.")
+    ] = "",
+) -> None:
+    """Show what is stored of every source by month, and which files are absent or failed."""
+    from datetime import UTC, datetime
+
+    import polars as pl
+
+    from compevo_pipeline.cli.forecast import clean_text
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.source_coverage import (
+        list_troubled,
+        measure_coverage,
+        pivot_months,
+        tabulate_files,
+    )
+
+    deployment = Deployment(settings=Settings.from_environment())
+    counts = measure_coverage(deployment, datetime.now(UTC).date())
+    counts = counts.filter(pl.col("source").str.starts_with(dataset))
+    if not counts.height:
+        typer.echo(f"nothing is stored of {dataset or 'any source'} in {deployment.data_mode} mode")
+        return
+
+    table = pivot_months(counts, months)
+    rows = [tuple(table.columns), *table.rows()]
+    cells = [[clean_text(str(cell), LONGEST_SOURCE) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        typer.echo(line.rstrip())
+
+    files = tabulate_files(list_troubled(deployment))
+    if files.height:
+        typer.echo(f"\n{files.height} file(s) absent or failed, newest first:")
+    for file in files.head(SHOWN_FILES).iter_rows(named=True):
+        why = f": {clean_text(file['why'])}" if file["why"] else ""
+        name = clean_text(file["file"])
+        typer.echo(f"  {name}  {file['state']}, asked again {file['again']}{why}")
+
+
+def backfill(
+    dataset: Annotated[str, typer.Argument(help="Data set, or news.")],
+    since: Annotated[
+        datetime, typer.Option(help="First day to fetch (UTC).", formats=["%Y-%m-%d"])
+    ],
+    until: Annotated[
+        datetime | None,
+        typer.Option(help="End date, exclusive (default: now).", formats=["%Y-%m-%d"]),
+    ] = None,
+    feed: Annotated[
+        list[str] | None, typer.Option(help="Feed to fetch (default: all with an endpoint).")
+    ] = None,
+) -> None:
+    """Fetch what is missing of a past span from the publishers, month by month (live mode).
+
+    Stopped or failed, it goes on where it was when it is started again.
+    """
+    from datetime import UTC
+
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.sources.feeds import default_feeds
+    from compevo_pipeline.work.backfill import backfill as fetch_missing
+    from compevo_pipeline.work.backfill import choose_feeds
+    from compevo_pipeline.work.deployment import Deployment, utc_now
+
+    settings = Settings.from_environment()
+    deployment = Deployment(settings=settings)
+    built_in = default_feeds(settings.news_queries, settings.pems_stations)
+    own = {declared.name: declared.feeds for declared in deployment.registry.own}
+    # Progress goes to standard error, a line a month.
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    counts = fetch_missing(
+        deployment,
+        dataset,
+        choose_feeds({**built_in, **own}, dataset, feed),
+        since=since.replace(tzinfo=UTC),
+        until=None if until is None else until.replace(tzinfo=UTC),
+        clock=utc_now,
+        log=logging.getLogger(__name__),
+    )
+    for name, found in counts.items():
+        typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in found.items()))

@@ -1,0 +1,475 @@
+"""Commands of the paper's tables: ``benchmark experiment pair folds lud audit-news params``.
+
+What belongs here: options, which runs and folders a name means, what is printed. What does not:
+training and scoring (``work.experiments``, ``work.benchmark_runs``, ``compevo_core.paper``), the
+tables themselves (``cli.results``).
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compevo_core.errors import ConfigError
+from compevo_core.runtime.durations import format_duration
+from compevo_pipeline.cli.arguments import (
+    Changes,
+    NewsFolder,
+    Preset,
+    Restart,
+    RunPath,
+    WindowsFolder,
+    parse_changes,
+)
+from compevo_pipeline.cli.results import render_scores
+
+if TYPE_CHECKING:
+    from compevo_core.config.run import RunConfig
+    from compevo_core.data.arrays import FloatArray
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.scopes import Scope
+    from compevo_core.paper.lud_judges import Judge
+    from compevo_pipeline.work.deployment import Deployment
+
+log = logging.getLogger(__name__)
+
+PROBE_ENCODER = "packaged:minilm"
+"""Encoder of the headlines where no run names one."""
+
+TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
+"""Table that shows an experiment; all others are in ``sensitivity``."""
+
+Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
+Results = Annotated[Path | None, typer.Option(help="Results folder (default: the deployment's).")]
+
+
+def benchmark(
+    dataset: Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")],
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Methods to run, separated by commas: names, a family (numeric, "
+            "news-aware, agents), zero-shot:PATH, or all."
+        ),
+    ] = "all",
+    budget: Annotated[
+        str, typer.Option(help="Budget of a fit: quick, small, standard or tuned.")
+    ] = "standard",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum number of seeds (default: 5, or 3 for language models)."),
+    ] = None,
+    every: Every = 1,
+    scopes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of test sets to score, in the data set's order (default: all)."
+        ),
+    ] = None,
+    results: Results = None,
+) -> None:
+    """Fit the methods of the paper's comparison and score them on the test windows.
+
+    Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
+    budget: a method can be run again alone.
+    """
+    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.method_table import select_methods
+    from compevo_core.report.rows import read_result_file
+    from compevo_pipeline.work.benchmark_runs import BenchmarkData
+
+    # Before hours of fitting: a later name may be misspelt.
+    selected = select_methods(_split_names(methods))
+    allowed = find_budget(budget)
+    typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
+
+    deployment = _open_deployment()
+    data = BenchmarkData.read(deployment, dataset, every=every, scopes=scopes, results=results)
+
+    # Written seed by seed: what was fitted before an interruption is kept.
+    for method in selected:
+        if not data.can_run(method):
+            typer.echo(f"{method.name}: left out, it cannot forecast these windows")
+            continue
+        inputs = data.prepare(deployment, method, allowed)
+        for seed in allowed.choose_seeds(method.seeds)[:seeds]:
+            data.run(
+                method,
+                inputs,
+                seed,
+                on_fitted=lambda name, seed, seconds: typer.echo(
+                    f"{name}, seed {seed}: fitted in {format_duration(seconds)}"
+                ),
+            )
+
+    if data.rows.exists():
+        typer.echo(render_scores(read_result_file(data.rows)))
+        typer.echo(f"\nRows by series: {data.rows}")
+        typer.echo(f"Show them: compevo table main --results {data.rows.parent}")
+
+
+def experiment(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
+            "instruction, news or layers."
+        ),
+    ],
+    dataset: Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")],
+    only: Annotated[
+        str, typer.Option(help="Names of changes, separated by commas (default: all).")
+    ] = "",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--run",
+            help="Finished run of the full method, for experiments that train nothing (tau, news); "
+            "repeat for several seeds (default: the data set's current run).",
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Training budget: quick, small or standard (the preset's own).")
+    ] = "standard",
+    preset: Preset = "default",
+    changes: Changes = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds for each change.")] = 1,
+    every: Every = 1,
+    scopes: Annotated[
+        int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
+    ] = 1,
+    results: Results = None,
+) -> None:
+    """Run one of the paper's experiments.
+
+    Changes one setting at a time and compares each variant with the reference on the same windows.
+    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
+    them beside the paper's.
+    """
+    from compevo_core.config.run import RunConfig
+    from compevo_core.paper.changes import find_experiment
+    from compevo_pipeline.launchers.worker import run_jobs
+    from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
+
+    # Before hours of training: a name may be misspelt.
+    found = find_experiment(name)
+    selected = found.select(_split_names(only))
+    base = RunConfig.preset(preset)
+    base = base.with_overrides(_read_budget(budget, name, base) | parse_changes(changes or []))
+
+    # Rounds are shown as they are trained; standard output says what was written.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    log.setLevel(logging.INFO)
+    deployment = _open_deployment()
+    plan = ExperimentRun(
+        experiment=found,
+        changes=selected,
+        dataset=deployment.registry[dataset].name,
+        base=base,
+        seeds=range(seeds),
+        runs=runs or [],
+        every=every,
+        scopes=scopes,
+        budget=budget if found.trains and budget != "standard" else "",
+    )
+    path, _, _ = run_experiment(
+        deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
+    )
+    typer.echo(f"Rows: {path}")
+    table = TABLES.get(name, "sensitivity")
+    typer.echo(f"Show them: compevo table {table} --results {path.parent}")
+
+
+def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
+    """Return the settings of a budget.
+
+    Raises:
+        ConfigError: populations have no such budget, or the experiment sets its own.
+    """
+    from compevo_core.paper.agent_systems import spend
+    from compevo_core.paper.method import find_budget
+
+    budget = find_budget(name)
+    if name == "standard":
+        return {}
+    if name not in ("quick", "small"):
+        raise ConfigError(
+            f"--budget {name} is for methods that are tuned: name quick, small or standard"
+        )
+    # A fixed number of updates would leave each number of passes the same training.
+    if experiment == "epochs":
+        raise ConfigError("epochs changes the training budget itself: name --budget standard")
+    return spend(budget, preset)
+
+
+def pair(
+    dataset: Annotated[str, typer.Argument(help="Name of a data set that was benchmarked.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--run",
+            help="Evaluated run of the full method; repeat for runs that differ by seed alone "
+            "(default: the data set's current run, or the benchmark's if it has none).",
+        ),
+    ] = None,
+    results: Results = None,
+) -> None:
+    """Pair the population with every method of the benchmark, window by window.
+
+    Nothing is trained: the stored forecasts of `compevo evaluate` and `compevo benchmark` are read.
+    Tests go to paired-benchmark-DATASET.csv, and `compevo table main` shows them.
+    """
+    from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.comparison import pair_stored
+    from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.evaluation.scoring import COMPEVO, read_seeds
+    from compevo_core.runtime.files import write_atomically
+    from compevo_core.training.run_folder import RunFolder
+    from compevo_pipeline.storage.runs import find_current_run, has_current_run
+
+    deployment = _open_deployment()
+    layout = deployment.layout
+    name = deployment.registry[dataset].name
+    selected = runs or ([find_current_run(layout, name)] if has_current_run(layout, name) else [])
+    # Seeds of one method alone: a mean over two configurations would be the error of neither.
+    if selected:
+        read_seeds(selected)
+
+    tests = pair_stored(
+        select_test_scopes(WindowSet.read(layout.windows(name))),
+        [RunFolder(run).predictions_file for run in selected],
+        layout.forecasts / f"benchmark-{name}",
+        COMPEVO,
+    )
+    path = (results or layout.results) / f"paired-benchmark-{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, tests.write_csv)
+    typer.echo(f"{tests.height} pairs: {path}")
+
+
+def folds(
+    windows: WindowsFolder,
+    news: NewsFolder,
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv."),
+    ],
+    preset: Preset = "default",
+    changes: Changes = None,
+    restart: Restart = False,
+) -> None:
+    """Cross-validate a configuration: train on each of the five folds within the train split.
+
+    Prints the errors of population and prior on every fold's validation windows, their mean and
+    their standard deviation, as CSV.
+    """
+    from compevo_core.config.run import RunConfig
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.paper.folds import train_folds
+    from compevo_pipeline.launchers.worker import describe_round
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    # Checked before anything is loaded: a misspelt setting ends at once.
+    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+
+    rows = train_folds(
+        config,
+        WindowSet.read(windows),
+        NewsPool.read(news),
+        out,
+        resume=not restart,
+        # To standard error: standard output holds the table alone.
+        on_round=lambda fold, record: typer.echo(
+            f"fold {fold}: {describe_round(record)}", err=True
+        ),
+        commit=read_commit(),
+    )
+    typer.echo(rows.write_csv(), nl=False)
+
+
+def lud(
+    run: RunPath,
+    dataset: Annotated[
+        str,
+        typer.Argument(help="Data set of the run; its rows also go to RESULTS/lud-DATASET.csv."),
+    ] = "",
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(help="local, slots or endpoint (COMPEVO_JUDGE_URL); repeat for several."),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Updates of an agent that a judge rates, evenly spaced.")
+    ] = 8,
+    encoder: Annotated[
+        str, typer.Option(help="Encoder of the logics (default: the run's own).")
+    ] = "",
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+) -> None:
+    """Measure how much the logics of a run changed (Logic Update Degree).
+
+    Writes lud.json and lud.csv into the run folder, and rows for `compevo table lud` where a data
+    set is named.
+    """
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.paper.lud_measure import measure_lud, write_lud_rows
+    from compevo_core.training.artifact import read_config
+
+    # The backbone and the encoder of the run itself judge unless others are named.
+    trained = read_config(run)
+    judges = _build_judges(judge or ["local"], trained)
+    summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    if dataset:
+        write_lud_rows(results, summary, dataset)
+    typer.echo(json.dumps(summary, indent=1))
+
+
+def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
+    """Return the judges by name.
+
+    Raises:
+        ConfigError: an unknown name, one that cannot judge these logics, or an endpoint that the
+            environment does not set.
+    """
+    from compevo_core.paper.lud_judges import BackboneJudge, SlotJudge
+    from compevo_pipeline.config.endpoints import read_endpoint_judge
+
+    if "slots" in names and config.evolution.form != "slots":
+        raise ConfigError(
+            f"--judge slots reads logics with slots, and this run's are {config.evolution.form}; "
+            "use local or endpoint"
+        )
+    build: dict[str, Callable[[], Judge]] = {
+        "local": lambda: BackboneJudge(config.backbone),
+        "slots": SlotJudge,
+        "endpoint": read_endpoint_judge,
+    }
+    unknown = sorted(set(names) - set(build))
+    if unknown:
+        raise ConfigError(f"--judge {unknown[0]!r} is not one of {', '.join(build)}")
+    return [build[name]() for name in names]
+
+
+def audit_news(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a data set: its current run is used, or the probe if it has none. With "
+            "--windows and --news, the folder of a run."
+        ),
+    ],
+    windows: Annotated[
+        Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
+    ] = None,
+    news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Use a linear probe (about a minute) instead of a trained run."
+        ),
+    ] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Results folder (default: the deployment's, or `results` for a run)."),
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+) -> None:
+    """Test whether news improves the forecast.
+
+    Compares the window's own news with none, another day's and irrelevant news, on the validation
+    and the test split. Rows go to news-audit-DATASET.csv; `compevo report` shows them.
+    """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.paper.news_audit import audit_splits, write_audit
+    from compevo_core.report.audit_tables import format_audit
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    run, windows_folder, news_folder, out = _find_inputs(target, windows, news, results, probe)
+    window_set = WindowSet.read(windows_folder)
+    pool = NewsPool.read(news_folder)
+    forecast, facts = _fit_probe(window_set, pool) if run is None else _load_run(run, pool)
+
+    named = facts | {"encoder": pool.encoder_name, "commit": read_commit()}
+    rows = audit_splits(window_set, pool, forecast, named, every=every)
+    typer.echo(f"Rows: {write_audit(out, rows)}\n")
+    typer.echo(format_audit(rows.to_dicts()))
+
+
+def _find_inputs(
+    target: str, windows: Path | None, news: Path | None, results: Path | None, probe: bool
+) -> tuple[Path | None, Path, Path, Path]:
+    """Return the run (None: the probe) and the folders of windows, news and results.
+
+    Raises:
+        ConfigError: a folder without its windows and news.
+    """
+    from compevo_core.data.window import WindowSet
+    from compevo_pipeline.storage.runs import find_current_run, has_current_run
+    from compevo_pipeline.work.embedded_news import find_encoder, write_news
+
+    if windows is not None and news is not None:
+        return None if probe else Path(target), windows, news, results or Path("results")
+    if windows is not None or news is not None or Path(target).is_dir():
+        raise ConfigError("a folder needs --windows and --news; a data set's name needs neither")
+
+    deployment = _open_deployment()
+    layout = deployment.layout
+    dataset = deployment.registry[target].name
+    current = None
+    if not probe and has_current_run(layout, dataset):
+        current = find_current_run(layout, dataset)
+    encoder = PROBE_ENCODER if current is None else find_encoder(current)
+    window_set = WindowSet.read(layout.windows(dataset))
+    folder = write_news(deployment, encoder, window_set, log=log)
+    return current, layout.windows(dataset), folder, results or layout.results
+
+
+def _fit_probe(
+    windows: "WindowSet", news: "NewsPool"
+) -> "tuple[Callable[[Scope], FloatArray], dict[str, Any]]":
+    from compevo_core.paper.news_audit import NewsProbe
+
+    probe = NewsProbe.fit(windows.split("train"), windows.split("val"), news)
+    facts = {"source": "probe", "penalty": probe.penalty}
+    return lambda scope: probe.predict(scope.windows.views()), facts
+
+
+def _load_run(
+    run: Path, news: "NewsPool"
+) -> "tuple[Callable[[Scope], FloatArray], dict[str, Any]]":
+    from compevo_core.evaluation.scoring import forecast_scopes, load_population
+
+    forecaster = load_population(run, news)
+    facts = {
+        "source": "run",
+        "config_hash": forecaster.config.hash,
+        "artifact_hash": forecaster.artifact_hash,
+    }
+    return lambda scope: forecast_scopes(forecaster, [scope], log)[0].values_NH, facts
+
+
+def params(
+    backbone: Annotated[str, typer.Option(help="Architecture to count for.")] = "llama-3.1-8b",
+    agents: Annotated[int, typer.Option(min=1, help="Number of agents.")] = 10,
+    rank: Annotated[int, typer.Option(min=1, help="Adapter rank.")] = 16,
+) -> None:
+    """Print trainable parameters by method and part, as JSON."""
+    from compevo_core.paper.agent_systems import report_built_parameters
+
+    typer.echo(json.dumps(report_built_parameters(backbone, agents=agents, rank=rank), indent=1))
+
+
+def _open_deployment() -> "Deployment":
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.work.deployment import Deployment
+
+    return Deployment(settings=Settings.from_environment())
+
+
+def _split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,366 @@
+"""Commands about runs and their rows: ``evaluate table report export trace clean``.
+
+What belongs here: which runs a name or folders mean, and what is written and printed. What does
+not: scoring (``compevo_core.evaluation``), the page and the tables (``compevo_core.report``).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.cli.arguments import ResultsFolder, RunPath, Split, Subset, require_folder
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from compevo_core.report.inputs import ReportInputs
+
+
+def table(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="main, agents, ablation, backbones, efficiency, sensitivity, perturbation or lud; "
+            "left out: the tables of all methods by data set."
+        ),
+    ] = "",
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+) -> None:
+    """Print a table of the paper with own rows beside the published figures, as Markdown."""
+    if not name:
+        typer.echo(render_headline(results))
+        return
+
+    from compevo_core.report.paper.tables import format_paper_tables
+
+    typer.echo(format_paper_tables(name, _read_inputs(results, [], "archive")))
+
+
+def report(
+    results: ResultsFolder,
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    mode: Annotated[
+        str, typer.Option(help="What the data is: sample, archive or live.")
+    ] = "sample",
+    forecasts: Annotated[
+        Path | None, typer.Option(help="Folder of issued forecasts, by data set.")
+    ] = None,
+    windows: Annotated[
+        Path, typer.Option(help="Folder of windows, by data set: the truth of forecasts.")
+    ] = Path("windows"),
+    scored: Annotated[
+        Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
+    ] = None,
+) -> None:
+    """Write the report page."""
+    from dataclasses import replace
+
+    from compevo_core.report.inputs import read_days
+    from compevo_core.report.page import write_report
+
+    inputs = _read_inputs(results, runs or [], mode)
+    if forecasts is not None:
+        inputs = replace(inputs, days=read_days(forecasts, windows, scored))
+    typer.echo(write_report(inputs, out))
+
+
+def render_headline(results: Path) -> str:
+    """Return the result tables of a folder of rows, as Markdown."""
+    from compevo_core.report.markdown import format_results
+
+    return format_results(_read_inputs(results, [], "archive"))
+
+
+def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
+    from compevo_core.report.inputs import read_inputs
+
+    require_folder(results)
+    return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))
+
+
+log = logging.getLogger(__name__)
+
+ERRORS = (
+    ("mae", "MAE"),
+    ("rmse", "RMSE"),
+    ("wape_pct", "WAPE %"),
+    ("mape_pct", "MAPE %"),
+    ("mase", "MASE"),
+)
+"""Columns of result rows in the small table, and their titles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedRuns:
+    """What to score, and where to write; ``dataset`` is empty where folders were given."""
+
+    runs: list[Path]
+    windows: Path
+    news: Path
+    results: Path
+    experiment: str
+    dataset: str
+
+
+def find_evaluated_runs(
+    runs: list[Path],
+    windows: Path | None,
+    news: Path | None,
+    results: Path | None,
+    experiment: str,
+) -> EvaluatedRuns:
+    """Return the folders of a data set's name, or those that were given.
+
+    Raises:
+        ConfigError: runs without their windows and news, or no such data set.
+    """
+    from compevo_core.data.window import WindowSet
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.storage.runs import find_current_run
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.embedded_news import find_encoder, write_news
+
+    if windows is not None and news is not None:
+        return EvaluatedRuns(
+            runs=runs,
+            windows=windows,
+            news=news,
+            results=results or Path("results"),
+            experiment=experiment or "main",
+            dataset="",
+        )
+    if len(runs) > 1 or runs[0].is_dir() or windows is not None or news is not None:
+        raise ConfigError(
+            "folders of runs need --windows and --news; a data set's name alone needs neither"
+        )
+
+    deployment = Deployment(settings=Settings.from_environment())
+    layout = deployment.layout
+    dataset = deployment.registry[str(runs[0])].name
+    run = find_current_run(layout, dataset)
+    window_set = WindowSet.read(layout.windows(dataset))
+    return EvaluatedRuns(
+        runs=[run],
+        windows=layout.windows(dataset),
+        # Windows may have been cut anew since the run was trained.
+        news=write_news(deployment, find_encoder(run), window_set, log=log),
+        results=results or layout.results,
+        experiment=experiment or f"evaluate-{dataset}",
+        dataset=dataset,
+    )
+
+
+def render_scores(rows: "pl.DataFrame") -> str:
+    """Return pooled errors by method as a table, least first: the mean over seeds."""
+    import polars as pl
+
+    from compevo_core.evaluation.result_rows import POOLED
+
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    means = pooled.group_by("method", "subset", maintain_order=True).agg(
+        pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
+    )
+    lines = [
+        f"{pooled['dataset'][0]}, {pooled['split'][0]}, {means['n_windows'][0]:,} windows of 48 "
+        f"steps; MAE and RMSE in {pooled['unit'][0]}",
+        "",
+        f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
+    ]
+    for row in means.sort("mae").iter_rows(named=True):
+        cells = ["none" if row[name] is None else f"{row[name]:.4g}" for name, _ in ERRORS]
+        lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
+    return "\n".join(lines)
+
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The name of a data set, for its current run on its own windows; or folders of "
+            "training runs that differ by seed alone, with --windows and --news."
+        ),
+    ],
+    windows: Annotated[
+        Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
+    ] = None,
+    news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that rows, paired tests and configuration are written to: `results`, or "
+            "that of the deployment for a data set's name."
+        ),
+    ] = None,
+    experiment: Annotated[
+        str,
+        typer.Option(help="Name of the experiment and of its files: `main`, or the data set's."),
+    ] = "",
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Variant or control that the run was trained as; names its rows, and gives "
+            "swapped-news the windows it was trained on."
+        ),
+    ] = "",
+    split: Split = "test",
+    subset: Subset = "",
+    every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds of the baselines that draw random numbers.")
+    ] = 5,
+) -> None:
+    """Score a trained population and every baseline that can forecast the chosen windows.
+
+    Runs that differ by seed alone are scored as one method: tables show the mean over seeds, and
+    paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
+    and panels are written into each run folder.
+    """
+    found = find_evaluated_runs(runs, windows, news, results, experiment)
+    rows = _score(found, variant=variant, split=split, subset=subset, every=every, seeds=seeds)
+
+    if found.dataset:
+        typer.echo(render_scores(rows))
+        typer.echo(f"\nRows by series, and paired tests: {found.results}")
+    else:
+        typer.echo(render_headline(found.results))
+
+
+def _score(
+    found: EvaluatedRuns, *, variant: str, split: str, subset: str, every: int, seeds: int
+) -> "pl.DataFrame":
+    """Score runs and baselines; write rows, paired tests, forecasts and panels."""
+    import polars as pl
+
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.baseline_scores import score_baselines
+    from compevo_core.evaluation.scopes import select_scopes
+    from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
+    from compevo_core.evaluation.scoring import read_seeds, score_seeds
+    from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.training.run_folder import RunFolder
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    experiment = found.experiment
+    configs = read_seeds(found.runs)
+    commit = read_commit()
+    pool = NewsPool.read(found.news)
+    name = variant or FULL_METHOD
+    window_set = find_variant(name).change_windows(WindowSet.read(found.windows))
+    scopes = select_scopes(window_set, split=split, subset=subset, every=every)
+    train = window_set.split("train")
+
+    # The same calls as the evaluation assets make: equal rows, cell by cell.
+    val = window_set.split("val")
+    baselines = score_baselines(
+        train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
+    )
+    scored = score_seeds(
+        found.runs,
+        scopes,
+        train=train,
+        news=pool,
+        experiment=experiment,
+        commit=commit,
+        log=log,
+        method=name,
+        baseline_forecasts=baselines.forecasts,
+    )
+
+    rows = pl.concat([scored.rows, baselines.rows])
+    write_tables(
+        rows, scored.paired_tests, configs, found.results, experiment, f"paired-{experiment}"
+    )
+    for run, scores in zip(found.runs, scored.by_run, strict=True):
+        write_run_forecasts(scores, RunFolder(run))
+    return rows
+
+
+class Target(StrEnum):
+    """Whose files are written."""
+
+    FEV = "fev"
+    GIFT_EVAL = "gift-eval"
+
+
+def export(
+    dataset: Annotated[str, typer.Argument(help="Name of a data set with result rows.")],
+    to: Annotated[Target, typer.Option(help="fev or gift-eval.")],
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder that gets the files.")] = Path("export"),
+) -> None:
+    """Write result rows as files that the tools of a public benchmark read.
+
+    fev: summaries of every method and series, for `fev.leaderboard`. gift-eval: one folder a method
+    with its all_results.csv. Forecasts of the same windows are compared, not the benchmarks' own
+    data sets.
+    """
+    from compevo_core.report.export import export_rows
+    from compevo_core.report.rows import read_rows
+
+    for path in export_rows(read_rows(require_folder(results)), to.value, dataset, out):
+        typer.echo(path)
+
+
+def trace(
+    run: RunPath,
+    dataset: Annotated[str, typer.Argument(help="Data set that the run was trained on.")],
+    method: Annotated[
+        str, typer.Option(help="What its rows are called; left out: the run's system of agents.")
+    ] = "",
+    budget: Annotated[
+        str, typer.Option(help="Budget of the benchmark that it was trained under, if any.")
+    ] = "",
+    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+) -> None:
+    """Export a run's training history and final agents as CSV rows.
+
+    Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, in the place of the rows of the
+    same method, budget and seed; the report draws them. `compevo benchmark` does it by itself for
+    systems of agents.
+    """
+    from compevo_core.training.artifact import read_config
+    from compevo_pipeline.work.benchmark_runs import trace_run
+
+    config = read_config(run)
+    for path in trace_run(
+        results,
+        run,
+        config,
+        dataset=dataset,
+        method=method or config.population.system,
+        budget=budget,
+    ):
+        typer.echo(path)
+
+
+def clean(
+    keep: Annotated[int, typer.Option(min=1, help="Finished runs to keep per name.")] = 3,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
+    ] = False,
+) -> None:
+    """Delete old runs, checkpoints of finished runs and leftovers of killed processes."""
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.storage.runs import clean as clean_folders
+
+    settings = Settings.from_environment()
+    layout = settings.layout(settings.mode)
+    removed = clean_folders(layout, datetime.now(UTC), keep=keep, dry=dry_run)
+
+    for one in removed:
+        name = one.path.relative_to(layout.root)
+        typer.echo(f"{name}: {one.size / 2**20:.1f} MB, {one.reason}")
+    size = sum(one.size for one in removed) / 2**20
+    typer.echo(f"{len(removed)} {'to remove' if dry_run else 'removed'}, {size:.1f} MB")

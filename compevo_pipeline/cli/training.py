@@ -1,0 +1,158 @@
+"""Commands that train: ``compevo fit`` and ``compevo train``.
+
+What belongs here: a data set by its name, and folders of windows and news. What does not: training
+(``compevo_core.training``), folds (``cli.research``).
+"""
+
+import json
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compevo_pipeline.cli.arguments import (
+    Changes,
+    NewsFolder,
+    Preset,
+    Restart,
+    WindowsFolder,
+    parse_changes,
+)
+
+log = logging.getLogger(__name__)
+
+
+def fit(
+    dataset: Annotated[str, typer.Argument(help="Name of a built-in or declared data set.")],
+    preset: Preset = "default",
+    changes: Changes = None,
+    restart: Restart = False,
+) -> None:
+    """Read a data set's files, cut its windows and train a population on them, in one go.
+
+    The trained population becomes the one that `compevo forecast` and `compevo evaluate` use. Asked
+    again with the same files and settings, it is found again and not trained twice.
+    """
+    from datetime import UTC, datetime
+
+    from compevo_core.config.run import RunConfig
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.training.trainer import train
+    from compevo_pipeline.config.settings import Settings, disable_progress_bars
+    from compevo_pipeline.launchers.worker import describe_round
+    from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.embedded_news import write_news
+    from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
+
+    disable_progress_bars()
+    # Checked before anything is read: a misspelt setting ends at once.
+    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    deployment = Deployment(settings=Settings.from_environment())
+    layout = deployment.layout
+    read = ingest_dataset(deployment, dataset, clock=lambda: datetime.now(UTC), log=log)
+    for feed, counts in read.items():
+        typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+
+    windows = cut_windows(deployment, dataset)
+    windows.write(layout.windows(dataset))
+    news = NewsPool.read(write_news(deployment, config.news.encoder, windows, log=log))
+    by_split = ", ".join(
+        f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
+    )
+    typer.echo(f"{len(windows)} windows ({by_split}), {len(news)} articles")
+
+    name = make_run_name(f"compevo-{dataset}", config, windows)
+    summary = train(
+        config,
+        windows.split("train"),
+        windows.split("val"),
+        news,
+        layout.run(name),
+        resume=not restart,
+        on_round=lambda record: typer.echo(describe_round(record)),
+    )
+    set_current_run(layout, dataset, name)
+    typer.echo(f"trained in {layout.run(name)} ({len(summary)} facts in its summary)")
+    typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
+
+
+class Validation(StrEnum):
+    """Which windows choose the round."""
+
+    SPLIT = "split"
+    LAST_FOLD = "last-fold"
+
+
+def train(
+    windows: WindowsFolder,
+    news: NewsFolder,
+    out: Annotated[
+        Path, typer.Option(help="Run folder; an unfinished run of the same identity is resumed.")
+    ],
+    preset: Preset = "default",
+    changes: Changes = None,
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Train a variant of the ablation, a control or another system of agents in place "
+            "of the full method, for example no-grpo, no-news or mael."
+        ),
+    ] = "",
+    validation: Annotated[
+        Validation,
+        typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
+    ] = Validation.SPLIT,
+    restart: Restart = False,
+    shard_backbone: Annotated[
+        bool,
+        typer.Option(
+            "--shard-backbone",
+            help="Under torchrun, split the layers of the backbone over the processes in place of "
+            "the agents: for a backbone that one device cannot hold.",
+        ),
+    ] = False,
+) -> None:
+    """Train a population on the train split; validation chooses the round.
+
+    Under torchrun the processes share the agents, and the first one alone prints.
+    """
+    from compevo_core.config.run import RunConfig
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.splits import choose_validation
+    from compevo_core.data.window import WindowSet
+    from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.runtime.distributed import process_group
+    from compevo_core.training.trainer import train as train_population
+    from compevo_pipeline.config.endpoints import read_selector
+    from compevo_pipeline.config.settings import process_rank
+    from compevo_pipeline.launchers.worker import describe_round
+
+    # Checked before anything is loaded: a misspelt setting ends at once.
+    base = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    name = variant or FULL_METHOD
+    config = find_variant(name).configure(base)
+    window_set = find_variant(name).change_windows(WindowSet.read(windows))
+    train_windows, val_windows = choose_validation(
+        window_set, last_fold=validation is Validation.LAST_FOLD
+    )
+    rank, processes, local_rank = process_rank()
+
+    with process_group(rank, processes, local_rank):
+        summary = train_population(
+            config,
+            train_windows,
+            val_windows,
+            NewsPool.read(news),
+            out,
+            resume=not restart,
+            on_round=lambda record: typer.echo(describe_round(record)),
+            shard_backbone=shard_backbone,
+            selector=read_selector(config),
+        )
+
+    # The processes of torchrun share one terminal.
+    if rank == 0:
+        typer.echo(json.dumps(summary, indent=1, sort_keys=True))

@@ -1,0 +1,1 @@
+"""Settings of a deployment, and what they name: endpoints, publishers, the commit."""

@@ -1,0 +1,198 @@
+"""OpenAI-compatible endpoints of a deployment: the judges of logics, and what mutates logics.
+
+What belongs here: settings -> judges and selector; one POST with a time limit, and what each
+failure means. What does not: prompts and verdicts (``compevo_core.paper.lud_judges``,
+``compevo_core.agents.prompt_mutation``), retries by the caller. A deployment has one endpoint: the
+selector's address and key are the judge's, and a run's settings name the model. The key travels in
+one header, to one host, over TLS or to this machine only; it is in no error message.
+"""
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import (
+    ConfigError,
+    SchemaDrift,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
+from compevo_core.lm.chat_endpoint import ENDPOINT, Transport
+from compevo_core.paper.lud_judges import BackboneJudge, EndpointJudge, Judge, SlotJudge
+from compevo_pipeline.config.settings import Settings
+
+TIMEOUT_SECONDS = 60.0
+MAX_REPLY_BYTES = 1_000_000
+
+_TRANSIENT = frozenset({408, 409, 425, 429})
+_BLOCKED = frozenset({401, 402, 403})
+
+
+def endpoint_transport(
+    base_url: str,
+    *,
+    api_key: str | None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    session: requests.Session | None = None,
+) -> Transport:
+    """A callable that posts a body to ``<base_url>/chat/completions`` and returns the JSON answer.
+
+    Raises (the callable):
+        SourceTransient: no connection, time out, 408, 409, 425, 429 or 5xx; worth another try.
+        SourceBlocked: 401, 402 or 403; the key is missing, wrong or out of credit.
+        SourceRejected: any other status, redirects included.
+        SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
+    """
+    _check_address(base_url, has_key=bool(api_key))
+    url = f"{base_url.rstrip('/')}/chat/completions"
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    http = session or requests.Session()
+
+    def post(body: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            # A redirect would carry the key to another host or turn the POST into a GET.
+            with http.post(
+                url,
+                json=dict(body),
+                headers=headers,
+                timeout=timeout_seconds,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                _check_status(url, response.status_code)
+                return _json_object(url, response)
+        except (
+            requests.ConnectionError,
+            requests.Timeout,
+            requests.exceptions.ChunkedEncodingError,
+        ) as error:
+            raise SourceTransient(
+                f"{url}: {type(error).__name__}; is the judge up? try again later"
+            ) from error
+
+    return post
+
+
+def _check_address(base_url: str, *, has_key: bool) -> None:
+    parts = urlsplit(base_url)
+    # A password in the address would end up in error messages and logs.
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ConfigError(
+            "the judge's address must be http(s)://host[:port]/path without user, password or query"
+        )
+    if has_key and parts.scheme == "http" and not _is_local(parts.hostname):
+        raise ConfigError(
+            f"refusing to send the judge's key to {parts.hostname} in clear: use https"
+        )
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_status(url: str, status: int) -> None:
+    if status in _TRANSIENT or status >= 500:
+        raise SourceTransient(f"{url}: status {status}; try again later")
+    if status in _BLOCKED:
+        raise SourceBlocked(
+            f"{url}: status {status}; check the judge's key and credit in the settings"
+        )
+    if status != 200:
+        raise SourceRejected(
+            f"{url}: status {status}; check the judge's address and model name in the settings"
+        )
+
+
+def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
+    content = bytearray()
+    # Read in pieces: a server that never stops must not fill the memory.
+    for chunk in response.iter_content(65_536):
+        content += chunk
+        if len(content) > MAX_REPLY_BYTES:
+            raise SchemaDrift(
+                f"{url}: more than {MAX_REPLY_BYTES} bytes; a verdict is a few: check the endpoint"
+            )
+    try:
+        answer = json.loads(content.decode("utf-8"))
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{url}: status 200 but not JSON; is this an OpenAI-compatible endpoint?"
+        ) from error
+    if not isinstance(answer, dict):
+        raise SchemaDrift(f"{url}: JSON, but not an object; is this an OpenAI-compatible endpoint?")
+    return answer
+
+
+def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
+    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
+
+    With two judges their agreement can be measured (Cohen's kappa).
+    """
+    judges: list[Judge] = [BackboneJudge(config.backbone)]
+    if config.evolution.form == "slots":
+        judges.append(SlotJudge())
+    if endpoint is not None:
+        judges.append(endpoint)
+    return judges
+
+
+def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
+    """Return the judge behind an OpenAI-compatible endpoint.
+
+    Args:
+        url: address up to and without ``/chat/completions``.
+        model: name of the model as the endpoint knows it.
+        key: API key; empty sends none.
+
+    Raises:
+        ConfigError: the address is none, or would send the key unencrypted.
+    """
+    return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
+
+
+def read_endpoint_judge() -> EndpointJudge:
+    """Return the endpoint that the environment names, for the command line.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    settings = Settings.from_environment()
+    if not settings.judge_url:
+        raise ConfigError(
+            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
+            "--judge local"
+        )
+    return build_endpoint_judge(
+        settings.judge_url, settings.judge_model, settings.judge_key.get_secret_value()
+    )
+
+
+def read_selector(config: RunConfig) -> Transport | None:
+    """Return what asks the endpoint, or None where the backbone mutates or nothing does.
+
+    Raises:
+        ConfigError: the settings name an endpoint, and the environment has no address.
+    """
+    if not config.evolution.selector.startswith(ENDPOINT):
+        return None
+
+    settings = Settings.from_environment()
+    if not settings.judge_url:
+        raise ConfigError(
+            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: set "
+            "COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave the setting out"
+        )
+    return endpoint_transport(
+        settings.judge_url, api_key=settings.judge_key.get_secret_value() or None
+    )

@@ -1,0 +1,444 @@
+"""The one place that reads the environment: folders, mode, endpoints, variables of processes.
+
+What belongs here: environment variables with their defaults and meaning, and the folder layout
+below ``COMPEVO_HOME``. What does not: objects that open files (``work.deployment``), settings of a
+run (``compevo_core.config.run``). No message of this module holds a name, a password or a key.
+
+Synthetic and real data of a source never share a folder: ``sample`` mode works below
+``<home>/sample``, ``archive`` and ``live`` below ``<home>/real``. A user's own data sets are the
+same files in every mode, and are stored with the data of that mode.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from compevo_core import __version__
+from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.hosts import (
+    PEMS_DISTRICT,
+    PEMS_FILES,
+    PemsAccess,
+    QueryKey,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
+"""Training preset of each mode unless ``COMPEVO_PRESET`` or the run configuration names another."""
+
+DATASET_PRESETS = {"electricity-operational": "operational"}
+"""Preset that takes the place of ``default`` for a data set whose views hold more."""
+
+JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
+"""Variable of the endpoint's API key; Dagster knows this name and never the value."""
+
+_PREFIX = "COMPEVO_"
+_PEMS_DISTRICTS = ("3", "4", "5", "6", "7", "8", "10", "11", "12")
+_PEMS_KINDS = ("station_hour", "station_5min")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Folders of one kind of data (synthetic or real)."""
+
+    root: Path
+
+    @property
+    def series(self) -> Path:
+        """Parquet series, one folder a data set."""
+        return self.root / "series"
+
+    @property
+    def tables(self) -> Path:
+        """Frames that accompany a data set's series, one folder a data set."""
+        return self.root / "tables"
+
+    @property
+    def raw(self) -> Path:
+        """Bytes as the publishers sent them, each with a file of its url, sha256 and time."""
+        return self.root / "raw"
+
+    @property
+    def ledger(self) -> Path:
+        """What was asked of the publishers, what came, what is absent."""
+        return self.raw / "ledger.sqlite"
+
+    @property
+    def news_database(self) -> Path:
+        """The DuckDB file of articles."""
+        return self.root / "news.duckdb"
+
+    @property
+    def embeddings(self) -> Path:
+        """Embeddings of titles, one folder an encoder."""
+        return self.root / "embeddings"
+
+    def news_pool(self, dataset: str) -> Path:
+        """Return the folder of the articles that windows of a data set name, for its training."""
+        return self.root / "news" / dataset
+
+    def windows(self, dataset: str) -> Path:
+        """Return the folder of a data set's windows."""
+        return self.root / "windows" / dataset
+
+    def run(self, name: str) -> Path:
+        """Return the folder of a training run."""
+        return self.root / "runs" / name
+
+    @property
+    def stages(self) -> Path:
+        """Supervised stages that the variants of an ablation share while it runs."""
+        return self.root / "stages"
+
+    @property
+    def fits(self) -> Path:
+        """Fitted baselines that several assets use; may be deleted at any time."""
+        return self.root / "fits"
+
+    @property
+    def forecasts(self) -> Path:
+        """Stored forecasts by window, one Parquet file an experiment."""
+        return self.root / "forecasts"
+
+    def issued(self, dataset: str) -> Path:
+        """Return the folder of a data set's issued forecasts, which are never changed."""
+        return self.forecasts / "issued" / dataset
+
+    def scored(self, dataset: str) -> Path:
+        """Return the file of the scores of a data set's issued forecasts, by day."""
+        return self.forecasts / "scored" / f"{dataset}.parquet"
+
+    @property
+    def results(self) -> Path:
+        """Result rows, one CSV an experiment."""
+        return self.root / "results"
+
+    @property
+    def report(self) -> Path:
+        """The static page."""
+        return self.root / "report" / "index.html"
+
+
+def _parse_mode(text: object) -> Mode:
+    try:
+        return Mode(str(text))
+    except ValueError as error:
+        known = ", ".join(Mode)
+        raise ConfigError(
+            f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run configuration"
+        ) from error
+
+
+def _check_contact(contact: str) -> str:
+    contact = contact.strip()
+    # It goes into a header: another character could end the header and begin another one.
+    if not contact.isascii() or not contact.isprintable():
+        raise ConfigError(
+            "COMPEVO_CONTACT has characters that an HTTP header must not hold; use plain ASCII"
+        )
+    return contact
+
+
+def _parse_district(district: object) -> int:
+    if str(district) not in _PEMS_DISTRICTS:
+        raise ConfigError(f"COMPEVO_PEMS_DISTRICT {district!r} is not one of {_PEMS_DISTRICTS}")
+    return int(str(district))
+
+
+def _split(text: object) -> object:
+    """Return the parts of a text between commas; anything else as it is."""
+    if not isinstance(text, str):
+        return text
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _check_files(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    if not set(kinds) <= set(_PEMS_KINDS):
+        raise ConfigError(f"COMPEVO_PEMS_FILES {kinds} are not all of {_PEMS_KINDS}")
+    return kinds
+
+
+def _check_stations(stations: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [name for name in stations if not (name.isascii() and name.isdigit())]
+    if wrong:
+        raise ConfigError(
+            f"COMPEVO_PEMS_STATIONS holds {wrong[0]!r}, which is not the number of a station; "
+            "write them as 400001,400017 (the column ID of PeMS' station metadata)"
+        )
+    return stations
+
+
+def _check_query_key(secret: SecretStr) -> SecretStr:
+    key = secret.get_secret_value().strip()
+    # Sent as it is written, so that every text can be searched for it.
+    if key and not (key.isascii() and key.replace("-", "").replace("_", "").isalnum()):
+        raise ConfigError(
+            "COMPEVO_OPEN_METEO_KEY has characters other than letters, digits, - and _; copy the "
+            "key from Open-Meteo's page again"
+        )
+    return SecretStr(key)
+
+
+def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401 - as pydantic's
+    """Return a field whose default and meaning the documentation shows."""
+    return Field(default=default, title=shown, description=meaning)
+
+
+_Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().resolve())]
+_Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+class Settings(BaseSettings):
+    """How this deployment runs: a field for each variable ``COMPEVO_<FIELD>``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    # In the repository, so that a first run needs no settings at all.
+    home: _Folder = _variable(
+        REPOSITORY / ".compevo",
+        "`.compevo` in the repository",
+        "where series, news, windows, runs, results and the report go",
+    )
+    mode: Annotated[Mode, BeforeValidator(_parse_mode)] = _variable(
+        Mode.SAMPLE, "`sample`", "`sample`, `archive` or `live`"
+    )
+    archive: _Folder | None = _variable(
+        None, "none", "folder of archive files; needed in archive mode"
+    )
+    datasets: _Folder | None = _variable(
+        None,
+        "`datasets` in `COMPEVO_HOME`",
+        "folder of the TOML files that declare your own data sets",
+    )
+    preset: str = _variable(
+        "",
+        "`demo` in sample mode; `operational` for operational demand; `default` for others",
+        "training preset, or a path to a `.toml`",
+    )
+    contact: Annotated[str, AfterValidator(_check_contact)] = _variable(
+        "",
+        "none: only the program's name is sent",
+        "address or page where a publisher reaches you; sent with every request of live mode",
+    )
+    news_queries: _Folder | None = _variable(
+        None,
+        "the packaged `queries.toml`",
+        "TOML file that says which of GDELT's news is kept, and how much is fetched a refresh",
+    )
+    pems_user: str = Field(
+        default="",
+        repr=False,
+        title="none",
+        description="account name at PeMS, for traffic in live mode",
+    )
+    pems_password: SecretStr = _variable(
+        SecretStr(""),
+        "none",
+        "its password; sent to PeMS over TLS alone, and never logged or stored",
+    )
+    pems_district: Annotated[int, BeforeValidator(_parse_district)] = _variable(
+        PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
+    )
+    pems_files: Annotated[_Parts, AfterValidator(_check_files)] = _variable(
+        PEMS_FILES,
+        f"`{','.join(PEMS_FILES)}`",
+        "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
+    )
+    pems_stations: Annotated[_Parts, AfterValidator(_check_stations)] = _variable(
+        (),
+        "none: all of a file",
+        "numbers of the PeMS stations that are stored, with commas between them, in live and in "
+        "archive mode",
+    )
+    open_meteo_key: Annotated[SecretStr, AfterValidator(_check_query_key)] = _variable(
+        SecretStr(""),
+        "none: the free interface, which is not for commercial use",
+        "key of a paid plan at Open-Meteo; sent to its customers' host over TLS alone, and never "
+        "logged or stored",
+    )
+    report_url: str = _variable(
+        "",
+        "none: Dagster shows the path",
+        "address of the report where something serves its folder, for the link in Dagster",
+    )
+    pod: Path | None = _variable(
+        None,
+        "none: training runs where Dagster does",
+        "TOML file of the training pod, for the launcher `kubernetes`",
+    )
+    judge_url: str = _variable(
+        "",
+        "none: the backbone alone judges",
+        "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
+    )
+    judge_model: str = _variable("", "none", "model name at that endpoint; needed with the address")
+    judge_key: SecretStr = _variable(
+        SecretStr(""), "none", "its key; sent over TLS or to this machine only, and never logged"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let :meth:`from_environment` alone read variables."""
+        return (init_settings,)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Read the variables of this project, which :data:`VARIABLES` lists.
+
+        Args:
+            environment: variables to read in place of the process's own.
+
+        Raises:
+            ConfigError: an unknown mode, archive mode without an archive folder, an address without
+                its model, an account without its password, or a value that its use does not allow.
+        """
+        source = EnvSettingsSource(cls)
+        if environment is not None:
+            source.env_vars = {name.lower(): value for name, value in environment.items() if value}
+        settings = cls(**source())
+
+        folder = settings.archive
+        if settings.mode is Mode.ARCHIVE and (folder is None or not folder.is_dir()):
+            raise ConfigError(
+                "COMPEVO_MODE=archive needs COMPEVO_ARCHIVE to name a folder of archive files; it "
+                f"is {str(folder or '')!r}"
+            )
+        settings._require_both("judge_url", "judge_model", "the endpoint of a judge")
+        settings._require_both("pems_user", "pems_password", "an account at PeMS")
+        return settings
+
+    def _require_both(self, first: str, second: str, subject: str) -> None:
+        given = [name for name in (first, second) if getattr(self, name) not in ("", SecretStr(""))]
+        if len(given) == 1:
+            (missing,) = {first, second} - set(given)
+            names = [f"{_PREFIX}{name.upper()}" for name in (missing, *given)]
+            raise ConfigError(f"{subject} needs two variables: set {names[0]}, or unset {names[1]}")
+
+    @property
+    def pems(self) -> PemsAccess | None:
+        """The account at PeMS; None where there is none."""
+        if not self.pems_user:
+            return None
+        return PemsAccess(
+            user=self.pems_user,
+            password=self.pems_password.get_secret_value(),
+            district=self.pems_district,
+            files=self.pems_files,
+        )
+
+    @property
+    def open_meteo(self) -> QueryKey | None:
+        """The key of a paid plan at Open-Meteo; None where there is none."""
+        key = self.open_meteo_key.get_secret_value()
+        return QueryKey(name="apikey", value=key) if key else None
+
+    @property
+    def datasets_folder(self) -> Path:
+        """Folder of the TOML files that declare a user's own data sets."""
+        return self.datasets or self.home / "datasets"
+
+    @property
+    def host_turns(self) -> Path:
+        """The turns at publishers' hosts that all processes of this home share."""
+        return self.home / "locks" / "hosts"
+
+    @property
+    def user_agent(self) -> str:
+        """How this deployment names itself to publishers."""
+        return f"compevo/{__version__}" + (f" ({self.contact})" if self.contact else "")
+
+    def layout(self, mode: Mode) -> Layout:
+        """Return the folders that data of ``mode`` is stored in."""
+        return Layout(root=self.home / ("sample" if mode is Mode.SAMPLE else "real"))
+
+    def preset_for(self, mode: Mode, dataset: str = "") -> str:
+        """Return the training preset of a mode and data set, unless the run names one."""
+        preset = DEFAULT_PRESETS[mode]
+        if preset == "default":
+            preset = DATASET_PRESETS.get(dataset, preset)
+        return self.preset or preset
+
+
+VARIABLES = {
+    f"{_PREFIX}{name.upper()}": (field.title or "", field.description or "")
+    for name, field in Settings.model_fields.items()
+}
+"""Default and meaning of every variable of this project, for the documentation."""
+
+PROCESS_VARIABLES = {
+    # Idle OpenMP threads sleep instead of spinning: 2.5 times faster on cores that are shared.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # glibc keeps freed memory between steps instead of returning it and clearing it again. Bytes.
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+}
+"""Variables of a process that trains, unless the environment sets them."""
+
+NO_PROGRESS_BARS = {
+    # One progress view is enough; a bar redrawn into a log file is hundreds of lines.
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",
+}
+"""Variables that switch the libraries' own progress bars off."""
+
+
+def child_environment(threads: int = 0) -> dict[str, str]:
+    """Return the environment of a process that the pipeline starts.
+
+    Args:
+        threads: number of OpenMP threads; 0 leaves it to the environment.
+    """
+    # The environment comes last: what a user sets wins.
+    env = PROCESS_VARIABLES | NO_PROGRESS_BARS | dict(os.environ)
+    if threads > 0:
+        env["OMP_NUM_THREADS"] = str(threads)
+    return env
+
+
+def disable_progress_bars() -> None:
+    """Switch the libraries' own progress bars off in this process and those it starts."""
+    for name, value in NO_PROGRESS_BARS.items():
+        os.environ.setdefault(name, value)
+
+
+def is_ci() -> bool:
+    """Return whether a continuous-integration service runs this process."""
+    return bool(os.environ.get("CI"))
+
+
+def process_rank() -> tuple[int, int, int]:
+    """Return rank, number of processes and local rank as set by torchrun (default: 0, 1, 0)."""
+    from compevo_core.runtime.distributed import torchrun_rank  # torch, only in a training process
+
+    return torchrun_rank(os.environ)
+
+
+def ensure_dagster_home() -> Path:
+    """Return ``DAGSTER_HOME``; set it to this repository's folder where it is not set."""
+    return Path(os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / "dagster_home")))

@@ -1,0 +1,129 @@
+"""The data sets that assets are made of, the keys of all assets, and the days that are forecast.
+
+What belongs here: how one asset names another; an asset module depends on keys, never on the module
+of another asset. What does not: partitions by data set or month. A run has one partition key, and
+Dagster knows no part of an unpartitioned asset: a model partitioned by data set would depend on the
+windows of all (decision 20-operations), so that each data set has assets of its own. Series and
+windows are stored by idempotent upsert and read whole (decision 19-stores).
+"""
+
+import re
+from datetime import date
+
+import dagster as dg
+
+from compevo_core.data.datasets import DatasetSpec
+
+# The first is the default of every launch that names none.
+DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
+
+OPERATIONAL = "electricity-operational"
+"""The data set that the job ``refresh`` is for."""
+
+NEM_ZONE = "Australia/Brisbane"
+"""The market's clock, UTC+10 all year."""
+
+target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
+"""Days to forecast, from the first one after the validation span to tomorrow."""
+
+_EARLIEST = date(2000, 1, 1)
+# The newest day on any clock is two days after the last one that is over in UTC.
+_TO_TOMORROW = 3
+
+
+def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
+    """Return the days that a data set can be forecast for, to tomorrow on any clock.
+
+    They begin with the test span, where that is a date: earlier days were learned from.
+    """
+    if spec.name == OPERATIONAL:
+        return target_days
+    later = [span.first_day for span in spec.spans if span.split not in ("train", "val")]
+    first_day = min(later, default=_EARLIEST)
+    return dg.DailyPartitionsDefinition(
+        first_day.isoformat(), timezone="UTC", end_offset=_TO_TOMORROW
+    )
+
+
+# The first part of a key is the asset's group.
+NEWS_ARTICLES = dg.AssetKey(["news", "articles"])
+NEWS_EMBEDDINGS = dg.AssetKey(["news", "embeddings"])
+INFERENCE_2026 = dg.AssetKey(["leakage", "inference_2026"])
+SOURCE_COVERAGE = dg.AssetKey(["sources", "coverage"])
+REPORT = dg.AssetKey(["report", "site"])
+CLEANED = dg.AssetKey(["report", "cleaned"])
+
+
+def series_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's series."""
+    return dg.AssetKey(["series", dataset])
+
+
+BROKEN_GROUP = "broken"
+"""Group of declarations of data sets that cannot be read."""
+
+
+def broken_key(name: str) -> dg.AssetKey:
+    """Return the key of a broken declaration, by the name of its file."""
+    # A file may have any name, a key may not.
+    return dg.AssetKey([BROKEN_GROUP, re.sub(r"[^A-Za-z0-9_]", "_", name)])
+
+
+def windows_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's windows."""
+    return dg.AssetKey(["windows", dataset])
+
+
+def model_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's trained population."""
+    return dg.AssetKey(["models", "compevo", dataset])
+
+
+def baselines_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's baselines."""
+    return dg.AssetKey(["evaluation", "baselines", dataset])
+
+
+def population_test_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's population."""
+    return dg.AssetKey(["evaluation", "test", dataset])
+
+
+def lud_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the Logic Update Degree of a data set's population."""
+    return dg.AssetKey(["evaluation", "lud", dataset])
+
+
+def ablation_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's ablation."""
+    return dg.AssetKey(["ablation", "variants", dataset])
+
+
+def benchmark_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the runs of all methods on a data set."""
+    return dg.AssetKey(["benchmark", "methods", dataset])
+
+
+def next_day_key(dataset: str) -> dg.AssetKey:
+    """Return the key of a data set's forecasts of single days."""
+    return _forecast_key("next_day", dataset)
+
+
+def scored_key(dataset: str) -> dg.AssetKey:
+    """Return the key of the scores of a data set's forecasts."""
+    return _forecast_key("scored", dataset)
+
+
+def _forecast_key(name: str, dataset: str) -> dg.AssetKey:
+    # What is forecast every day needs no name beside it.
+    return dg.AssetKey(["forecast", name, *([] if dataset == OPERATIONAL else [dataset])])
+
+
+def score_keys(dataset: str) -> list[dg.AssetKey]:
+    """Return the keys of everything that is scored for one data set."""
+    return [
+        baselines_key(dataset),
+        population_test_key(dataset),
+        lud_key(dataset),
+        ablation_key(dataset),
+    ]

@@ -1,0 +1,306 @@
+"""``forecast/next_day`` and ``forecast/scored``: days forecast in advance, and how good they were.
+
+What belongs here: one issued forecast for each target day, its scores, and how both are shown. What
+does not: how a day is forecast (``work.next_day``), scores (``compevo_core.evaluation``), alarms
+(``defs.forecast_alarms``).
+
+A partition is the day that the forecast begins with: 48 half-hours are that day, 48 days it and the
+47 after it. A forecast that was issued is never changed; a day that is filled in later from the
+same data gives the same forecast. Scores have no partitions: every run scores all days that are
+over by then, and scores again where the truth was revised.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import polars as pl
+from pydantic import Field
+
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.view import HORIZON
+from compevo_core.evaluation.issued_scores import PERSISTENCE, ScoredRows, measure_skill
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.forecast.day_summary import choose_decimals
+from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast, list_issued, read_issued
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import (
+    NEWS_EMBEDDINGS,
+    make_target_days,
+    model_key,
+    next_day_key,
+    scored_key,
+    series_key,
+    windows_key,
+)
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.metadata import render_day
+from compevo_pipeline.sources.common.base import Clock
+from compevo_pipeline.storage.code_versions import code_version, fits_folder
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import (
+    NEWS_LIMIT,
+    DayForecast,
+    KnownTo,
+    NewsRule,
+    StaleNews,
+    forecast_day,
+)
+from compevo_pipeline.work.results import update_scored
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NEXT_DAY_CODE = (
+    "compevo_core/agents",
+    "compevo_core/baselines",
+    "compevo_core/data",
+    "compevo_core/forecast/forecaster.py",
+    "compevo_core/forecast/issued.py",
+    "compevo_core/lm",
+    "compevo_core/data/quantiles.py",
+    "compevo_pipeline/work/next_day.py",
+)
+
+
+class NextDayConfig(LaunchConfig):
+    """What the forecast may know, and when its news is too old."""
+
+    known_to: KnownTo | None = Field(default=None, strict=False)
+    """midnight before the day; or issue-time, when the publisher issues its own forecast (AEMO: at
+    17:00 the day before); left out: the earlier one that the data set's views know"""
+    news_limit_hours: float = Field(default=NEWS_LIMIT / timedelta(hours=1), gt=0)
+    """age of the newest article, at the time the forecast knows to, that is allowed"""
+    stale_news: StaleNews = Field(default=StaleNews.WARN, strict=False)
+    """where it is older: warn, and forecast; or refuse"""
+
+    @property
+    def news_rule(self) -> NewsRule:
+        """The rule for old news."""
+        return NewsRule(limit=timedelta(hours=self.news_limit_hours), action=self.stale_news)
+
+
+def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
+    """Return the asset of one data set's forecasts."""
+    dataset = spec.name
+
+    @define_asset(
+        next_day_key(dataset),
+        deps=[model_key(dataset), windows_key(dataset), NEWS_EMBEDDINGS],
+        partitions_def=make_target_days(spec),
+        description=(
+            f"Forecast of {dataset} for {_describe_span(spec)}, issued from what was known before: "
+            "values by series, agents, weights, news; sealed, and never changed."
+        ),
+        kinds={"pytorch", "parquet"},
+        version=code_version(*NEXT_DAY_CODE),
+        pool=GPU_POOL,
+        dataset=dataset,
+        config=NextDayConfig,
+    )
+    def _next_day(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        with translate_errors(retry=False):
+            config = NextDayConfig.read(context)
+            found = forecast_day(
+                workspace,
+                dataset,
+                date.fromisoformat(context.partition_key),
+                config.known_to,
+                clock=clock,
+                log=context.log,
+                fit=SharedFits(fits_folder(workspace.layout)),
+                news_rule=config.news_rule,
+            )
+        return dg.MaterializeResult(
+            metadata={"mode": workspace.data_mode.value} | _describe_forecast(found),
+            data_version=dg.DataVersion(found.forecast.hash[:32]),
+        )
+
+    return _next_day
+
+
+def _describe_span(spec: DatasetSpec) -> str:
+    days = HORIZON * spec.step / timedelta(days=1)
+    return "a day" if days == 1 else f"{days:g} days"
+
+
+def _describe_forecast(found: DayForecast) -> dict[str, Any]:
+    """Return what the asset's page shows of an issued forecast."""
+    forecast = found.forecast
+    points = forecast.rows.filter(pl.col("quantile").is_null())
+    return {
+        "issued_at": str(forecast.facts["issued_at"]),
+        "information_until": str(forecast.facts["information_until"]),
+        "issued_now": found.is_new,
+        "notes": "; ".join(found.notes) or "none",
+        "newest_known": metadata.render_counts(_name_newest(forecast)),
+        "model": str(forecast.facts["artifact_hash"])[:16],
+        "dagster/row_count": forecast.rows.height,
+        "by_series": metadata.render_table(_summarise(points), rows=10),
+        # An evening's forecast and that of midnight are of one day, which is one partition.
+        "of_this_day": metadata.render_table(_tabulate_issued(found)),
+        "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
+        "plot": render_day(forecast),
+        "folder": metadata.link_path(found.folder),
+    }
+
+
+def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
+    """Return the forecasts of the day by what they knew, that of this run among them."""
+    origin = found.forecast.origin.astimezone(UTC)
+    rows = []
+    for folder in list_issued(found.folder.parents[1], origin):
+        facts = read_issued(folder).facts
+        until = datetime.fromisoformat(facts["information_until"])
+        rows.append(
+            {
+                "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
+                "known_until": f"{until:%Y-%m-%d %H:%M} UTC",
+                "issued_at": str(facts["issued_at"]),
+                "of_this_run": folder == found.folder,
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def _name_newest(forecast: IssuedForecast) -> dict[str, object]:
+    """Return the newest thing of each input that the forecast knew, by name."""
+    newest = forecast.facts["newest"]
+    by_entity = {f"value of {entity}": stamp for entity, stamp in newest["values"].items()}
+    return by_entity | {
+        "published forecast": newest["publication"] or "none",
+        "article": newest["article"] or "none",
+    }
+
+
+def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean over the horizon by series (rows) and method (columns), to four digits."""
+    decimals = choose_decimals(rows["value"].to_list())
+    means = rows.group_by("entity", "method", maintain_order=True).agg(
+        pl.col("value").mean().round(decimals)
+    )
+    return means.pivot("method", index="entity", values="value")
+
+
+def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"entity": one["entity"]}
+            | {f"agent {agent}": round(weight, 3) for agent, weight in enumerate(one["weights"])}
+            for one in forecast.facts["series"]
+        ]
+    )
+
+
+SCORED_CODE = (
+    "compevo_core/evaluation",
+    "compevo_core/forecast/issued.py",
+    "compevo_pipeline/work/results.py",
+)
+
+_SHOWN_DAYS = 7
+_PLOTTED_DAYS = 60
+_SHOWN_ROWS = 40
+_PLOTTED_METHODS = {METHOD: "-", PUBLISHED: "--", PERSISTENCE: ":"}
+
+
+def build_scored_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the asset of the scores of one data set's forecasts."""
+
+    @define_asset(
+        scored_key(dataset),
+        deps=[next_day_key(dataset), series_key(dataset)],
+        description=(
+            f"Errors, pinball loss and coverage of every issued forecast of {dataset} by day, "
+            "series and method, and the skill over the last 7, 28 and 365 days; a revised truth is "
+            "scored again."
+        ),
+        kinds={"polars", "parquet"},
+        version=code_version(*SCORED_CODE),
+        dataset=dataset,
+    )
+    def _scored(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        with translate_errors(retry=False):
+            found = update_scored(workspace, dataset, clock)
+
+        context.log.info(
+            f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
+            "for their truth"
+        )
+        return dg.MaterializeResult(
+            metadata=_describe_scores(found)
+            | {
+                "mode": workspace.data_mode.value,
+                "file": metadata.link_path(workspace.layout.scored(dataset)),
+            }
+        )
+
+    return _scored
+
+
+def _describe_scores(found: ScoredRows) -> dict[str, Any]:
+    rows = found.rows
+    skill = measure_skill(rows).filter(pl.col("entity") == POOLED).drop("entity", "last_day")
+    revised = rows.filter(pl.col("revision") > 0)
+
+    shown = {
+        **metadata.describe_table(rows),
+        "days": rows["day"].n_unique(),
+        "added": found.added,
+        "revised": found.revised,
+        "waiting_for_truth": found.waiting,
+        "skill": metadata.render_table(skill, rows=_SHOWN_ROWS),
+        "last_days": metadata.render_table(_tabulate_days(rows), rows=2 * _SHOWN_DAYS),
+        "revisions": metadata.render_table(
+            revised.select("day", "entity", "known_to", "method", "mae", "first_mae", "revision"),
+            rows=_SHOWN_ROWS,
+        ),
+    }
+    return shown | ({"plot": _plot(rows)} if rows.height else {})
+
+
+def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the MAE by day and method, mean over series."""
+    return rows.group_by("day", "known_to", "method").agg(pl.col("mae").mean()).sort("day")
+
+
+def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the last days, newest first, with the MAE of the methods side by side."""
+    shown = _pool_days(rows.filter(pl.col("method").is_in([*_PLOTTED_METHODS, f"{METHOD}-equal"])))
+    if shown.is_empty():
+        return shown
+    wide = shown.pivot("method", index=["day", "known_to"], values="mae")
+    return wide.sort("day", "known_to", descending=True)
+
+
+def _plot(rows: pl.DataFrame) -> dg.MetadataValue[Any]:
+    """Draw the MAE of the last days, mean over series, by method and by what was known."""
+    pooled = _pool_days(rows)
+
+    def draw(axes: "Axes") -> None:
+        for (known_to,), part in pooled.group_by("known_to", maintain_order=True):
+            for method, style in _PLOTTED_METHODS.items():
+                own = part.filter(pl.col("method") == method).tail(_PLOTTED_DAYS)
+                axes.plot(
+                    own["day"].to_numpy(),
+                    own["mae"].to_numpy(),
+                    style,
+                    linewidth=1.0,
+                    marker=".",
+                    label=f"{method}, {known_to}",
+                )
+        axes.set_ylabel(f"MAE, {rows['unit'][0]}", fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+
+    return metadata.render_plot(draw, "Error by day, mean over series")

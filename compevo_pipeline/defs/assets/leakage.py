@@ -1,0 +1,275 @@
+"""``leakage/inference_2026``: forecasts of days after training, without any update.
+
+What belongs here: inference on 20 days of five regions between 2026-02-19 and 2026-03-30 and on
+every complete day since, month by month, with simple forecasters and AEMO's own day-ahead forecast
+on the same windows, and the blocking checks that nothing leaked and nothing changed. What does not:
+detectors (``compevo_core.evaluation.leakage``), scoring (``compevo_core.evaluation.scoring``).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+from pydantic import Field
+
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.baseline_scores import score_baselines
+from compevo_core.evaluation.leakage import (
+    Violation,
+    find_changed_files,
+    find_training_after,
+    hash_folder,
+)
+from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.scopes import (
+    Scope,
+    one_seed,
+    select_month_scopes,
+    thin_windows,
+    write_forecasts,
+)
+from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.scoring import load_population, score_population
+from compevo_core.runtime.files import write_atomically
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.checks.availability import find_availability_violations, format_violations
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_key, windows_key
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.storage.code_versions import code_version, fits_folder, read_commit
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import find_encoder, read_news
+
+DATASET = "electricity"
+SUBSET = "inference-2026-100"
+EXPERIMENT = "leakage-2026"
+ROWS_FILE = "leakage-2026.csv"
+FORECASTS_FILE = "leakage-2026.parquet"
+REFRESH = "refresh"
+"""Job that runs this asset every day, whatever the deployment has trained."""
+
+CHECK_DESCRIPTIONS = {
+    "artifact_unchanged": (
+        "Every file of the trained model has the same hash before and after the inference."
+    ),
+    "available_before_origin": (
+        "No article, covariate or published forecast was available only at or after its origin."
+    ),
+    "nothing_of_2026_in_training": (
+        "No train or validation window reaches the first inference origin."
+    ),
+    "every_window_scored": "All windows of the subset were forecast and scored.",
+}
+
+CODE = (
+    "compevo_core/agents",
+    "compevo_core/baselines",
+    "compevo_core/evaluation",
+    "compevo_core/forecast/forecaster.py",
+    "compevo_core/lm",
+    "compevo_core/data/quantiles.py",
+)
+
+
+class InferenceConfig(LaunchConfig):
+    """How much is forecast."""
+
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    seeds: int = Field(default=5, ge=1)
+    """seeds of the baselines that draw random numbers"""
+
+
+@define_asset(
+    INFERENCE_2026,
+    deps=[model_key(DATASET), windows_key(DATASET), NEWS_EMBEDDINGS],
+    description=(
+        "100 electricity windows of February and March 2026 over five regions, and every complete "
+        "day since, by month: inference only, the model's hashes compared before and after."
+    ),
+    kinds={"pytorch", "csv"},
+    version=code_version(*CODE),
+    pool=GPU_POOL,
+    config=InferenceConfig,
+    check_specs=[
+        dg.AssetCheckSpec(name, asset=INFERENCE_2026, blocking=True, description=description)
+        for name, description in CHECK_DESCRIPTIONS.items()
+    ],
+)
+def inference_2026(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Forecast 2026 with the sealed electricity population and check that this was honest."""
+    config = InferenceConfig.read(context)
+    layout = workspace.layout
+    # A refresh serves deployments that forecast another data set, too.
+    if context.job_name == REFRESH and not has_current_run(layout, DATASET):
+        return _skip(context)
+
+    with translate_errors(retry=False):
+        windows = WindowSet.read(layout.windows(DATASET))
+        named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+        scopes = [named, *select_month_scopes(windows, config.every)]
+        model = RunFolder(find_current_run(layout, DATASET)).model
+
+        # Before anything is loaded: a loader that writes into the folder would be caught, too.
+        hashes_before = hash_folder(model)
+        rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
+        path = layout.results / ROWS_FILE
+        write_rows(path, rows)
+
+        # All four are computed before any is reported: one failure must not hide another.
+        views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
+        violations = {
+            "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
+            "available_before_origin": find_availability_violations(
+                workspace, DATASET, list(views.values())
+            ),
+            "nothing_of_2026_in_training": _find_training_overlap(windows, named),
+            "every_window_scored": [
+                violation for scope in scopes for violation in _find_unscored_windows(scope, rows)
+            ],
+        }
+        # The report has no access to Dagster's event log.
+        _write_checks(layout.results / "leakage-checks.csv", violations)
+
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "artifact_hash": artifact_hash,
+            "windows": len(views),
+            "run_folder": metadata.link_path(model.parent),
+        },
+        check_results=_build_check_results(violations),
+    )
+
+
+def _skip(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Report that there is no electricity population to check.
+
+    The checks fail as warnings: an error would keep the report from being written, and a passed
+    check would claim what nobody looked at.
+    """
+    reason = (
+        f"not evaluated: no population of {DATASET} is trained; materialize models/compevo/"
+        f"{DATASET}, then this asset"
+    )
+    context.log.warning(reason)
+    return dg.MaterializeResult(
+        metadata={"skipped": reason},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=False,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=reason,
+            )
+            for name in CHECK_DESCRIPTIONS
+        ],
+    )
+
+
+def _score_scopes(
+    context: dg.AssetExecutionContext,
+    config: InferenceConfig,
+    workspace: Deployment,
+    windows: WindowSet,
+    scopes: Sequence[Scope],
+) -> tuple[pl.DataFrame, str]:
+    """Score the population and the baselines; store their forecasts.
+
+    Returns:
+        Result rows, and the hash of the model that made them.
+    """
+    layout = workspace.layout
+    train = windows.split("train")
+    run = find_current_run(layout, DATASET)
+    fit = SharedFits(fits_folder(layout))
+    news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
+    forecaster = load_population(run, news, fit=fit)
+
+    population = score_population(
+        forecaster,
+        scopes,
+        train=train,
+        experiment=EXPERIMENT,
+        commit=read_commit(),
+        log=context.log,
+    )
+    baselines = score_baselines(
+        train,
+        scopes,
+        val=windows.split("val"),
+        experiment=EXPERIMENT,
+        seeds=config.seeds,
+        commit=read_commit(),
+        # What evaluation/baselines has fitted on these windows is read back.
+        fit=fit,
+    )
+
+    write_config(layout.results, forecaster.config)
+    write_forecasts(
+        layout.forecasts / FORECASTS_FILE,
+        [
+            *((scope, one_seed(found)) for scope, found in population.predictions),
+            *zip(scopes, baselines.forecasts, strict=True),
+        ],
+    )
+    return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
+
+
+def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
+    """Return the windows that training used and that reach the first origin of the scope."""
+    first_origin = min(view.origin_utc for view in scope.windows.views())
+
+    return [
+        violation
+        for split in ("train", "val")
+        for violation in find_training_after(windows.split(split), first_origin)
+    ]
+
+
+def _find_unscored_windows(scope: Scope, rows: pl.DataFrame) -> list[Violation]:
+    """Return the methods whose pooled row does not count every window."""
+    is_own = (pl.col("entity") == POOLED) & (pl.col("subset") == scope.subset)
+    pooled = rows.filter(is_own).select("method", "n_windows")
+    total = len(scope.windows)
+
+    return [
+        Violation(kind="windows left out", where=method, detail=f"{count} of {total}")
+        for method, count in pooled.iter_rows()
+        if count != total
+    ]
+
+
+def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
+    """Write the outcome of the checks where the report reads it."""
+    rows = pl.DataFrame(
+        [
+            {
+                "check": CHECK_DESCRIPTIONS[name],
+                "passed": not listed,
+                "detail": format_violations(listed),
+            }
+            for name, listed in violations.items()
+        ]
+    )
+    write_atomically(path, rows.write_csv)
+
+
+def _build_check_results(
+    violations: Mapping[str, Sequence[Violation]],
+) -> list[dg.AssetCheckResult]:
+    return [
+        dg.AssetCheckResult(
+            check_name=name,
+            passed=not listed,
+            description=format_violations(listed),
+            metadata={"violations": len(listed)},
+        )
+        for name, listed in violations.items()
+    ]

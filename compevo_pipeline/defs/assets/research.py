@@ -1,0 +1,317 @@
+"""Assets of the paper's tables: ablation, benchmark, Logic Update Degree.
+
+``ablation/variants/<dataset>`` trains the changes of an experiment, by default the ablation (5.4).
+``benchmark/methods/<dataset>`` has one partition a method and seed: a launch of many partitions is
+a run each, one that broke is launched again alone, and all write into one file of rows.
+``evaluation/lud/<dataset>`` asks the deployment's judges how much the logics of the run in use
+changed; verdicts are stored in the run folder, so materializing again asks nobody.
+
+What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
+judging (``work.experiments``, ``work.benchmark_runs``, ``compevo_core.paper``).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+import polars as pl
+from pydantic import Field
+
+from compevo_core.baselines.zero_shot import PREFIX
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper.changes import (
+    ABLATION,
+    EXPERIMENTS,
+    NamedChange,
+    find_experiment,
+    list_changes,
+)
+from compevo_core.paper.lud_measure import DEFAULT_PAIRS, measure_lud
+from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method_table import METHODS, find_method
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.endpoints import build_judges
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import (
+    NEWS_EMBEDDINGS,
+    ablation_key,
+    benchmark_key,
+    lud_key,
+    model_key,
+    windows_key,
+)
+from compevo_pipeline.defs.assets.training import TrainConfig
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.launchers import Launchers, PodClient
+from compevo_pipeline.defs.resources import JudgeEndpoint
+from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.storage.runs import find_current_run
+from compevo_pipeline.work.benchmark_runs import BenchmarkData
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
+
+RESEARCH_CODE = (
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/evaluation", "compevo_core/lm", "compevo_core/networks"),
+    *("compevo_core/paper", "compevo_core/training"),
+)
+LUD_CODE = (
+    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
+    *("compevo_core/paper/lud_measure.py", "compevo_core/lm/encoder.py"),
+)
+
+ZERO_SHOT = "zero-shot"
+_SEED = "-seed"
+
+benchmark_runs = dg.StaticPartitionsDefinition(
+    [
+        *(
+            f"{name}{_SEED}{seed}"
+            for name, method in METHODS.items()
+            for seed in range(method.seeds)
+        ),
+        f"{ZERO_SHOT}{_SEED}0",
+    ]
+)
+"""A method and a seed each; the pretrained model of ``zero-shot`` is named by the launch."""
+
+# The launchpad offers the names; to a type checker they are texts.
+if TYPE_CHECKING:
+    ExperimentName = str
+    BudgetName = str
+else:
+    ExperimentName = Literal[tuple(name for name, e in EXPERIMENTS.items() if e.trains)]
+    BudgetName = Literal[tuple(BUDGETS)]
+
+
+class AblationConfig(TrainConfig):
+    """The budget every variant gets, and where it is scored."""
+
+    experiment: ExperimentName = ABLATION
+    """list of changes to train; those that train nothing are `compevo experiment`'s"""
+    variants: list[str] | None = Field(default=None, min_length=1)
+    """changes to train; left out: all, of the ablation the paper's six variants"""
+    seeds: list[int] | None = Field(default=None, min_length=1)
+    """seeds that every variant is trained under; left out: run.seed alone"""
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=1, ge=1)
+    """how many of the data set's test scopes to score, in order; null: all"""
+
+    def select_variants(self) -> list[NamedChange]:
+        """Return the changes to train.
+
+        Raises:
+            ConfigError: the experiment has no change of that name.
+        """
+        names = self.variants or []
+        if self.variants is None and self.experiment == ABLATION:
+            names = list_changes("variant")
+        return find_experiment(self.experiment).select(names)
+
+    def select_seeds(self, base: RunConfig) -> list[int]:
+        """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
+        return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
+
+
+def build_ablation_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the ablation of one data set."""
+
+    @define_asset(
+        ablation_key(dataset),
+        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
+        description=(
+            f"The full method on {dataset}, the paper's five variants and controls on demand, one "
+            "change each: one budget, the same seeds, each paired with the full method by window."
+        ),
+        kinds={"pytorch", "csv"},
+        version=code_version(*RESEARCH_CODE),
+        pool=GPU_POOL,
+        dataset=dataset,
+        config=AblationConfig,
+    )
+    def _variants(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        launchers: dg.ResourceParam[Launchers],
+        pod_client: dg.ResourceParam[PodClient],
+    ) -> dg.MaterializeResult[Any]:
+        config = AblationConfig.read(context)
+
+        with translate_errors(retry=False):
+            base = config.resolve(workspace.preset_for(dataset))
+            seeds = config.select_seeds(base)
+            launcher = launchers.get(config.launcher, config.processes, pod_client)
+            plan = ExperimentRun(
+                experiment=find_experiment(config.experiment),
+                changes=config.select_variants(),
+                dataset=dataset,
+                base=base,
+                seeds=seeds,
+                every=config.every,
+                scopes=config.scopes,
+                resume=config.resume,
+                shard_backbone=config.shard_backbone,
+            )
+            path, rows, paired = run_experiment(
+                workspace,
+                plan,
+                train=lambda jobs: launcher.launch(context, jobs),
+                log=context.log,
+            )
+
+        budget = {
+            "seeds": len(seeds),
+            "rounds": base.run.rounds,
+            "batch_size": base.run.batch_size,
+            "agents": base.population.agents,
+        }
+        return dg.MaterializeResult(
+            metadata={
+                **metadata.describe_scores(rows, path),
+                "paired_tests": metadata.render_table(paired, rows=20),
+                "budget": metadata.render_counts(budget),
+            }
+        )
+
+    return _variants
+
+
+class BenchmarkConfig(LaunchConfig):
+    """What a fit may spend, and where it is scored."""
+
+    budget: BudgetName = STANDARD.name
+    """what a fit may spend; rows name it"""
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=None, ge=1)
+    """how many of the data set's test scopes to score, in order; left out: all"""
+    zero_shot_model: str | None = None
+    """folder or hub id of a pretrained model of time series, for the partition zero-shot"""
+
+
+def build_benchmark_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the benchmark of one data set."""
+
+    @define_asset(
+        benchmark_key(dataset),
+        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
+        partitions_def=benchmark_runs,
+        description=(
+            f"Every method of the comparison on the test split of {dataset}, one method and seed a "
+            "partition, under one budget."
+        ),
+        kinds={"pytorch", "csv"},
+        version=code_version(*RESEARCH_CODE),
+        pool=GPU_POOL,
+        dataset=dataset,
+        config=BenchmarkConfig,
+    )
+    def _methods(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+    ) -> dg.MaterializeResult[Any]:
+        config = BenchmarkConfig.read(context)
+        name, _, seed = context.partition_key.rpartition(_SEED)
+
+        with translate_errors(retry=False):
+            method = find_method(_name_method(name, config))
+            data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
+            if not data.can_run(method):
+                context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
+                return dg.MaterializeResult(metadata={"dagster/row_count": 0})
+
+            inputs = data.prepare(workspace, method, find_budget(config.budget))
+            rows = data.run(method, inputs, int(seed))
+
+        return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
+
+    return _methods
+
+
+def _name_method(name: str, config: BenchmarkConfig) -> str:
+    if name != ZERO_SHOT:
+        return name
+    if config.zero_shot_model is None:
+        raise ConfigError(
+            "the partition zero-shot needs the folder or hub id of a pretrained model of time "
+            "series: give zero_shot_model in the launch"
+        )
+    return f"{PREFIX}{config.zero_shot_model}"
+
+
+class LudConfig(LaunchConfig):
+    """How the updates of a run are judged."""
+
+    pairs: int = Field(default=DEFAULT_PAIRS, ge=1)
+    """updates of an agent that a judge rates, evenly spaced"""
+    encoder: str | None = None
+    """encoder of the logics; left out: the run's own"""
+
+
+def build_lud_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the Logic Update Degree of the population of one data set."""
+
+    @define_asset(
+        lud_key(dataset),
+        deps=[model_key(dataset)],
+        description=(
+            f"Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
+            "and their ratings by the backbone, by a rule for logics with slots and, where one is "
+            "set, by an endpoint."
+        ),
+        kinds={"pytorch", "json"},
+        version=code_version(*LUD_CODE),
+        pool=GPU_POOL,
+        dataset=dataset,
+        config=LudConfig,
+    )
+    def _lud(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        judge_endpoint: JudgeEndpoint,
+    ) -> dg.MaterializeResult[Any]:
+        from compevo_core.training.artifact import read_config  # torch, only in the step
+
+        config = LudConfig.read(context)
+        # The endpoint is a server of others: a transient failure of it is worth another try.
+        with translate_errors(attempt=context.retry_number):
+            run = find_current_run(workspace.layout, dataset)
+            trained = read_config(run)
+
+            judges = build_judges(trained, judge_endpoint.create_judge())
+            context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
+
+            encoder = load_encoder(config.encoder or trained.news.encoder)
+            summary = measure_lud(run, judges, encoder, pairs=config.pairs)
+
+        file = metadata.link_path(RunFolder(run).lud_summary_file)
+        return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
+
+    return _lud
+
+
+def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of updates and verdicts, and what was asked of the judges."""
+    judges = summary["judges"]
+    updates = pl.DataFrame(summary["agents"])
+    scores = pl.DataFrame(
+        [{"judge": judge["name"]} | row for judge in judges for row in judge["agents"]]
+    )
+    described = {
+        **metadata.describe_table(scores),
+        "encoder": summary["encoder"],
+        "prompt_hash": summary["prompt_hash"],
+        "updates": metadata.render_table(updates, rows=updates.height),
+        "verdicts": metadata.render_table(scores, rows=scores.height),
+        "asked": sum(judge["asked"] for judge in judges),
+        "failures": sum(judge["failures"] for judge in judges),
+    }
+
+    # One judge alone agrees with nobody.
+    agreement = pl.DataFrame(summary["agreement"])
+    if agreement.height:
+        described["agreement"] = metadata.render_table(agreement)
+    return described

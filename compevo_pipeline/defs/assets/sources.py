@@ -1,0 +1,508 @@
+"""Series, articles, embeddings, the job ``backfill``, and declarations that cannot be read.
+
+What belongs here: which feeds a launch reads, storing what they give, and showing it. What does
+not: parsing (``sources``), SQL and files (``storage``), storing and the months of a backfill
+(``work``), quality rules (``checks``).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import dagster as dg
+import polars as pl
+from pydantic import Field, create_model, model_validator
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS, broken_key, series_key
+from compevo_pipeline.defs.definition import (
+    DAILY_REFRESH,
+    DUCKDB_POOL,
+    define_asset,
+    translate_errors,
+)
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
+from compevo_pipeline.sources.feeds import Feed, FeedTable
+from compevo_pipeline.sources.registry import RegisteredDataset
+from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.work.backfill import backfill, choose_feeds
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import embed_nameable
+from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_news, hash_series, ingest_feeds
+from compevo_pipeline.work.source_coverage import NEWS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class IngestConfig(LaunchConfig):
+    """What to read."""
+
+    feeds: list[str] | None = Field(default=None, min_length=1)
+    """feeds to read; left out: all that exist in the run's mode"""
+    since: str | None = None
+    """live mode: first day of a backfill, such as 2026-01-31; left out: what is new since the last
+    run"""
+    until: str | None = None
+    """live mode: the day after the backfill's last day"""
+    tolerate_gaps: bool = False
+    """accept files whose publisher left rows out: their values are missing, and counted as gaps"""
+
+    @model_validator(mode="after")
+    def _check_span(self) -> Self:
+        since, until = self.read_span()
+        if since and until and since >= until:
+            raise ValueError(f"since {self.since} is not before until {self.until}")
+        return self
+
+    def read_span(self) -> tuple[datetime | None, datetime | None]:
+        """Return start and end of the backfill in UTC, None where not named.
+
+        Raises:
+            ValueError: a text that is no date.
+        """
+        return (
+            None if self.since is None else read_day(self.since, "since"),
+            None if self.until is None else read_day(self.until, "until"),
+        )
+
+
+def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
+    """Return the run configuration of an asset, with its own feeds as choices."""
+    kind: Any = list[Literal[tuple(feed.name for feed in feeds)]]  # type: ignore[misc]  # known when wired
+    note = IngestConfig.model_fields["feeds"].description
+    return create_model(
+        "IngestConfig",
+        __base__=IngestConfig,
+        __doc__=IngestConfig.__doc__,
+        feeds=(kind | None, Field(default=None, min_length=1, description=note)),
+    )
+
+
+def ingest_chosen(
+    context: dg.AssetExecutionContext,
+    launch: type[IngestConfig],
+    workspace: Deployment,
+    feeds: Sequence[Feed],
+    dataset: str,
+    clock: Clock,
+) -> dict[str, dict[str, int]]:
+    """Read the feeds that a run's configuration chooses, and store what they give.
+
+    Args:
+        context: of the running step.
+        launch: the asset's run configuration.
+        workspace: where the run's data is.
+        feeds: all feeds of a data set.
+        dataset: its name.
+        clock: tells the time.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        dg.Failure, dg.RetryRequested: as ``translate_errors`` decides.
+    """
+    # A file on disk does not mend itself: only a live source is worth another try.
+    is_live = workspace.data_mode is Mode.LIVE
+
+    with translate_errors(attempt=context.retry_number, retry=is_live):
+        config = launch.read(context)
+        selected = select_feeds(feeds, config.feeds, workspace.data_mode)
+        if config.tolerate_gaps:
+            selected = [feed.accept_gaps() for feed in selected]
+
+        return ingest_feeds(
+            workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
+        )
+
+
+def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
+    """Return the feeds to read in a mode.
+
+    Args:
+        feeds: all feeds of a data set.
+        names: the feeds a run asks for; None for all.
+        mode: where data comes from.
+
+    Raises:
+        SourceAbsent: none of the feeds exists in the mode.
+    """
+    selected = [
+        feed for feed in feeds if feed.exists_in(mode) and (not names or feed.name in names)
+    ]
+    # Some sources have no endpoint that a program may call, so live mode lacks them.
+    if not selected:
+        known = ", ".join(feed.name for feed in feeds)
+        raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
+
+    return selected
+
+
+def read_day(text: str, name: str) -> datetime:
+    """Return a day, or an instant, of a run configuration in UTC.
+
+    Args:
+        text: such as 2026-01-31.
+        name: how messages call it.
+
+    Raises:
+        ValueError: it is no date.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{name} {text!r} is not a day like 2026-01-31") from error
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+SERIES_CODE = (
+    "compevo_pipeline/work/preparation.py",
+    "compevo_core/data/series.py",
+    "compevo_core/data/cutting.py",
+    "compevo_pipeline/sources/feeds.py",
+    "compevo_pipeline/sources",
+    "compevo_pipeline/storage/series_store.py",
+)
+
+_PLOTTED_SERIES = 3
+_PLOTTED_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
+
+
+def build_series_asset(
+    declared: RegisteredDataset, own_feeds: Sequence[Feed]
+) -> dg.AssetsDefinition:
+    """Return the series asset of one data set.
+
+    Args:
+        declared: the data set.
+        own_feeds: its feeds, which a launch chooses from.
+    """
+    dataset = declared.name
+    launch = make_ingest_config(own_feeds)
+    # News of a data set's own goes into the one news file, whose writers wait for each other.
+    writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
+
+    @define_asset(
+        series_key(dataset),
+        description=escape_markdown(declared.description),
+        kinds={"polars", "parquet"},
+        version=code_version(*SERIES_CODE),
+        freshness_policy=DAILY_REFRESH,
+        dataset=dataset,
+        pool=DUCKDB_POOL if writes_news else None,
+        config=launch,
+    )
+    def _series(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        feeds: dg.ResourceParam[FeedTable],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        counts_by_feed = ingest_chosen(context, launch, workspace, feeds[dataset], dataset, clock)
+        return dg.MaterializeResult(
+            metadata=_describe_series(workspace, dataset, counts_by_feed),
+            # What is stored, and not that it was read again: equal data keep windows fresh.
+            data_version=dg.DataVersion(hash_series(workspace, dataset)),
+        )
+
+    return _series
+
+
+def _describe_series(
+    workspace: Deployment, dataset: str, counts_by_feed: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    frame = workspace.series_store().read(dataset)
+    coverage = _summarise_coverage(frame)
+    feeds = pl.DataFrame(
+        [
+            {"feed": name, **{key: f"{count:,}" for key, count in counts.items()}}
+            for name, counts in counts_by_feed.items()
+        ]
+    )
+
+    series_id = frame["series_id"][0] if frame.height else ""
+    newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_PLOTTED_VALUES)
+    return {
+        "newest": render_sketch({f"{series_id}, last {newest.len()} values": newest.to_list()}),
+        **metadata.describe_table(frame),
+        "mode": workspace.data_mode.value,
+        # Sources of the sample mode mark each row; real data must show 0 here.
+        "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
+        "series": coverage.height,
+        "folder": metadata.link_path(workspace.layout.series / dataset),
+        "feeds": metadata.render_table(feeds, rows=20),
+        "coverage": metadata.render_table(coverage, rows=12),
+        "preview": metadata.render_table(frame),
+        "plot": _plot_last_values(frame, dataset),
+    }
+
+
+def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.group_by("series_id", "variable", "unit", maintain_order=True).agg(
+        pl.len().alias("rows"),
+        pl.col("start_utc").min().alias("first"),
+        pl.col("start_utc").max().alias("last"),
+        (pl.col("flag") != "observed").sum().alias("not observed"),
+        pl.col("value").min().alias("lowest"),
+        pl.col("value").max().alias("highest"),
+    )
+
+
+def _plot_last_values(frame: pl.DataFrame, dataset: str) -> dg.MetadataValue[Any]:
+    series_ids = frame["series_id"].unique(maintain_order=True).to_list()[:_PLOTTED_SERIES]
+
+    def draw(axes: "Axes") -> None:
+        for series_id in series_ids:
+            observed = frame.filter(
+                (pl.col("series_id") == series_id) & pl.col("value").is_not_null()
+            ).tail(_PLOTTED_VALUES)
+            axes.plot(
+                observed["start_utc"].to_numpy(),
+                observed["value"].to_numpy(),
+                linewidth=0.9,
+                label=series_id,
+            )
+
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+        axes.set_ylabel(frame["unit"][0] if frame.height else "", fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+
+    return metadata.render_plot(draw, f"{dataset}: the last values of up to three series")
+
+
+ARTICLES_CODE = (
+    "compevo_pipeline/work/preparation.py",
+    "compevo_core/data/news.py",
+    "compevo_pipeline/sources/feeds.py",
+    "compevo_pipeline/sources",
+    "compevo_pipeline/storage/news_store.py",
+)
+EMBEDDINGS_CODE = (
+    "compevo_core/data/candidates.py",
+    "compevo_core/lm/encoder.py",
+    "compevo_pipeline/work/embedded_news.py",
+    "compevo_pipeline/storage/embedding_store.py",
+)
+
+
+class EmbeddingConfig(LaunchConfig):
+    """Which encoder embeds the articles."""
+
+    encoder: str | None = None
+    """packaged:minilm, hashing, a folder or a hub id; left out: the training preset's"""
+
+
+def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
+    """Return the asset that reads every news feed and stores what is new.
+
+    Args:
+        own_feeds: the feeds, which a launch chooses from.
+    """
+    launch = make_ingest_config(own_feeds)
+
+    @define_asset(
+        NEWS_ARTICLES,
+        description=(
+            "Articles with the time from which each was available; one row an article, however "
+            "many feeds carried it."
+        ),
+        kinds={"duckdb"},
+        version=code_version(*ARTICLES_CODE),
+        freshness_policy=DAILY_REFRESH,
+        pool=DUCKDB_POOL,
+        config=launch,
+    )
+    def _articles(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        feeds: dg.ResourceParam[FeedTable],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        read = ingest_chosen(context, launch, workspace, feeds[NEWS], NEWS, clock)
+        counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
+        return dg.MaterializeResult(
+            metadata=_describe_articles(workspace, pl.DataFrame(counts)),
+            data_version=dg.DataVersion(hash_news(workspace)),
+        )
+
+    return _articles
+
+
+def _describe_articles(workspace: Deployment, counts: pl.DataFrame) -> dict[str, Any]:
+    store = workspace.news_store()
+    by_month = store.count_by_month()
+    newest = store.read_newest(metadata.PREVIEW_ROWS)
+
+    def draw(axes: "Axes") -> None:
+        axes.bar(by_month["month"].to_numpy(), by_month["articles"].to_numpy(), width=24)
+        axes.set_ylabel("articles a month", fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+
+    return {
+        "dagster/row_count": int(by_month["articles"].sum()),
+        "dagster/column_schema": metadata.make_column_schema(newest.schema),
+        "mode": workspace.data_mode.value,
+        "database": metadata.link_path(workspace.layout.news_database),
+        "feeds": metadata.render_table(counts, rows=20),
+        "newest": metadata.render_table(
+            newest.select("available_at", "title", "domain", "language")
+        ),
+        "plot": metadata.render_plot(draw, "Articles by month of availability"),
+    }
+
+
+def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
+    """Return the asset that embeds titles that windows can name, as far as they are new.
+
+    Args:
+        series: those of own data sets that bring articles of their own. The order of the steps of a
+            run is that of the inputs of an asset when it is made; later ones change only the graph.
+    """
+
+    @define_asset(
+        NEWS_EMBEDDINGS,
+        deps=[NEWS_ARTICLES, *series],
+        description="A sentence embedding of every title that some window can name.",
+        kinds={"numpy", "huggingface"},
+        version=code_version(*EMBEDDINGS_CODE),
+        freshness_policy=DAILY_REFRESH,
+        config=EmbeddingConfig,
+    )
+    def _embeddings(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+    ) -> dg.MaterializeResult[Any]:
+        encoder = EmbeddingConfig.read(context).encoder
+        name = encoder or RunConfig.preset(workspace.preset_for()).news.encoder
+        counts = embed_nameable(workspace, name, log=context.log)
+        store = workspace.embedding_store(name)
+
+        return dg.MaterializeResult(
+            metadata={
+                "dagster/row_count": len(store),
+                "articles": counts.articles,
+                "nameable_articles": counts.nameable,
+                "newly_embedded": counts.embedded,
+                "encoder": name,
+                "folder": metadata.link_path(store.folder),
+            },
+            # Vectors of an encoder never change, and which articles a model reads is in its
+            # windows: a day of new articles marks no model that has the windows it had.
+            data_version=dg.DataVersion(name),
+        )
+
+    return _embeddings
+
+
+class BackfillConfig(LaunchConfig):
+    """What to fetch."""
+
+    dataset: str
+    """data set, such as electricity-operational, or news"""
+    since: str
+    """first day, such as 2025-05-01 (UTC)"""
+    until: str | None = None
+    """the day after the last one; left out: up to now"""
+    feeds: list[str] | None = Field(default=None, min_length=1)
+    """feeds to read; left out: all of the data set that have an endpoint"""
+
+    @model_validator(mode="after")
+    def _check_span(self) -> Self:
+        since, until = self.read_span()
+        if until and since >= until:
+            raise ValueError(f"since {self.since} is not before until {self.until}")
+        return self
+
+    def read_span(self) -> tuple[datetime, datetime | None]:
+        """Return start and end in UTC; None is now.
+
+        Raises:
+            ValueError: a text that is no date.
+        """
+        return read_day(self.since, "since"), None if self.until is None else read_day(
+            self.until, "until"
+        )
+
+
+# In no pool: it may take days, and what it writes takes turns with others by short locks.
+@dg.op(config_schema=BackfillConfig.schema_of_launch(), out={})
+def fetch_missing(
+    context: dg.OpExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    feeds: dg.ResourceParam[FeedTable],
+    clock: dg.ResourceParam[Clock],
+) -> Iterator[dg.AssetMaterialization]:
+    """Fetch and store the months of the span that are missing."""
+    config = BackfillConfig.model_validate(context.op_config)
+    counts: dict[str, Counter[str]] = {}
+    try:
+        with translate_errors(attempt=context.retry_number):
+            since, until = config.read_span()
+            backfill(
+                workspace,
+                config.dataset,
+                choose_feeds(feeds, config.dataset, config.feeds),
+                since=since,
+                until=until,
+                clock=clock,
+                log=context.log,
+                counts=counts,
+            )
+    finally:
+        # Months before a failure are stored too: what is made of them is out of date now.
+        if counts:
+            yield _describe_backfill(workspace, config, counts)
+
+
+def _describe_backfill(
+    workspace: Deployment, config: BackfillConfig, counts: dict[str, Counter[str]]
+) -> dg.AssetMaterialization:
+    """Return what the catalog shows of the series, or of the news, that have changed."""
+    is_news = config.dataset == NEWS
+    version = hash_news(workspace) if is_news else hash_series(workspace, config.dataset)
+    shown: dict[str, Any] = {feed: metadata.render_counts(found) for feed, found in counts.items()}
+    return dg.AssetMaterialization(
+        NEWS_ARTICLES if is_news else series_key(config.dataset),
+        metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},
+        tags={DATA_VERSION_TAG: version},
+    )
+
+
+def build_backfill_job() -> dg.JobDefinition:
+    """Return the job."""
+
+    @dg.job(
+        name="backfill",
+        description=(
+            "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
+            "failed, it goes on where it was when it is launched again."
+        ),
+        tags={"compevo/job": "backfill"},
+    )
+    def _backfill() -> None:
+        fetch_missing()
+
+    return _backfill
+
+
+def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
+    """Return the asset of a broken declaration, which shows its error and fails with it."""
+
+    @define_asset(
+        broken_key(name),
+        description=(
+            "This declaration of a data set is broken; correct it and reload the code location. "
+            + escape_markdown(message)
+        ),
+        kinds={"toml"},
+    )
+    def _broken(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        with translate_errors(retry=False):
+            raise ConfigError(message)
+
+    return _broken

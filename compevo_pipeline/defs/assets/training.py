@@ -1,0 +1,303 @@
+"""``models/compevo/<dataset>``: one trained population for each data set, in a process of its own.
+
+What belongs here: the library's settings as choices of a launch, the job that a launcher gets, and
+showing the run. What does not: the settings (``compevo_core.config.sections``), training
+(``compevo_core.training.trainer``), processes (``launchers``). Materializing again with the same
+configuration, data and code returns the finished run; after a crash, training resumes from the
+newest checkpoint.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from compevo_core.config.run import RunConfig, list_presets
+from compevo_core.config.sections import SettingsSection
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
+from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
+from compevo_pipeline.launchers.worker import prepare_job
+from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
+from compevo_pipeline.storage.runs import (
+    hash_model,
+    make_run_name,
+    read_code_version,
+    set_current_run,
+    write_code_version,
+)
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import write_news
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def build_settings_model() -> type[LaunchConfig]:
+    """Return the library's settings by section, each of which a launch may leave out.
+
+    Types, bounds, choices and notes are the library's. A note also says what the setting is where
+    the launch leaves it out: its default, and the presets that have another value.
+    """
+    presets = {name: RunConfig.preset(name) for name in list_presets()}
+    sections: dict[str, Any] = {}
+    for section, info in RunConfig.model_fields.items():
+        kind = info.annotation
+        assert isinstance(kind, type) and issubclass(kind, SettingsSection)  # noqa: S101 - by construction
+        values = {name: getattr(preset, section) for name, preset in presets.items()}
+        sections[section] = (_make_optional(kind, values), Field(default=None))
+
+    return create_model(
+        "Settings",
+        __base__=LaunchConfig,
+        __doc__="Settings that differ from the preset's, by section.",
+        **sections,
+    )
+
+
+def _make_optional(
+    kind: type[SettingsSection], values: Mapping[str, SettingsSection]
+) -> type[BaseModel]:
+    """Return a section of settings without its defaults: what is not given stays the preset's."""
+    settings: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        # A preset says what differs from the library, and a launch what differs from the preset.
+        others = [
+            f"{preset} {_show(getattr(value, name))}"
+            for preset, value in values.items()
+            if getattr(value, name) != field.default
+        ]
+        presets = f"; presets: {', '.join(others)}" if others else ""
+        note = f"{field.description} (library: {_show(field.default)}{presets})"
+        # The default is never checked, and a value that was not given is never read.
+        settings[name] = (field.rebuild_annotation(), Field(default=None, description=note))
+
+    return create_model(
+        f"{kind.__name__}Choice",
+        __config__=ConfigDict(frozen=True, extra="forbid", strict=True),
+        __doc__=kind.__doc__,
+        **settings,
+    )
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"{len(value)} entries" if value else "none"
+    return "none" if value is None else str(value)
+
+
+# The launchpad offers the names and a launch with any other is refused; to a type checker they are
+# texts, and the settings a model.
+if TYPE_CHECKING:
+    PresetName = str
+    Settings = LaunchConfig
+else:
+    PresetName = Literal[tuple(list_presets())]
+    Settings = build_settings_model()
+
+
+class TrainConfig(LaunchConfig):
+    """What to train: a preset, and what differs from it."""
+
+    preset: PresetName | None = None
+    """settings to start from; left out: the deployment's preset"""
+    preset_file: str | None = None
+    """a TOML file of settings to start from, in place of a preset"""
+    settings: Settings = Settings()
+    """what differs from the preset; a setting that is left out is the preset's"""
+    launcher: LauncherName = "process"
+    """a process on this machine, several under torchrun, or a pod"""
+    processes: int | None = Field(default=None, ge=1)
+    """processes under torchrun; left out: one"""
+    shard_backbone: bool = False
+    """split the layers of the backbone over the processes, in place of the agents: for a backbone
+    that one device cannot hold"""
+    resume: bool = True
+    """false starts over instead of going on from the newest checkpoint"""
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        if self.preset and self.preset_file:
+            raise ValueError("preset and preset_file are both given: leave one of them out")
+        if self.processes and self.launcher != "torchrun":
+            raise ValueError(
+                f"processes = {self.processes} is for the launcher torchrun, and this one is "
+                f"{self.launcher}: leave processes out or choose torchrun"
+            )
+        several = self.launcher == "kubernetes" or (self.processes or 1) > 1
+        if self.shard_backbone and not several:
+            raise ValueError(
+                "shard_backbone needs several processes: choose the launcher torchrun with "
+                "processes = 2 or more, or kubernetes with a pod of several GPUs"
+            )
+
+        # Settings that do not fit each other, as far as the launch itself says what they are.
+        if self.preset or self.preset_file:
+            try:
+                self.resolve(self.preset_file or str(self.preset))
+            except (ConfigError, OSError) as error:
+                raise ValueError(str(error)) from error
+        return self
+
+    def resolve(self, default_preset: str) -> RunConfig:
+        """Return the run configuration: the preset with this launch's changes."""
+        preset = RunConfig.preset(self.preset_file or self.preset or default_preset)
+        given = self.settings.model_dump(exclude_unset=True)
+        return preset.with_overrides(
+            {
+                f"{section}.{name}": value
+                for section, values in given.items()
+                for name, value in values.items()
+            }
+        )
+
+
+def build_model_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the trained population of one data set."""
+    version = code_version(*TRAINING_CODE)
+
+    @define_asset(
+        model_key(dataset),
+        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
+        description=(
+            f"A CompEvo population trained on {dataset}: adapters, logics, gates, prior, scaler; "
+            "sealed with a hash."
+        ),
+        kinds={"pytorch", "huggingface"},
+        version=version,
+        pool=GPU_POOL,
+        dataset=dataset,
+        config=TrainConfig,
+    )
+    def _model(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        launchers: dg.ResourceParam[Launchers],
+        pod_client: dg.ResourceParam[PodClient],
+    ) -> dg.MaterializeResult[Any]:
+        """Train the population, or find the run that is trained already."""
+        config = TrainConfig.read(context)
+        layout = workspace.layout
+
+        with translate_errors(retry=False):
+            resolved = config.resolve(workspace.preset_for(dataset))
+            folder = layout.windows(dataset)
+            windows = WindowSet.read(folder)
+            # Named by configuration and data: the same training finds its own checkpoints.
+            name = make_run_name(f"compevo-{dataset}", resolved, windows)
+
+            news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+            run: Path = layout.run(name)
+            chosen = _refuse_other_code(run, version, config, context)
+            is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
+
+            job = prepare_job(
+                layout,
+                folder,
+                news,
+                resolved,
+                name,
+                resume=chosen.resume,
+                shard_backbone=chosen.shard_backbone,
+            )
+            launcher = launchers.get(config.launcher, config.processes, pod_client)
+            reported = launcher.launch(context, [job])
+            if is_trained_now:
+                write_code_version(run, version)
+            model_hash = hash_model(run)
+
+        # Only a finished run becomes the one that is scored: a failed launch raises above.
+        set_current_run(layout, dataset, name)
+        return dg.MaterializeResult(
+            # What the folder shows, and what the process reported (hashes, seconds, memory).
+            metadata=_describe(run, resolved)
+            | {"mode": workspace.data_mode.value}
+            | dict(reported),
+            # Another training is another model, whatever it was made of: its scores are stale then.
+            data_version=dg.DataVersion(model_hash),
+        )
+
+    return _model
+
+
+def _refuse_other_code(
+    run: Path, version: str, config: TrainConfig, context: dg.AssetExecutionContext
+) -> TrainConfig:
+    """Return the launch, to start over where other code than today's finished the run."""
+    made_by = read_code_version(run) if RunFolder(run).is_finished else None
+    # A run of the command line keeps no version, and is taken as it is.
+    if made_by is None or made_by == version:
+        return config
+
+    context.log.warning(
+        f"{run.name} was trained by version {made_by} of the code, which is {version} now: it is "
+        "trained anew"
+    )
+    return config.model_copy(update={"resume": False})
+
+
+def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
+    """Return losses, rewards, weights and final logics of a finished run."""
+    rounds = RunFolder(run).read_rounds()
+    # The loss of the last round; validation may have chosen an earlier one for the model.
+    last = rounds[-1]
+    logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+
+    return {
+        # What one looks for comes first: the UI keeps the order.
+        "validation_mae_by_round": sketch_validation(rounds),
+        "logics": dg.MetadataValue.md(logics),
+        "rounds": len(rounds),
+        "loss": last.loss,
+        "run_folder": metadata.link_path(run),
+        "config_hash": config.hash,
+        "config": dg.MetadataValue.json(config.to_dict()),
+        "loss_plot": _plot_losses(rounds),
+        "reward_plot": _plot_by_agent(
+            rounds, lambda record: record.rewards, "Reward of each agent by round"
+        ),
+        "weight_plot": _plot_by_agent(
+            rounds, lambda record: record.weights, "Weight of each agent by round"
+        ),
+    }
+
+
+def _plot_losses(rounds: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
+    numbers = [record.round + 1 for record in rounds]
+
+    def draw(axes: "Axes") -> None:
+        axes.plot(numbers, [record.loss for record in rounds], label="total", linewidth=1)
+        axes.plot(numbers, [record.loss_pred for record in rounds], label="forecast", linewidth=1)
+        axes.plot(numbers, [record.loss_pg for record in rounds], label="policy", linewidth=1)
+        _label_axes(axes)
+
+    return metadata.render_plot(draw, "Losses by round")
+
+
+def _plot_by_agent(
+    rounds: Sequence[RoundRecord], values: Callable[[RoundRecord], list[float]], title: str
+) -> dg.MetadataValue[Any]:
+    numbers = [record.round + 1 for record in rounds]
+
+    def draw(axes: "Axes") -> None:
+        for agent in range(len(values(rounds[0]))):
+            line = [values(record)[agent] for record in rounds]
+            axes.plot(numbers, line, label=f"agent {agent}", linewidth=1)
+        _label_axes(axes)
+
+    return metadata.render_plot(draw, title)
+
+
+def _label_axes(axes: "Axes") -> None:
+    axes.set_xlabel("round", fontsize=metadata.LABEL_POINTS)
+    axes.tick_params(labelsize=metadata.TICK_POINTS)
+    axes.legend(fontsize=metadata.TICK_POINTS, frameon=False, ncols=2)

@@ -1,0 +1,180 @@
+"""``windows/<dataset>``: 48 values in, 48 out, aligned with the news published before each origin.
+
+What belongs here: writing the windows that :mod:`compevo_pipeline.work.preparation` cuts, and
+showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits lie
+(``compevo_core.data.splits``).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import polars as pl
+
+from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.data.candidates import NewsCutoff
+from compevo_core.data.coverage import find_missing_years
+from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
+from compevo_pipeline.defs.definition import DAILY_REFRESH, define_asset, translate_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.metadata import render_sketch
+from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import cut_windows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CODE = ("compevo_core/data",)
+
+_PREVIEW_WINDOWS = 5
+_MAX_CALENDAR_CHARACTERS = 80
+_MAX_COVERAGE_ROWS = 40  # traffic has hundreds of sensors
+
+
+class WindowConfig(LaunchConfig):
+    """Which news a window may see."""
+
+    news_cutoff: NewsCutoff = "origin"
+    """origin; or horizon-end, which leaks as published prompts do and is marked so"""
+
+
+def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
+    """Return the windows asset of one data set."""
+
+    @define_asset(
+        windows_key(dataset),
+        deps=[series_key(dataset), NEWS_ARTICLES],
+        description=(
+            f"Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a "
+            "manifest hash."
+        ),
+        kinds={"polars", "parquet"},
+        # Another release of the library may know other holidays: windows are cut again then.
+        version=code_version(*CODE, data_release=HOLIDAYS_VERSION),
+        freshness_policy=DAILY_REFRESH,
+        dataset=dataset,
+        config=WindowConfig,
+    )
+    def _windows(
+        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+    ) -> dg.MaterializeResult[Any]:
+        with translate_errors(retry=False):
+            config = WindowConfig.read(context)
+            windows = cut_windows(workspace, dataset, config.news_cutoff)
+            folder = workspace.layout.windows(dataset)
+            changes = find_holiday_changes(folder, windows.views())
+            windows.write(folder)
+
+        if changes.height:
+            context.log.warning(
+                f"{changes.height} day(s) of {dataset} have another holiday than in the windows "
+                f"before (holidays {HOLIDAYS_VERSION}): models that were trained on them are "
+                "trained anew when they are materialized next"
+            )
+        context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
+        return dg.MaterializeResult(
+            metadata=_describe(workspace, windows)
+            | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
+            # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
+            data_version=dg.DataVersion(windows.hash[:32]),
+        )
+
+    return _windows
+
+
+def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
+    """Return counts by split and subset, what was left out, a preview and one window drawn."""
+    manifest = windows.manifest
+    folder = workspace.layout.windows(windows.dataset)
+    return {
+        "middle_window": _sketch_window(windows),
+        "dagster/row_count": len(windows),
+        "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
+        "mode": workspace.data_mode.value,
+        "synthetic": bool(manifest.get("synthetic", False)),
+        "hash": windows.hash,
+        "holidays_version": manifest.get("holidays_version", ""),
+        "by_split": metadata.render_counts(manifest["n_by_split"]),
+        "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
+        "missing_years": find_missing_years(manifest.get("coverage", {})),
+        "news_choice": metadata.render_table(_tabulate_news_choice(manifest)),
+        "by_subset": metadata.render_counts(manifest["n_by_subset"]),
+        "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
+        "masked_targets": manifest["n_masked_targets"],
+        "filled_inputs": manifest["n_filled_inputs"],
+        "windows_without_articles": manifest.get("n_without_candidates", 0),
+        "folder": metadata.link_path(folder),
+        "preview": metadata.render_table(_preview_windows(windows)),
+        "plot": _plot_window(windows),
+    }
+
+
+def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the number of windows by split, entity and year; 0 where there is none."""
+    coverage = manifest.get("coverage", {})
+    years = sorted({year for split in coverage.values() for own in split.values() for year in own})
+
+    rows = [
+        {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}
+        for split, by_entity in coverage.items()
+        for entity, by_year in by_entity.items()
+    ]
+    return pl.DataFrame(rows)
+
+
+def _tabulate_news_choice(manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return, by split, the mean number of candidates and the shares of windows with a choice."""
+    choice = manifest.get("news_choice", {})
+    return pl.DataFrame([{"split": split, **numbers} for split, numbers in choice.items()])
+
+
+def _preview_windows(windows: WindowSet) -> pl.DataFrame:
+    views = windows.views()[:_PREVIEW_WINDOWS]
+    return pl.DataFrame(
+        [
+            {
+                "origin": f"{view.origin_utc:%Y-%m-%d %H:%M}",
+                "entity": view.entity,
+                "split": view.split,
+                "fold": view.fold,
+                "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
+                "covariates": len(view.covariates),
+                "articles": len(view.candidate_ids),
+            }
+            for view in views
+        ]
+    )
+
+
+def _sketch_window(windows: WindowSet) -> dg.MetadataValue[Any]:
+    """Draw the truth of the window in the middle of the set, beside what was published of it."""
+    window = windows[len(windows) // 2]
+    lines: dict[str, list[float]] = {"truth": list(window.y)}
+    if window.view.published is not None:
+        lines["published forecast"] = list(window.view.published)
+    return render_sketch(lines)
+
+
+def _plot_window(windows: WindowSet) -> dg.MetadataValue[Any]:
+    """Draw the window in the middle of the set: input, truth and the published forecast."""
+    window = windows[len(windows) // 2]
+    view = window.view
+    target_steps = range(len(window.y))
+
+    def draw(axes: "Axes") -> None:
+        axes.plot(range(-len(view.x), 0), view.x, label="input")
+        axes.plot(target_steps, window.y, label="truth")
+        if view.published is not None:
+            axes.plot(target_steps, view.published, "--", linewidth=0.9, label="published forecast")
+
+        axes.axvline(0, color="grey", linewidth=0.7)
+        axes.set_xlabel("steps from the origin", fontsize=metadata.LABEL_POINTS)
+        axes.set_ylabel(view.unit, fontsize=metadata.LABEL_POINTS)
+        axes.tick_params(labelsize=metadata.TICK_POINTS)
+        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+
+    title = f"{view.entity}, origin {view.origin_utc:%Y-%m-%d %H:%M} UTC"
+    return metadata.render_plot(draw, title)

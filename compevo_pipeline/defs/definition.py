@@ -1,0 +1,118 @@
+"""What asset definitions share: owner, pools, freshness, and what an error does to a step.
+
+What belongs here: arguments of ``@dg.asset`` that more than one asset takes, and Dagster's
+exceptions for the project's errors. What does not: keys (``defs.asset_keys``), which errors are
+tried again (``compevo_pipeline.errors``), run configuration, metadata (``defs.metadata``).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from compevo_core.errors import CompEvoError
+from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
+
+OWNERS = ["team:forecasting"]
+
+DUCKDB_POOL = "duckdb"
+"""Assets that write the one DuckDB file; the pool's limit of one keeps two from writing at once."""
+GPU_POOL = "gpu"
+"""Assets that load a language model; two at once would exceed the memory of one accelerator."""
+
+DAILY_REFRESH = dg.FreshnessPolicy.time_window(
+    # The schedule starts every 24 hours and a run may take two; one missed refresh warns, a
+    # second one fails.
+    warn_window=timedelta(hours=26),
+    fail_window=timedelta(hours=50),
+)
+"""For what a refresh brings every day; ``definitions`` keeps it in live mode alone.
+
+The age of the data itself is the check ``data_age``.
+"""
+
+
+def define_asset(
+    key: dg.AssetKey,
+    *,
+    kinds: set[str],
+    description: str,
+    version: str | None = None,
+    dataset: str = "",
+    config: type[LaunchConfig] | None = None,
+    **arguments: Any,  # noqa: ANN401 - of dg.asset
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Return ``@dg.asset`` with what all assets have in common; the group is the key's first part.
+
+    Args:
+        key: of the asset.
+        kinds: what the catalog shows it as.
+        description: what it holds.
+        version: of the code that decides its content.
+        dataset: data set that it is made of; empty where it is made of several.
+        config: what a launch may choose.
+        arguments: any other of ``dg.asset``.
+    """
+    tags = {"dataset": dataset} if dataset else {}
+    define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+        key=key,
+        group_name=key.path[0],
+        description=description,
+        kinds=kinds,
+        owners=OWNERS,
+        code_version=version,
+        tags=tags,
+        op_tags=tags,
+        config_schema=config.schema_of_launch() if config else None,
+        **arguments,
+    )
+    return define
+
+
+def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
+    """Return ``RetryRequested`` while another try may help, else a final ``Failure``.
+
+    Args:
+        error: what went wrong; a :class:`Throttled` one may ask for a longer wait than ours.
+        attempt: how many retries there have been (``context.retry_number``).
+        retry: whether trying again can help at all; False for files on disk, which do not change.
+    """
+    policy = get_policy(error)
+    if retry and attempt < policy.retries:
+        requested = error.retry_after_s if isinstance(error, Throttled) else 0.0
+        requested = min(requested, MAX_RETRY_AFTER_S)
+        return dg.RetryRequested(
+            max_retries=policy.retries,
+            seconds_to_wait=max(policy.compute_wait(attempt), requested),
+        )
+
+    gave_up = f" (given up after {attempt} retries)" if attempt else ""
+    metadata = {
+        "error": type(error).__name__,
+        "decision": policy.decision.value,
+        "remedy": policy.remedy,
+    }
+    return dg.Failure(
+        f"{type(error).__name__}: {error}{gave_up}", metadata=metadata, allow_retries=False
+    )
+
+
+@contextmanager
+def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
+    """Turn the project's errors inside the block into Dagster's.
+
+    Arguments are those of :func:`to_dagster`.
+
+    Raises:
+        dagster.RetryRequested: a transient failure.
+        dagster.Failure: any other, or a transient one out of tries.
+    """
+    try:
+        with translate_storage_errors():
+            yield
+    except CompEvoError as error:
+        raise to_dagster(error, attempt=attempt, retry=retry) from error

@@ -1,0 +1,268 @@
+"""Jobs: ``demo``, ``full``, ``refresh``.
+
+What belongs here: what runs together, with which run configuration, and running it in this process
+for a command. What does not: what an asset does. ``demo`` and ``full`` train and score electricity;
+each other data set has jobs of its own, such as ``full_traffic``. ``refresh`` trains nothing; its
+partition is the day to forecast. It is for operational demand, and every other data set has its
+own, such as ``refresh_exchange``: a publisher that fails stops no forecast of another data set.
+"""
+
+import uuid
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from compevo_pipeline.defs.asset_keys import (
+    CLEANED,
+    DATASETS,
+    INFERENCE_2026,
+    NEWS_ARTICLES,
+    NEWS_EMBEDDINGS,
+    OPERATIONAL,
+    REPORT,
+    ablation_key,
+    baselines_key,
+    lud_key,
+    model_key,
+    next_day_key,
+    population_test_key,
+    score_keys,
+    scored_key,
+    series_key,
+    target_days,
+    windows_key,
+)
+from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.registry import Registry
+
+DEFAULT_DATASET = "electricity"
+
+_REPORT = (REPORT, CLEANED)
+_TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
+
+
+def set_mode(mode: Mode) -> dict[str, Any]:
+    """Return the run configuration that fixes the mode of every asset and check of a run."""
+    return {"resources": {"workspace": {"config": {"mode": mode.value}}}}
+
+
+def job_name(name: str, dataset: str) -> str:
+    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set.
+
+    Args:
+        name: which job.
+        dataset: for which data set.
+    """
+    without = OPERATIONAL if name == "refresh" else DEFAULT_DATASET
+    return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
+
+
+def step_name(key: dg.AssetKey) -> str:
+    """Return the name of the step that materializes an asset; Dagster allows no hyphen in it."""
+    return "__".join(key.path).replace("-", "_")
+
+
+def build_demo_config(dataset: str) -> dict[str, Any]:
+    """Return sample mode and so little of everything that two cores need minutes.
+
+    Result rows name what made them: subset, seeds, configuration hash.
+    """
+    # Some variants share the budget of the demo: fewer agents, one round that rewrites logics, and
+    # nothing that no row of theirs shows.
+    smaller = {
+        "population": {
+            "agents": 2,
+            "members": [{"prior": "calendar-ridge"}, {"prior": "persistence"}],
+        },
+        "forecast": {"prior_folds": 1},
+        "run": {
+            "rounds": 1,
+            "batch_size": 4,
+            "supervised_epochs": 0,
+            "validate_every": 0,
+            "validation_windows": 4,
+            "fixed_logics": 0,
+        },
+    }
+    configs: dict[dg.AssetKey, dict[str, Any]] = {
+        model_key(dataset): {"preset": "demo"},
+        ablation_key(dataset): {
+            "preset": "demo",
+            "settings": smaller,
+            "every": 4,
+            "variants": ["compevo", "no-grpo"],
+        },
+        baselines_key(dataset): {"seeds": 1},
+        population_test_key(dataset): {"scopes": 1},
+        lud_key(dataset): {"pairs": 2},
+    }
+    if dataset == DEFAULT_DATASET:
+        configs[INFERENCE_2026] = {"seeds": 1, "every": 5}
+
+    return set_mode(Mode.SAMPLE) | {
+        "ops": {step_name(key): {"config": config} for key, config in configs.items()}
+    }
+
+
+def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
+    """Return the run configuration of a job unless a run changes it."""
+    return build_demo_config(dataset) if name == "demo" else {}
+
+
+def build_jobs(registry: Registry) -> list[Any]:
+    """Return all jobs.
+
+    Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
+    job reads them, so that a fault in a user's file stops no other data set.
+
+    Args:
+        registry: the data sets of the deployment.
+    """
+    demos = [
+        dg.define_asset_job(
+            job_name("demo", dataset),
+            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
+            description=(
+                f"Everything end to end for {dataset} on the sample data and the smallest preset; "
+                "minutes on two cores. From a shell: add --config dagster_home/demo.yaml."
+            ),
+            config=run_config("demo", dataset),
+            tags={"compevo/job": "demo", "dataset": dataset},
+            # One process: importing torch in a process for each step would cost a minute.
+            executor_def=watch_dead_runs(dg.in_process_executor),
+        )
+        for dataset in DATASETS
+    ]
+    full = [
+        dg.define_asset_job(
+            job_name("full", dataset),
+            dg.AssetSelection.assets(*_list_scored(registry, dataset)),
+            description=(
+                f"Everything end to end for {dataset} in the deployment's mode and preset: ingest "
+                "to report."
+            ),
+            tags={"compevo/job": "full", "dataset": dataset},
+            executor_def=_TWO_STEPS_AT_ONCE,
+        )
+        for dataset in registry
+    ]
+    others = [dataset for dataset in registry if dataset != OPERATIONAL]
+    return [*demos, *full, *(_build_refresh(registry, name) for name in (OPERATIONAL, *others))]
+
+
+def _build_refresh(registry: Registry, dataset: str) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
+    """Return the refresh of a data set, with its forecast where its windows start with a day."""
+    forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
+    parts = [
+        *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
+        *(["the 2026 inference"] if dataset == OPERATIONAL else []),
+    ]
+    return dg.define_asset_job(
+        job_name("refresh", dataset),
+        dg.AssetSelection.assets(*_list_refreshed(registry, dataset)),
+        description=f"New data, {', '.join(parts)} and the report; trains nothing.",
+        # A partition is the day of the forecast. Everything else has none, and runs with it.
+        tags={"compevo/job": "refresh"} | ({} if dataset == OPERATIONAL else {"dataset": dataset}),
+        executor_def=_TWO_STEPS_AT_ONCE,
+    )
+
+
+def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+    """Return what is trained and scored for one data set, all that it is made of, the report."""
+    is_default = dataset == DEFAULT_DATASET
+    # The first thing that anybody runs: it also shows the data of the others, and the check of
+    # 2026, which concerns the population of electricity.
+    read = DATASETS if is_default else (dataset,)
+    return [
+        *_list_data(registry, read),
+        model_key(dataset),
+        *score_keys(dataset),
+        *([INFERENCE_2026] if is_default else []),
+        *_REPORT,
+    ]
+
+
+def _list_refreshed(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+    """Return what a new day of one data set changes, but for what is trained."""
+    is_operational = dataset == OPERATIONAL
+    # The 2026 inference is of electricity's population, on its windows.
+    read = (dataset, DEFAULT_DATASET) if is_operational else (dataset,)
+    has_days = registry[dataset].spec.starts_with_days
+    return [
+        *_list_data(registry, read),
+        *([next_day_key(dataset), scored_key(dataset)] if has_days else []),
+        *([INFERENCE_2026] if is_operational else []),
+        *_REPORT,
+    ]
+
+
+def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
+    """Return the series, news and windows of data sets."""
+    # A user's own data set needs no news of this project's sources.
+    reads_news = any(registry[name].declaration is None for name in datasets)
+    return [
+        *(key for name in datasets for key in (series_key(name), windows_key(name))),
+        *([NEWS_ARTICLES] if reads_news else []),
+        NEWS_EMBEDDINGS,
+    ]
+
+
+def hide_notices() -> None:
+    """Hide Dagster's notices about its young APIs, which a user of the demo cannot act on."""
+    warnings.filterwarnings("ignore", category=dg.BetaWarning)
+    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+
+
+def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
+    """Run a job in this process.
+
+    Args:
+        defs: the code location.
+        name: the job.
+        dataset: which one to train and score; the refresh is for operational demand.
+        day: which one the refresh forecasts; empty for tomorrow on the market's clock.
+
+    Returns:
+        A line for each step that failed.
+    """
+    # The refresh is for operational demand.
+    is_refresh = name == "refresh"
+    job = defs.resolve_job_def(name if is_refresh else job_name(name, dataset))
+    # The view needs all names at the start, to know how much is left.
+    steps = [node.name for node in job.nodes]
+    loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
+
+    run_id = str(uuid.uuid4())
+    with dg.DagsterInstance.get() as instance:
+        # Dagster runs a job in this process without asking the job's executor, which would do it.
+        hold_run_lock(instance, run_id)
+        with sweep_meanwhile(instance):
+            result = job.execute_in_process(
+                run_config=run_config(name, dataset) | loggers,
+                partition_key=(day or target_days.get_last_partition_key()) if is_refresh else None,
+                instance=instance,
+                run_id=run_id,
+                # A failed step must not hide those that failed with it.
+                raise_on_error=False,
+            )
+
+        if result.success:
+            return []
+        failed = result.filter_events(lambda event: event.is_step_failure)
+        return [f"  {event.step_key}: {_describe_failure(event)}" for event in failed]
+
+
+def _describe_failure(event: dg.DagsterEvent) -> str:
+    """Return why a step failed, in one line: the innermost error."""
+    failure = event.step_failure_data
+    # A dg.Failure of ours says file, line and remedy itself.
+    if failure.user_failure_data and failure.user_failure_data.description:
+        return failure.user_failure_data.description
+
+    error = failure.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip() if error is not None else "no error was recorded"

@@ -1,0 +1,227 @@
+"""Launchers: a training in a process, under torchrun or in a pod, with a Dagster Pipes session.
+
+What belongs here: the session, by which rounds, losses and metrics reach the event log while
+training runs. What does not: the process (``launchers.process``), the pod's manifest
+(``launchers.pod``). A launcher returns what the process reported about its asset.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import dagster as dg
+from pydantic import Field
+
+from compevo_core.errors import ConfigError
+from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.settings import child_environment
+from compevo_pipeline.defs.metadata import sketch_validation
+from compevo_pipeline.launchers.pod import PodSpec
+from compevo_pipeline.launchers.process import POLL_SECONDS, run_training, write_jobs
+from compevo_pipeline.launchers.worker import TrainJob
+
+LauncherName = Literal["process", "torchrun", "kubernetes"]
+"""Where training runs."""
+
+OBSERVED_KEYS = (
+    *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
+    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
+    *("error_correlation", "gain_over_best", "effective_agents"),
+)
+"""Keys of a round record that an asset observation holds, so that the UI plots them."""
+
+
+class Launcher(Protocol):
+    """Runs trainings, one after the other in one process, and waits for them."""
+
+    def launch(
+        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
+    ) -> Mapping[str, Any]:
+        """Run the jobs to their end and return the metadata they reported.
+
+        Raises:
+            TrainingError: a training did not end well.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessLauncher:
+    """Trains in a process on this machine.
+
+    Attributes:
+        processes: above 0, torchrun starts that many processes, which share the agents.
+        poll_seconds: seconds between two looks at the rounds and at the process.
+    """
+
+    processes: int = 0
+    poll_seconds: float = POLL_SECONDS
+
+    def launch(
+        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
+    ) -> Mapping[str, Any]:
+        """Train in the process and report its rounds; stop it if the run is cancelled."""
+        with dg.open_pipes_session(
+            context=context,
+            context_injector=dg.PipesTempFileContextInjector(),
+            message_reader=dg.PipesTempFileMessageReader(),
+        ) as session:
+            run_training(
+                jobs,
+                child_environment() | dict(session.get_bootstrap_env_vars()),
+                lambda record, folder: context.log_event(
+                    build_observation(context, record, folder)
+                ),
+                processes=self.processes,
+                poll_seconds=self.poll_seconds,
+            )
+        return read_reported_metadata(session.get_results())
+
+
+class PodClient(Protocol):
+    """What starts a pod: ``PipesK8sClient`` of dagster-k8s, or a fake with the same method."""
+
+    def run(
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        namespace: str,
+        command: Sequence[str],
+        base_pod_spec: Mapping[str, Any],
+    ) -> dg.PipesClientCompletedInvocation:
+        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``."""
+
+
+class KubernetesPipes(dg.ConfigurableResource[None]):
+    """``PipesK8sClient`` of the extra ``kubernetes``, imported when a pod is started.
+
+    Definitions load, and training in a process works, where dagster-k8s is not installed.
+    """
+
+    in_cluster: bool | None = Field(
+        default=None, description="read the cluster's own configuration, where Dagster runs in it"
+    )
+    kubeconfig_file: str | None = Field(default=None, description="kubeconfig; null: the user's")
+    kube_context: str | None = Field(default=None, description="context of the kubeconfig")
+
+    def run(
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        namespace: str,
+        command: Sequence[str],
+        base_pod_spec: Mapping[str, Any],
+    ) -> dg.PipesClientCompletedInvocation:
+        """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``.
+
+        Raises:
+            ConfigError: dagster-k8s is not installed.
+        """
+        try:
+            from dagster_k8s import PipesK8sClient
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "launcher 'kubernetes' needs the package dagster-k8s: pip install "
+                "'compevo[kubernetes]'"
+            ) from error
+
+        client = PipesK8sClient(
+            load_incluster_config=self.in_cluster,
+            kubeconfig_file=self.kubeconfig_file,
+            kube_context=self.kube_context,
+        )
+        invocation: dg.PipesClientCompletedInvocation = client.run(
+            context=context, namespace=namespace, command=command, base_pod_spec=base_pod_spec
+        )
+        return invocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesLauncher:
+    """Runs trainings in one pod."""
+
+    pod: PodSpec
+    client: PodClient
+
+    def launch(
+        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
+    ) -> Mapping[str, Any]:
+        """Start the pod and wait for it; Pipes raises where the pod fails.
+
+        Returns:
+            The metadata that the training process reported.
+        """
+        invocation = self.client.run(
+            context=context,
+            namespace=self.pod.namespace,
+            command=self.pod.command(write_jobs(jobs)),
+            base_pod_spec=self.pod.pod_spec(),
+        )
+        return read_reported_metadata(invocation.get_results())
+
+
+class Launchers:
+    """Makes the launcher a run asks for.
+
+    Args:
+        pod: the pod that the launcher ``kubernetes`` starts; None refuses that launcher.
+    """
+
+    def __init__(self, pod: PodSpec | None = None) -> None:
+        self._pod = pod
+
+    def get(self, kind: LauncherName, processes: int | None, pod_client: PodClient) -> Launcher:
+        """Return the launcher of a kind.
+
+        Args:
+            kind: where training runs.
+            processes: how many processes torchrun starts; one unless given.
+            pod_client: starts the pod of the launcher ``kubernetes``.
+
+        Raises:
+            ConfigError: Kubernetes without a pod specification.
+        """
+        if kind == "process":
+            return ProcessLauncher()
+        if kind == "torchrun":
+            return ProcessLauncher(processes=processes or 1)
+
+        if self._pod is None:
+            raise ConfigError(
+                "launcher 'kubernetes' needs a pod: set COMPEVO_POD to the TOML file of a PodSpec "
+                "(deploy/kubernetes/training-pod.toml is one)"
+            )
+        # The GPUs of the pod, not this argument, say how many processes it starts.
+        return KubernetesLauncher(pod=self._pod, client=pod_client)
+
+
+def build_observation(
+    context: dg.AssetExecutionContext, record: RoundRecord, folder: RunFolder
+) -> dg.AssetObservation:
+    """Return the asset observation of one round; after a validation with the curve so far."""
+    metadata: dict[str, Any] = {
+        "run": folder.name,
+        "round": record.round + 1,
+        "eta_seconds": record.eta_seconds,
+    }
+    for key in OBSERVED_KEYS:
+        value = getattr(record, key)
+        # A zero of a round that sampled no logic would pull the plot down as if it were measured.
+        is_measured = record.evolved or key not in REWRITING_KEYS
+        if value is not None and is_measured:
+            metadata[key] = float(value)
+    if record.val_mae_scaled is not None:
+        metadata["validation_mae_by_round"] = sketch_validation(folder.read_rounds())
+    for agent, reward in enumerate(record.rewards):
+        metadata[f"reward_agent_{agent:02d}"] = reward
+
+    return dg.AssetObservation(asset_key=context.asset_key, metadata=metadata)
+
+
+def read_reported_metadata(results: Sequence[object]) -> Mapping[str, Any]:
+    """Return the metadata of the materialization that a process reported."""
+    for result in results:
+        # Checks that a process might report are results, too, and carry no metadata.
+        if isinstance(result, dg.MaterializeResult):
+            return dict(result.metadata or {})
+    return {}

@@ -1,0 +1,199 @@
+"""The logger ``progress``: one view of a run with steps done, the current step and the time left.
+
+What belongs here: turning Dagster's log records into a view for a terminal, or into plain lines
+where the output is a file, a pipe or a CI log. What does not: running anything.
+
+Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished steps,
+not their number; rich computes the time left from how fast they were.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import dagster as dg
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from compevo_core.runtime.durations import format_duration
+from compevo_pipeline.config.settings import is_ci
+
+USUAL_SECONDS = {
+    "series__": 2.0,
+    "series_": 3.0,
+    "news__articles": 3.0,
+    "news_": 1.0,
+    "news__embeddings": 25.0,
+    "windows_": 2.0,
+    "models__compevo": 70.0,
+    "evaluation__baselines": 8.0,
+    "evaluation__test": 30.0,
+    "evaluation__lud": 12.0,
+    "ablation__variants": 180.0,
+    "leakage__inference_2026": 40.0,
+    "report__site": 8.0,
+}
+"""Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
+
+_UNKNOWN_STEP_SECONDS = 1.0
+# Longer than a run: rich forgets older steps, and a training alone takes longer than its 30 s.
+_SPEED_PERIOD_SECONDS = 24 * 3600.0
+_PIPES_PREFIX = "[pipes]"
+_RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
+
+
+def get_usual_seconds(step: str) -> float:
+    """Return the usual duration of a step."""
+    prefixes = [prefix for prefix in USUAL_SECONDS if step.startswith(prefix)]
+    return USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
+
+
+class ProgressView:
+    """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
+
+    Args:
+        steps: names of all steps of the run.
+        console: where the view is written.
+        is_live: True redraws a bar, False writes lines only.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[str],
+        console: Console,
+        *,
+        is_live: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds_by_step = {step: get_usual_seconds(step) for step in steps}
+        self._steps = len(steps)
+        self._console = console
+        self._is_live = is_live
+        self._clock = clock
+        self._started_at = clock()
+
+        self._bar = Progress(
+            TextColumn("{task.fields[done]}/{task.fields[steps]} steps"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("elapsed,"),
+            TimeRemainingColumn(),
+            TextColumn("left  {task.description}"),
+            console=console,
+            get_time=clock,
+            speed_estimate_period=_SPEED_PERIOD_SECONDS,
+            transient=True,
+            disable=not is_live,
+        )
+        total = sum(self._seconds_by_step.values())
+        self._task = self._bar.add_task("", total=total, done=0, steps=self._steps)
+        # rich measures speed from the first sample on: without this one, from the first step's end.
+        self._bar.advance(self._task, 0)
+        self._bar.start()
+
+    @property
+    def steps_done(self) -> int:
+        """Number of steps that have ended."""
+        return self._steps - len(self._seconds_by_step)
+
+    def start_step(self, step: str) -> None:
+        """Show a step as the current one."""
+        self._bar.update(self._task, description=format_step(step))
+
+    def finish_step(self, step: str) -> None:
+        """Count a step as done."""
+        seconds = self._seconds_by_step.pop(step, 0.0)
+        self._bar.advance(self._task, seconds)
+        self._bar.update(self._task, done=self.steps_done)
+
+    def describe_time_left(self) -> str:
+        """Return the time left in words."""
+        seconds = self._bar.tasks[self._task].time_remaining
+        return "" if seconds is None else f"about {format_duration(seconds)} left"
+
+    def write(self, text: str) -> None:
+        """Write a message: above the bar, or as a line with time and steps in front."""
+        if not self._is_live:
+            elapsed = format_duration(self._clock() - self._started_at)
+            text = f"[{elapsed:>6} {self.steps_done:>2}/{self._steps}] {text}"
+
+        # Messages hold paths and brackets: nothing in them is markup, and nothing is cut.
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+
+class ProgressHandler(logging.Handler):
+    """Shows each step, each message of an asset and each failed check in a view."""
+
+    def __init__(self, view: ProgressView) -> None:
+        super().__init__()
+        self._view = view
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one log record of Dagster."""
+        dagster_meta = getattr(record, "dagster_meta", {})
+        event = getattr(record, "dagster_event", None) or dagster_meta.get("dagster_event")
+
+        if event is None:
+            self._show_message(record, dagster_meta)
+        else:
+            self._show_event(event)
+
+    def _show_message(self, record: logging.LogRecord, dagster_meta: Mapping[str, object]) -> None:
+        message = str(dagster_meta.get("orig_message", record.getMessage()))
+        # Dagster reports that a Pipes process was opened; the round lines show that anyway.
+        if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
+            self._view.write(f"  {message}")
+
+    def _show_event(self, event: dg.DagsterEvent) -> None:
+        step = event.step_key or ""
+        match event.event_type_value:
+            case "STEP_START":
+                self._view.start_step(step)
+                self._view.write(format_step(step))
+
+            case "STEP_SUCCESS":
+                self._view.finish_step(step)
+                seconds = event.step_success_data.duration_ms / 1000
+                parts = [f"{format_step(step)} done in {format_duration(seconds)}"]
+                self._view.write(", ".join(filter(None, [*parts, self._view.describe_time_left()])))
+
+            case "STEP_FAILURE":
+                self._view.write(f"{format_step(step)}: step failed")
+
+            case "STEP_UP_FOR_RETRY":
+                self._view.write(f"{format_step(step)}: step failed, to be retried")
+
+            case "ASSET_CHECK_EVALUATION":
+                check = event.asset_check_evaluation_data
+                if not check.passed:
+                    name = f"{check.asset_key.to_user_string()}: {check.check_name}"
+                    self._view.write(f"  check failed, {name}: {check.description}")
+
+            case ended if ended in _RUN_ENDS:
+                self._view.close()
+
+
+def format_step(step: str) -> str:
+    """Return a step's name as the asset key it stands for."""
+    return step.replace("__", "/")
+
+
+@dg.logger(
+    config_schema={"steps": dg.Field([str], is_required=False, default_value=[])},
+    description="One progress view for a terminal, plain lines elsewhere; for make demo.",
+)
+def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
+    """Return the logger; ``steps`` are the names of all steps of the run."""
+    console = Console()
+    view = ProgressView(
+        context.logger_config["steps"], console, is_live=console.is_terminal and not is_ci()
+    )
+
+    logger = logging.Logger("compevo.progress", logging.DEBUG)
+    logger.addHandler(ProgressHandler(view))
+    return logger

@@ -1,0 +1,252 @@
+"""Metadata of materializations: counts, column schemas, tables, plots, drawings, escaped text.
+
+What belongs here: turning frames, numbers and strangers' text into what Dagster's pages show. What
+does not: computing what is shown, deciding what an asset shows (its own module does). A sketch is a
+drawing so small that the UI shows it without a click, also while a training still runs.
+"""
+
+import base64
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import polars as pl
+
+from compevo_core.data.schemas import COLUMN_MEANINGS
+from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.forecast.issued import IssuedForecast
+from compevo_core.report.day_charts import MOST_SERIES, plot_day
+from compevo_core.report.inputs import ForecastDay
+from compevo_core.training.round_record import RoundRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
+_ADDRESS = re.compile(r"(?i)(https?|ftp|www)([:.])")
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is: no image, link or markup of it takes effect."""
+    escaped = _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    # An address becomes a link even without brackets; a zero-width space breaks it.
+    return _ADDRESS.sub("\\1\u200b\\2", escaped)
+
+
+PREVIEW_ROWS = 5
+MAX_SCORE_ROWS = 40
+LABEL_POINTS = 8
+TICK_POINTS = 7
+
+SCORE_COLUMNS = (
+    *("method", "subset", "n_windows"),
+    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "unit"),
+)
+"""Columns of result rows that the UI shows; the CSV holds all of them."""
+
+_MAX_CELL_CHARACTERS = 60
+_PLOT_DPI = 90
+
+
+def describe_table(frame: pl.DataFrame) -> dict[str, Any]:
+    """Return the row count and the column schema of a frame under Dagster's own names.
+
+    The catalog, the asset's overview and its row-count plot read these two keys.
+    """
+    return {
+        "dagster/row_count": frame.height,
+        "dagster/column_schema": make_column_schema(frame.schema),
+    }
+
+
+def make_column_schema(schema: Mapping[str, pl.DataType]) -> dg.TableSchema:
+    """Return Dagster's schema of polars columns, with the meaning of those in a frame contract."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(name, type=str(dtype), description=COLUMN_MEANINGS.get(name))
+            for name, dtype in schema.items()
+        ]
+    )
+
+
+def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
+    """Return the metadata of result rows: pooled errors as a table and as bars.
+
+    Args:
+        rows: result rows of one or more methods.
+        path: the CSV they were written to.
+    """
+    pooled = rows.filter(pl.col("entity") == POOLED)
+
+    def draw(axes: "Axes") -> None:
+        names = pooled.select("method", "subset").iter_rows()
+        labels = [f"{method}\n{subset}" for method, subset in names]
+        # Horizontal, because names of methods and subsets are long.
+        axes.barh(range(len(labels)), pooled["mae"].to_numpy())
+        axes.set_yticks(range(len(labels)), labels, fontsize=6)
+        axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=LABEL_POINTS)
+
+    # What one looks for comes first: the UI keeps the order.
+    return {
+        "pooled": render_table(pooled.select(SCORE_COLUMNS), rows=MAX_SCORE_ROWS),
+        "synthetic": bool(rows["synthetic"].any()),
+        # Without their columns, which the documentation has: the UI would show them first.
+        "dagster/row_count": rows.height,
+        "rows": link_path(path),
+        # A bar a method: the plot grows with their number, or labels would overlap.
+        "plot": render_plot(draw, "Mean absolute error", height=max(2.0, 0.35 * pooled.height)),
+    }
+
+
+def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataValue[Any]:
+    """Return the first rows of a frame as a table, which the UI shows without a click."""
+    records: list[Mapping[str, str | float | bool]] = [
+        {name: _render_cell(value) for name, value in row.items()}
+        for row in frame.head(rows).iter_rows(named=True)
+    ]
+    if frame.height > rows and frame.columns:
+        left_out = f"{frame.height - rows:,} more rows"
+        records.append(dict.fromkeys(frame.columns, "") | {frame.columns[0]: left_out})
+    return _make_table(frame.columns, records)
+
+
+def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
+    """Return named numbers as a table."""
+    records = [{"name": name, "count": _render_cell(value)} for name, value in numbers.items()]
+    return _make_table(["name", "count"], records)
+
+
+def _make_table(
+    columns: Sequence[str], records: Sequence[Mapping[str, str | float | bool]]
+) -> dg.MetadataValue[Any]:
+    # Cells are text to the UI: news and names in them are no Markdown and load no address.
+    return dg.MetadataValue.table(
+        [dg.TableRecord(record) for record in records],
+        dg.TableSchema([dg.TableColumn(name) for name in columns]),
+    )
+
+
+def render_plot(
+    draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
+) -> dg.MetadataValue[Any]:
+    """Return a plot as a PNG inside Markdown, which the UI shows with the asset.
+
+    Args:
+        draw: draws on the axes it is given.
+        title: title above the plot.
+        width: inches.
+        height: inches.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # A figure of its own instead of pyplot, whose global state is not safe in threads of Dagster.
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+
+    draw(axes)
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    return render_figure(figure, title)
+
+
+def render_figure(figure: "Figure", title: str) -> dg.MetadataValue[Any]:
+    """Return a drawn figure as a PNG inside Markdown, which the UI shows with the asset."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
+    # Embedded: the UI serves no files of a run.
+    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return dg.MetadataValue.md(f"![{escape_markdown(title)}](data:image/png;base64,{encoded})")
+
+
+def link_path(path: Path) -> dg.MetadataValue[Any]:
+    """Return a file or folder as metadata."""
+    return dg.MetadataValue.path(str(path))
+
+
+def _render_cell(value: object) -> str | float | bool:
+    if isinstance(value, bool | int):
+        return value
+    # As text: a table of the UI knows no NaN, and would show 15 digits.
+    if isinstance(value, float):
+        return f"{value:.6g}"
+
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MAX_CELL_CHARACTERS else text[: _MAX_CELL_CHARACTERS - 1] + "…"
+
+
+_SHOWN_AT_ONCE = 1000  # characters of Markdown; the UI hides a longer text behind a click
+_SIZE = (240, 60)
+_MOST_POINTS = 60
+_INKS = (("blue", "#06c"), ("grey", "#999"), ("red", "#c30"))
+
+
+def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataValue[Any]:
+    """Return up to three lines as a small drawing, which the UI shows without a click.
+
+    Args:
+        lines: values at equal steps, by what they are; missing ones are left out.
+    """
+    known = {
+        name: [v for v in values if v is not None and not math.isnan(v)]
+        for name, values in lines.items()
+    }
+    values = [value for line in known.values() for value in line]
+    named = ", ".join(
+        f"{escape_markdown(name)} ({colour})"
+        for name, (colour, _) in zip(known, _INKS, strict=False)
+    )
+    scale = f"{min(values):.4g} to {max(values):.4g}" if values else "no values yet"
+
+    text = f"{named}; {scale}"
+    # The UI hides a longer text behind a click: the drawing takes as many points as fit.
+    for points in range(_MOST_POINTS, 1, -1):
+        encoded = base64.b64encode(_draw_svg(known, points).encode()).decode("ascii")
+        drawn = f"![{named}](data:image/svg+xml;base64,{encoded})\n\n{text}"
+        if len(drawn) < _SHOWN_AT_ONCE:
+            return dg.MetadataValue.md(drawn)
+    return dg.MetadataValue.md(text)
+
+
+def _draw_svg(lines: Mapping[str, Sequence[float]], points: int) -> str:
+    """Return lines as SVG: each thinned to so many points, all on one scale."""
+    width, height = _SIZE
+    values = [value for line in lines.values() for value in line]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    scale = (height - 4) / ((high - low) or 1.0)
+
+    paths = []
+    for (_, colour), line in zip(_INKS, lines.values(), strict=False):
+        count = min(points, len(line))
+        picked = [line[round(i * (len(line) - 1) / max(1, count - 1))] for i in range(count)]
+        corners = [
+            f"{round(i * width / max(1, count - 1))},{round(height - 2 - (value - low) * scale)}"
+            for i, value in enumerate(picked)
+        ]
+        paths.append(f'<polyline stroke="{colour}" points="{" ".join(corners)}"/>')
+
+    box = f'viewBox="0 0 {width} {height}" width="360"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} fill="none">{"".join(paths)}</svg>'
+
+
+def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
+    """Return the scaled validation MAE by round, with that of the prior, as a drawing."""
+    return render_sketch(
+        {
+            "population": [record.val_mae_scaled for record in records],
+            "prior": [record.val_prior_mae_scaled for record in records],
+        }
+    )
+
+
+def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
+    """Return bands, members, yesterday as it was known, and what was published, by series."""
+    shown = min(MOST_SERIES, len(issued.entities))
+    title = f"{issued.origin:%A %d %B %Y}, {shown} of {len(issued.entities)} series"
+    return render_figure(plot_day(ForecastDay(issued=issued)), title)

@@ -1,1 +1,0 @@
-"""Judges of logic updates and their transport to an endpoint."""

@@ -1,0 +1,295 @@
+"""Operational demand: actuals, AEMO's forecast in three quantiles, and that of rooftop solar power.
+
+What belongs here: collected day files (one JSON a trading day) and NEMWeb's three reports, which a
+file's name tells apart. What does not: the framing of a report (``parse_tables``), which files are
+read (``source``).
+
+Operational demand is another measure than TOTALDEMAND and HISTDEMAND. POE10 is the level exceeded
+with a probability of 10 %, which is the 0.9 quantile. A day's forecast was public from its
+``forecastIssuedAt``, 17:00 NEM time the day before; a report's when its file was created, the stamp
+of its first record. Of each issue the intervals that begin within two days are kept: no view of a
+day can use later ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+
+from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo.parse_tables import (
+    STAMP_FORMATS,
+    build_region_series,
+    convert_columns,
+    read_created,
+    read_report,
+)
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import read_json
+from compevo_pipeline.sources.common.nem import (
+    DEMAND_VARIABLE,
+    HALF_HOUR,
+    NEM_OFFSET,
+    PERIODS_PER_DAY,
+    REGIONS,
+    interval_start_utc,
+)
+from compevo_pipeline.sources.common.tables import (
+    BLANK,
+    LINE,
+    flag_missing,
+    raise_if_duplicates,
+    to_stamp,
+)
+
+ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
+FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
+ROOFTOP_REPORT = "PUBLIC_ROOFTOP_PV_FORECAST"
+REPORTS = (ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT)
+MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
+"""MMSDM's monthly table of the actuals, which has the same records."""
+
+FORECAST_VARIABLE = "demand_forecast_mw"
+ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
+LONGEST_LEAD = timedelta(days=2)
+
+ACTUAL = "actual"
+QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
+"""Field of the day file -> the quantile it is; POE is a probability of exceedance."""
+
+_REPORT_QUANTILES = {f"OPERATIONAL_DEMAND_{field.upper()}": q for field, q in QUANTILES.items()}
+_ROOFTOP_MEDIAN = "POWERPOE50"
+_KEY = ["REGIONID", "INTERVAL_DATETIME"]
+_NO_DEMAND_MW = 1e9
+"""Above every demand there can be; a number of hundreds of digits fits no column."""
+
+
+def parse_operational(raw: RawFile) -> pl.DataFrame:
+    """Parse one file into ``SERIES_SCHEMA``: actuals, and the forecasts of a day file.
+
+    A null actual becomes a row flagged ``missing``. A report of forecasts has no row: one interval
+    has many issues, which :func:`parse_published` keeps apart.
+
+    Returns:
+        Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
+
+    Raises:
+        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
+    """
+    report = _find_report(raw)
+    if report == ACTUAL_REPORT:
+        return _parse_actual_report(raw)
+    if report:
+        return pl.DataFrame(schema=SERIES_SCHEMA)
+
+    # Actual and forecasts become different series: a forecast never stands in for an actual.
+    is_actual = pl.col("field") == ACTUAL
+    forecast = pl.col("field").str.to_uppercase()
+    measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
+    variable = pl.when(is_actual).then(pl.lit(DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
+    return build_region_series(
+        _read_day(raw, "demand", (ACTUAL, *QUANTILES)),
+        raw,
+        "AEMO/",
+        region=pl.concat_str(measure, pl.lit("/"), pl.col("region")),
+        variable=variable,
+        start_utc=pl.col("start_utc"),
+        value=pl.col("value"),
+        flag=flag_missing(pl.col("value")),
+    )
+
+
+def parse_published(raw: RawFile) -> pl.DataFrame:
+    """Parse the demand forecasts of one file into ``PUBLISHED_SCHEMA``; other reports have none.
+
+    ``available_at`` is when AEMO issued them.
+
+    Raises:
+        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
+    """
+    report = _find_report(raw)
+    if report == FORECAST_REPORT:
+        names = _REPORT_QUANTILES
+        issue = _read_issue(raw, ("OPERATIONAL_DEMAND", "FORECAST"), list(names))
+        rows = issue.unpivot(
+            list(names), index=["entity", "start_utc", "available_at"], variable_name="field"
+        )
+    elif report:
+        return pl.DataFrame(schema=PUBLISHED_SCHEMA)
+    else:
+        names = QUANTILES
+        rows = _read_day(raw, "demand", (ACTUAL, *names)).filter(pl.col("field") != ACTUAL)
+        rows = rows.rename({"region": "entity"})
+
+    quantile = pl.col("field").replace_strict(names, return_dtype=pl.Float64)
+    return _select(rows.with_columns(quantile.alias("quantile")), raw, PUBLISHED_SCHEMA)
+
+
+def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
+    """Parse a file's median forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``.
+
+    Raises:
+        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
+    """
+    report = _find_report(raw)
+    if report == ROOFTOP_REPORT:
+        issue = _read_issue(raw, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
+        rows = issue.rename({_ROOFTOP_MEDIAN: "value"})
+    elif report:
+        return pl.DataFrame(schema=STEP_COVARIATE_SCHEMA)
+    else:
+        rows = _read_day(raw, "rooftopPv", ["poe50"]).rename({"region": "entity"})
+
+    named = rows.with_columns(pl.lit(ROOFTOP_PV_COVARIATE).alias("name"))
+    return _select(named, raw, STEP_COVARIATE_SCHEMA)
+
+
+def _find_report(raw: RawFile) -> str:
+    """Return the report that a file is one of, or ""; AEMO writes names in capitals or not."""
+    name = raw.name.upper()
+    if MMSDM_ACTUAL in name:
+        return ACTUAL_REPORT
+    return next((report for report in REPORTS if name.startswith(report)), "")
+
+
+def _parse_actual_report(raw: RawFile) -> pl.DataFrame:
+    """Parse actuals; adjustment and demand-response estimate are not added to the demand."""
+    columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
+    table = read_report(raw, ("OPERATIONAL_DEMAND", "ACTUAL"), columns)
+    table = to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
+    table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
+
+    # Of a reissued interval the row changed last counts; of two changed in the same second the
+    # later line is the reissue.
+    latest = table.sort("LASTCHANGED", LINE).unique(_KEY, keep="last", maintain_order=True)
+    return build_region_series(
+        latest,
+        raw,
+        "AEMO/OPERATIONAL_DEMAND/",
+        region=pl.col("REGIONID"),
+        start_utc=interval_start_utc(pl.col("INTERVAL_DATETIME"), HALF_HOUR),
+        value=pl.col("OPERATIONAL_DEMAND"),
+    )
+
+
+def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) -> pl.DataFrame:
+    """Return ``values``, ``entity``, ``start_utc`` and ``available_at`` of one issue."""
+    table = read_report(raw, table_name, (*_KEY, *values))
+    table = convert_columns(table, raw, "INTERVAL_DATETIME", values, "REGIONID", missing=BLANK)
+    raise_if_duplicates(table, raw.name, _KEY)
+
+    created = read_created(raw)
+    rows = table.select(
+        *values,
+        pl.col("REGIONID").alias("entity"),
+        interval_start_utc(pl.col("INTERVAL_DATETIME"), HALF_HOUR).alias("start_utc"),
+        pl.lit(created).alias("available_at"),
+    )
+    return rows.filter(pl.col("start_utc") < created + LONGEST_LEAD)
+
+
+def _select(rows: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    labelled = rows.drop_nulls("value").with_columns(pl.lit(raw.label).alias("source"))
+    return labelled.select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
+def _read_day(raw: RawFile, part: str, fields: Sequence[str]) -> pl.DataFrame:
+    """Read one trading day: 48 rows a region and field.
+
+    Args:
+        raw: the day's file.
+        part: ``demand``, which every region must have, or ``rooftopPv``, which may be missing.
+        fields: fields of it to read.
+
+    Returns:
+        Columns ``region``, ``field``, ``value`` in MW, ``start_utc`` and ``available_at`` (UTC).
+    """
+    document = _read_object(raw, read_json(raw.content, raw.name), "the document")
+    day = _read_date(raw, document.get("tradingDate"))
+    issued_at = _read_moment(raw, document.get("forecastIssuedAt"), "forecastIssuedAt")
+
+    regions = _read_object(raw, document.get("regions"), "regions")
+    # A missing region would be a silent gap in its series.
+    if set(regions) != set(REGIONS):
+        raise _drift(raw, "regions", f"holds {sorted(regions)}, expected {list(REGIONS)}")
+
+    columns: dict[str, list[object]] = {"region": [], "field": [], "value": []}
+    for region in REGIONS:
+        path = f"regions.{region}.{part}"
+        parts = _read_object(raw, regions[region], f"regions.{region}")
+        if part != "demand" and not parts.get(part):
+            continue
+        measure = _read_object(raw, parts.get(part), path)
+        _check_intervals(raw, measure.get("intervals"), day, f"{path}.intervals")
+
+        for field in fields:
+            columns["region"].append(region)
+            columns["field"].append(field)
+            columns["value"].append(_read_values(raw, measure.get(field), f"{path}.{field}"))
+
+    days = pl.DataFrame(
+        columns, schema={"region": pl.String, "field": pl.String, "value": pl.List(pl.Float64)}
+    )
+    # Every list has exactly 48 values, so the row number gives the half-hour.
+    period = pl.int_range(pl.len()).mod(PERIODS_PER_DAY)
+    midnight_utc = pl.lit(day.replace(tzinfo=UTC) - NEM_OFFSET)
+    return days.explode("value").with_columns(
+        (midnight_utc + pl.duration(minutes=30 * period)).alias("start_utc"),
+        pl.lit(issued_at).alias("available_at"),
+    )
+
+
+def _check_intervals(raw: RawFile, intervals: object, day: datetime, path: str) -> None:
+    ends = [day + (period + 1) * HALF_HOUR for period in range(PERIODS_PER_DAY)]
+    expected = [f"{end:%Y-%m-%dT%H:%M}+10:00" for end in ends]
+    if intervals != expected:
+        raise _drift(
+            raw, path, f"is not the 48 half-hours that end {expected[0]} to {expected[-1]}"
+        )
+
+
+def _read_values(raw: RawFile, values: object, path: str) -> list[float | None]:
+    if not isinstance(values, list) or len(values) != PERIODS_PER_DAY:
+        raise _drift(raw, path, f"is not a list of {PERIODS_PER_DAY} values")
+
+    for index, value in enumerate(values):
+        # A JSON true is an int to Python, and 1e999 a number.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and abs(value) < _NO_DEMAND_MW):
+            raise _drift(raw, f"{path}[{index}]", f"is {str(value)[:40]!r}, not a number of MW")
+    return values
+
+
+def _read_object(raw: RawFile, value: object, path: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _drift(raw, path, f"is {type(value).__name__}, not an object")
+    return value
+
+
+def _read_date(raw: RawFile, value: object) -> datetime:
+    try:
+        day = date.fromisoformat(str(value))
+        # The half-hours of the last day that Python knows end on a day that it does not.
+        _ = day + timedelta(days=1)
+    except (ValueError, OverflowError) as error:
+        raise _drift(raw, "tradingDate", f"is {value!r}, not YYYY-MM-DD") from error
+    return datetime(day.year, day.month, day.day)  # noqa: DTZ001  # NEM time, as published
+
+
+def _read_moment(raw: RawFile, value: object, path: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(value))
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise _drift(raw, path, f"is {value!r}, not a timestamp with an offset") from error
+
+    raise _drift(raw, path, f"is {value!r}, a timestamp without an offset")
+
+
+def _drift(raw: RawFile, path: str, problem: str) -> SchemaDrift:
+    return SchemaDrift(
+        f"{raw.name}, at {path}: {problem}; fetch the day again; extend the parser if the format "
+        "changed"
+    )

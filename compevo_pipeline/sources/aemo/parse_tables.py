@@ -1,0 +1,412 @@
+"""AEMO's tables of demand, and the framing of NEMWeb's and MMSDM's reports.
+
+What belongs here: monthly price and demand, HISTDEMAND days, MMSDM months, and what others
+collected from the monthly files. What does not: operational demand (``parse_operational``), which
+files are read and which wins (``source``), known bad readings (``compevo_core.data.cutting``).
+
+A report is a CSV of ``C`` (comment), ``I`` (columns) and ``D`` (data) records. Columns are found by
+the names in the ``I`` record, since AEMO adds columns from one version to the next.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import polars as pl
+
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.common.nem import (
+    DEMAND_UNIT,
+    DEMAND_VARIABLE,
+    FIVE_MINUTES,
+    HALF_HOUR,
+    NEM_OFFSET,
+    PERIODS_PER_DAY,
+    PRICE_UNIT,
+    PRICE_VARIABLE,
+    REGIONS,
+    average_half_hours,
+    interval_start_utc,
+)
+from compevo_pipeline.sources.common.tables import (
+    LINE,
+    OBSERVED,
+    Quoting,
+    build_series_frame,
+    raise_if_duplicates,
+    raise_if_gaps,
+    raise_if_rows,
+    read_rows,
+    read_table,
+    split_cells,
+    to_number,
+    to_stamp,
+)
+
+STAMP_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M")
+PRICE_HEADER = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
+
+_FRAME_COLUMNS = ("_record", "_table", "_part", "_version")
+_FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d{1,12})$')
+_SHOWN_CHARACTERS = 60
+
+
+class _Collection(NamedTuple):
+    """Spelling of one collection."""
+
+    header: tuple[str, ...]
+    stamp: str
+    value: str
+    region: pl.Expr
+    formats: tuple[str, ...]
+
+
+_COLLECTIONS = (
+    _Collection(
+        header=("DATETIME", "TOTALDEMAND", "REGIONID"),
+        stamp="DATETIME",
+        value="TOTALDEMAND",
+        region=pl.col("REGIONID"),
+        formats=("%d/%m/%Y %H:%M",),  # the day comes first
+    ),
+    _Collection(
+        header=("datetime", "load_act"),
+        stamp="datetime",
+        value="load_act",
+        region=pl.lit("SA1"),  # the file holds one region and has no column for it
+        formats=("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"),
+    ),
+)
+
+
+def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
+    """Parse ``PRICE_AND_DEMAND_YYYYMM_REGION.csv`` into half-hourly demand and price.
+
+    Args:
+        raw: the month, of 30-minute rows until 2021-09 and of 5-minute rows after.
+        tolerate_gaps: accept missing timestamps; half-hours without six parts are nulled and
+            flagged.
+
+    Returns:
+        ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: header, number, timestamp, region, duplicate or gap; names file, line and
+            remedy.
+    """
+    text = read_text(raw.content, raw.name)
+    table = read_table(text, raw.name, PRICE_HEADER, quoting=Quoting.CELLS)
+    table = convert_columns(table, raw, "SETTLEMENTDATE", ["TOTALDEMAND", "RRP"], "REGION")
+    raise_if_duplicates(table, raw.name, ["REGION", "SETTLEMENTDATE"])
+
+    # The step is read from the file: AEMO changed it in October 2021 without changing the name.
+    is_half_hourly = table["SETTLEMENTDATE"].dt.minute().is_in([0, 30]).all()
+    step = HALF_HOUR if is_half_hourly else FIVE_MINUTES
+    if not tolerate_gaps:
+        raise_if_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
+
+    # The last half-hour of a month that still grows is incomplete: averaging nulls and flags it.
+    if is_half_hourly:
+        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
+    else:
+        table = average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
+
+    measures = (
+        ("TOTALDEMAND", DEMAND_VARIABLE, DEMAND_UNIT),
+        ("RRP", PRICE_VARIABLE, PRICE_UNIT),
+    )
+    return pl.concat(
+        build_region_series(
+            table,
+            raw,
+            f"AEMO/{column}/",
+            region=pl.col("REGION"),
+            start_utc=interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR),
+            value=pl.col(column),
+            flag=pl.col("flag"),
+            variable=variable,
+            unit=unit,
+        )
+        for column, variable, unit in measures
+    )
+
+
+def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
+    """Parse half-hourly TOTALDEMAND that others collected from AEMO's monthly files.
+
+    The values are AEMO's, to the cent, except South Australia after 2021-10-01, whose collector
+    averaged the six 5-minute rows as :func:`average_half_hours` does.
+
+    Raises:
+        SourceTransient, SchemaDrift: as :func:`parse_price`.
+    """
+    text = read_text(raw.content, raw.name)
+    first_line = text.partition("\n")[0]
+    first_cells = tuple(split_cells(first_line, quoting=Quoting.CELLS)[:2])
+
+    # Two columns tell the collections apart; read_table compares the rest and names what changed.
+    layout = next((known for known in _COLLECTIONS if known.header[:2] == first_cells), None)
+    if layout is None:
+        headers = " or ".join(",".join(known.header) for known in _COLLECTIONS)
+        raise SchemaDrift(
+            f"{raw.name}, line 1: the header is {first_line[:200]!r}, expected {headers}; extend "
+            "_COLLECTIONS"
+        )
+
+    table = read_table(text, raw.name, layout.header, quoting=Quoting.CELLS)
+    table = table.with_columns(layout.region.alias("region"))
+    table = convert_columns(table, raw, layout.stamp, [layout.value], "region", layout.formats)
+    raise_if_duplicates(table, raw.name, ["region", layout.stamp])
+    if not tolerate_gaps:
+        raise_if_gaps(table, raw.name, layout.stamp, HALF_HOUR, by="region")
+
+    return build_region_series(
+        table,
+        raw,
+        "AEMO/TOTALDEMAND/",
+        region=pl.col("region"),
+        start_utc=interval_start_utc(pl.col(layout.stamp), HALF_HOUR),
+        value=pl.col(layout.value),
+    )
+
+
+def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
+    """Parse a ``PUBLIC_HISTDEMAND`` day into ``AEMO/HISTDEMAND/<region>``, in whole MW.
+
+    It is another measure than TOTALDEMAND (a mean 45 MW higher in New South Wales).
+    ``SETTLEMENTDATE`` is the trading day at midnight, and ``PERIODID`` counts from 1 to 48.
+
+    Raises:
+        SchemaDrift: framing, footer, number, timestamp, period, region, duplicate, or (unless
+            tolerated) missing periods.
+    """
+    columns = ("REGIONID", "SETTLEMENTDATE", "PERIODID", "DEMAND")
+    table = read_report(raw, ("DEMAND", "HISTORIC"), columns)
+    table = convert_columns(table, raw, "SETTLEMENTDATE", ["PERIODID", "DEMAND"], "REGIONID")
+
+    # Read as a number, so 1.5 gets this far.
+    period = pl.col("PERIODID")
+    in_day = period.is_between(1, PERIODS_PER_DAY) & (period == period.round())
+    problem = f"PERIODID is {{PERIODID}}, not 1 to {PERIODS_PER_DAY}"
+    raise_if_rows(table, raw.name, ~in_day, problem, "fetch the file again")
+    raise_if_duplicates(table, raw.name, ["REGIONID", "SETTLEMENTDATE", "PERIODID"])
+    if not tolerate_gaps:
+        _check_whole_days(table, raw.name)
+
+    # The stamp is the day's midnight in NEM time, and period 1 starts there.
+    minutes = 30 * (period.cast(pl.Int64) - 1)
+    start = pl.col("SETTLEMENTDATE") - NEM_OFFSET + pl.duration(minutes=minutes)
+    return build_region_series(
+        table,
+        raw,
+        "AEMO/HISTDEMAND/",
+        region=pl.col("REGIONID"),
+        start_utc=start.dt.replace_time_zone("UTC"),
+        value=pl.col("DEMAND"),
+    )
+
+
+def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
+    """Parse an MMSDM month into half-hourly ``AEMO/TOTALDEMAND/<region>``.
+
+    ``DISPATCHREGIONSUM`` has 5-minute rows, ``TRADINGREGIONSUM`` half-hours. Dispatch rows come
+    twice where AEMO intervened (INTERVENTION 0 and 1): the physical run, 1, counts. A half-hour
+    without its six parts is nulled and flagged.
+
+    Raises:
+        SchemaDrift: framing, number, timestamp, region or duplicate; names file, line and remedy.
+    """
+    # AEMO writes the table's name in the file name, in capitals or not.
+    is_dispatch = "DISPATCHREGIONSUM" in raw.name.upper()
+    keys = ["REGIONID", "SETTLEMENTDATE"]
+    runs = ["INTERVENTION"] if is_dispatch else []
+
+    # The archive's copies were filtered by row, so the footer counts more lines than there are.
+    name = ("DISPATCH" if is_dispatch else "TRADING", "REGIONSUM")
+    table = read_report(raw, name, [*keys, "TOTALDEMAND", *runs], check_count=False)
+    table = convert_columns(table, raw, "SETTLEMENTDATE", ["TOTALDEMAND"], "REGIONID")
+    raise_if_duplicates(table, raw.name, [*keys, *runs])
+
+    if is_dispatch:
+        # Sorted by INTERVENTION, the last row of an interval is the physical run.
+        physical = table.sort("INTERVENTION").unique(keys, keep="last", maintain_order=True)
+        table = average_half_hours(
+            physical.sort(keys), "SETTLEMENTDATE", "REGIONID", ["TOTALDEMAND"]
+        )
+    else:
+        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
+
+    return build_region_series(
+        table,
+        raw,
+        "AEMO/TOTALDEMAND/",
+        region=pl.col("REGIONID"),
+        start_utc=interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR),
+        value=pl.col("TOTALDEMAND"),
+        flag=pl.col("flag"),
+    )
+
+
+def convert_columns(
+    table: pl.DataFrame,
+    raw: RawFile,
+    stamp: str,
+    numbers: Sequence[str],
+    region: str,
+    formats: Sequence[str] = STAMP_FORMATS,
+    missing: Sequence[str] = (),
+) -> pl.DataFrame:
+    """Return a table with a column of naive stamps, columns of numbers and known regions.
+
+    Raises:
+        SchemaDrift: a cell is no stamp or number, or a region is not one of the five.
+    """
+    table = to_stamp(table, raw.name, stamp, formats)
+    table = to_number(table, raw.name, numbers, missing=missing)
+    raise_if_rows(
+        table,
+        raw.name,
+        ~pl.col(region).is_in(REGIONS),
+        f"{region} is {{{region}!r}}",
+        f"expected one of {', '.join(REGIONS)}; extend nem.REGIONS if the market has a new region",
+    )
+    return table
+
+
+def build_region_series(
+    table: pl.DataFrame,
+    raw: RawFile,
+    prefix: str,
+    *,
+    region: pl.Expr,
+    start_utc: pl.Expr,
+    value: pl.Expr,
+    flag: pl.Expr | str = OBSERVED,
+    variable: pl.Expr | str = DEMAND_VARIABLE,
+    unit: str = DEMAND_UNIT,
+) -> pl.DataFrame:
+    """Build rows of ``SERIES_SCHEMA``; an id is the prefix ``AEMO/<measure>/`` and a region."""
+    return build_series_frame(
+        table,
+        raw,
+        series_id=pl.concat_str(pl.lit(prefix), region),
+        variable=variable,
+        start_utc=start_utc,
+        value=value,
+        unit=unit,
+        flag=flag,
+    )
+
+
+def read_report(
+    raw: RawFile, table: tuple[str, str], columns: Sequence[str], *, check_count: bool = True
+) -> pl.DataFrame:
+    """Read the one table of a report as text, with the line number of each row.
+
+    Args:
+        raw: the report.
+        table: the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``.
+        columns: names that must be in the ``I`` record.
+        check_count: whether the footer must count the lines that there are.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: framing, table, columns or footer are not as expected; names file and line.
+    """
+    lines = read_text(raw.content, raw.name).rstrip("\n").split("\n")
+    if not lines[0].startswith("C,"):
+        raise SchemaDrift(
+            f"{raw.name}, line 1: not a C record ({lines[0][:_SHOWN_CHARACTERS]!r}); "
+            "check whether this is an AEMO report"
+        )
+
+    footer = _FOOTER.match(lines[-1])
+    if footer is None:
+        raise SchemaDrift(
+            f"{raw.name}, line {len(lines)}: no END OF REPORT record "
+            f"({lines[-1][:_SHOWN_CHARACTERS]!r}); the file is cut, fetch it again"
+        )
+    if check_count and int(footer[1]) != len(lines):
+        raise SchemaDrift(
+            f"{raw.name}, line {len(lines)}: the footer counts {footer[1]} lines, "
+            f"the file has {len(lines)}; fetch it again"
+        )
+
+    published = _read_column_names(lines, raw.name, table, columns)
+
+    # A second I record would start another table, whose columns are others.
+    for number, line in enumerate(lines[2:-1], start=3):
+        if not line.startswith("D,"):
+            raise SchemaDrift(
+                f"{raw.name}, line {number}: expected a D record, found "
+                f"{line[:_SHOWN_CHARACTERS]!r}; fetch the file again"
+            )
+
+    rows = read_rows(
+        "\n".join(lines[2:-1]),
+        raw.name,
+        [*_FRAME_COLUMNS, *published],
+        first_line=3,
+        quoting=Quoting.CELLS,
+    )
+    return rows.select(*columns, LINE)
+
+
+def read_created(raw: RawFile) -> datetime:
+    """Return when AEMO made a report: date and time in its first record, NEM time, as UTC.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: the first record has no such stamp.
+    """
+    first_line = read_text(raw.content, raw.name).partition("\n")[0]
+    stamp = " ".join(split_cells(first_line, quoting=Quoting.CELLS)[5:7])
+    try:
+        created = datetime.strptime(stamp, STAMP_FORMATS[0])  # noqa: DTZ007 - NEM time, as published
+        return (created - NEM_OFFSET).replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise SchemaDrift(
+            f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is no date and time of creation; "
+            "fetch the file again, or extend the parser if the C record changed"
+        ) from error
+
+
+def _read_column_names(
+    lines: Sequence[str], file_name: str, table: tuple[str, str], wanted: Sequence[str]
+) -> list[str]:
+    """Return the column names of the ``I`` record in line 2."""
+    record = split_cells(lines[1], quoting=Quoting.CELLS) if len(lines) > 1 else []
+    # Four cells frame the record, so a table with one column has five.
+    if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
+        raise SchemaDrift(
+            f"{file_name}, line 2: expected the I record of {table[0]},{table[1]}, found "
+            f"{','.join(record[:4])!r}; the report changed or this is another one: "
+            "extend the parser or remove the file"
+        )
+
+    published = record[len(_FRAME_COLUMNS) :]
+    absent = [name for name in wanted if name not in published]
+    if absent:
+        raise SchemaDrift(
+            f"{file_name}, line 2: no column {', '.join(absent)} in the I record; extend the parser"
+        )
+    return published
+
+
+def _check_whole_days(table: pl.DataFrame, file_name: str) -> None:
+    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(
+        pl.len().alias("periods"), pl.col(LINE).max()
+    )
+    short = days.filter(pl.col("periods") != PERIODS_PER_DAY).sort(LINE)
+
+    # A region that lacks the whole day has no row here; the series' gaps show it.
+    if short.height:
+        region, day, periods, line = short.row(0)
+        raise SchemaDrift(
+            f"{file_name}, line {line}: {region} on {day:%Y-%m-%d} has {periods} periods, "
+            f"not {PERIODS_PER_DAY}; fetch the file again, or set tolerate_gaps for this run"
+        )

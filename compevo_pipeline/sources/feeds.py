@@ -1,0 +1,346 @@
+"""Which source feeds which data set, and which frames its files become.
+
+What belongs here: the feeds of the built-in data sets and of a declared one. What does not: reading
+and parsing (the source modules), storing (``work.preparation``), all else about a data set
+(``sources.registry``).
+
+A feed's files may become several frames: a day of operational demand holds actuals (series) and
+AEMO's day-ahead forecast (published). A user's own files are the same in every mode.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.data.news import deduplicate_articles
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.aemo import live as aemo_live
+from compevo_pipeline.sources.aemo import parse_operational
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.exchange import source as exchange
+from compevo_pipeline.sources.gdelt import live as gdelt_live
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
+from compevo_pipeline.sources.news2forecast import source as news2forecast
+from compevo_pipeline.sources.own import frames
+from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_label, name_publisher
+from compevo_pipeline.sources.pems import live as pems_live
+from compevo_pipeline.sources.pems import source as pems
+from compevo_pipeline.sources.weather import forecast as weather_forecast
+from compevo_pipeline.sources.weather import observed as weather
+
+Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
+"""A frame of one contract, of news with the counts of what was left out or repaired."""
+
+Parser = Callable[[Sequence[RawFile]], Parsed]
+"""Turns a feed's files into one frame."""
+
+FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
+"""Modes of a publisher's files; live mode asks the publisher instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """One source of a data set.
+
+    Attributes:
+        name: its name in run configurations and logs.
+        read_files: yields its files in a mode, given the archive folder and a clock.
+        parsers: the parser of each kind of frame that its files hold.
+        modes: the modes in which it has files.
+        fetch_live: yields what is new at the publisher; None where no endpoint is connected.
+        replaces: whether its frames replace everything that is stored: a user's own file is the
+            whole of what it holds, so a row that was removed from it is gone.
+        is_whole: whether a backfill asks for its whole span at once, not month by month.
+        is_optional: whether windows can do without it: where it fails, the others are stored all
+            the same.
+        folds_titles: whether live news of it is left out where a near-identical headline is stored.
+        with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
+            them.
+    """
+
+    name: str
+    read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]]
+    parsers: Mapping[FrameKind, Parser]
+    modes: frozenset[Mode] = frozenset(Mode)
+    fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
+    replaces: bool = False
+    is_whole: bool = False
+    is_optional: bool = False
+    folds_titles: bool = False
+    with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
+
+    def accept_gaps(self) -> "Feed":
+        """Return the feed with the parsers that accept gaps."""
+        return replace(self, parsers={**self.parsers, **self.with_gaps})
+
+    def exists_in(self, mode: Mode) -> bool:
+        """Whether the feed can be read in a mode."""
+        return mode in self.modes or (mode is Mode.LIVE and self.fetch_live is not None)
+
+
+FeedTable = Mapping[str, Sequence[Feed]]
+"""Feeds by data set, and by ``news``."""
+
+
+def default_feeds(
+    news_queries: Path | None = None, pems_stations: Sequence[str] = ()
+) -> dict[str, tuple[Feed, ...]]:
+    """Return every source of this project, by data set.
+
+    Args:
+        news_queries: file that says which live news is kept, in place of the packaged one.
+        pems_stations: stations whose traffic is kept; all unless given.
+    """
+    parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
+    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
+    news_parsers = {
+        FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
+    }
+    return {
+        "electricity": _ELECTRICITY,
+        "electricity-operational": _OPERATIONAL,
+        "exchange": (
+            # A month of a span may be one weekend, for which the bank says that it has no rate.
+            Feed(
+                name="exchange",
+                read_files=exchange.read_files,
+                parsers=exchange_parsers,
+                modes=FILE_MODES,
+                fetch_live=exchange.fetch_ecb,
+                is_whole=True,
+            ),
+            # A second opinion on the same rates; its host refuses many addresses.
+            Feed(
+                name="exchange-rba",
+                read_files=_read_nothing,
+                parsers=exchange_parsers,
+                modes=frozenset(),
+                fetch_live=exchange.fetch_rba,
+                is_whole=True,
+                is_optional=True,
+            ),
+        ),
+        "bitcoin": (
+            Feed(
+                name="bitinfocharts",
+                read_files=bitinfocharts.read_files,
+                parsers={FrameKind.SERIES: _parse_each(bitinfocharts.parse)},
+                modes=FILE_MODES,
+                fetch_live=bitinfocharts.fetch_live,
+                is_whole=True,
+            ),
+        ),
+        "traffic": (
+            Feed(
+                name="pems",
+                read_files=pems.read_files,
+                parsers={FrameKind.SERIES: _parse_each(parse_traffic)},
+                modes=FILE_MODES,
+                fetch_live=pems_live.fetch_live,
+            ),
+        ),
+        "news": (
+            Feed(
+                name="gdelt",
+                read_files=gdelt.read_files,
+                parsers=news_parsers,
+                modes=FILE_MODES,
+                fetch_live=gdelt_live.fetch_live,
+                folds_titles=True,
+            ),
+            Feed(
+                name="gdelt-doc",
+                read_files=_read_nothing,
+                parsers=news_parsers,
+                modes=frozenset(),
+                fetch_live=gdelt_live.fetch_topics,
+                is_optional=True,
+                folds_titles=True,
+            ),
+            Feed(
+                name="news2forecast",
+                read_files=news2forecast.read_files,
+                parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+                modes=FILE_MODES,
+            ),
+        ),
+    }
+
+
+def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
+    """Return the feeds of a declared data set: its tables, and live news of its query.
+
+    Args:
+        declaration: names the tables.
+        folder: where relative paths start.
+    """
+    publisher = name_publisher(declaration.name)
+
+    def make_feed(suffix: str, file: str, kind: FrameKind, parse: Parser) -> Feed:
+        def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+            yield read_own_file(folder / file, publisher, clock)
+
+        name = f"{publisher}{suffix}"
+        return Feed(name=name, read_files=read, parsers={kind: parse}, replaces=True)
+
+    # With a column of series the covariates have one too: the declaration asks for it.
+    entities = [make_label(column) for column in declaration.series.values]
+    keys, news = declaration.covariates, declaration.news
+
+    feeds = [
+        make_feed(
+            "",
+            declaration.series.file,
+            FrameKind.SERIES,
+            lambda raws: frames.parse_series(raws[0], declaration)[0],
+        )
+    ]
+    if keys is not None:
+        feeds.append(
+            make_feed(
+                "-covariates",
+                keys.file,
+                FrameKind.COVARIATES,
+                lambda raws: frames.parse_covariates(raws[0], declaration, keys, entities),
+            )
+        )
+    if news.articles:
+        feeds.append(
+            make_feed(
+                "-news",
+                news.articles,
+                FrameKind.ARTICLES,
+                lambda raws: frames.parse_articles(raws[0], declaration),
+            )
+        )
+    if news.gdelt:
+        feeds.append(_make_gdelt_query_feed(publisher, declaration))
+    return tuple(feeds)
+
+
+def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
+    """Read a user's own file; its rows are labelled as a file's in every mode.
+
+    Raises:
+        SourceAbsent: there is no such file, or it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceAbsent(
+            f"{path} cannot be read ({error.strerror}); correct the file's name, here or in "
+            "the declaration"
+        ) from error
+    return RawFile(
+        source=publisher,
+        name=path.name,
+        content=content,
+        url=path.resolve().as_uri(),
+        fetched_at=clock(),
+        mode=Mode.ARCHIVE,
+    )
+
+
+def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
+    name = f"{publisher}-gdelt"
+
+    def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+        raise SourceAbsent(f"{name} exists in live mode alone: a query is answered by GDELT")
+
+    def fetch_live(live: LiveContext) -> Iterator[RawFile]:
+        lookback = DAY * declaration.news.lookback_days
+        yield from gdelt_live.fetch_query(live, declaration.news.gdelt, lookback, source=publisher)
+
+    def parse(raws: Sequence[RawFile]) -> Parsed:
+        frame, report = gdelt.parse_all(raws)
+        return frames.claim_articles(frame, declaration), report.describe_losses()
+
+    return Feed(
+        name=name,
+        read_files=read,
+        parsers={FrameKind.ARTICLES: parse},
+        modes=frozenset(),
+        fetch_live=fetch_live,
+    )
+
+
+def _parse_each(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:
+    return lambda raws: pl.concat([parse(raw) for raw in raws])
+
+
+def _read_nothing(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    return iter(())
+
+
+def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the 100-window test file alone."""
+    # The targets of the validation sample lie in the train split.
+    files = news2forecast.read_files(mode, archive, clock)
+    yield from (raw for raw in files if news2forecast.is_test_file(raw))
+
+
+def _parse_gdelt_articles(raws: Sequence[RawFile], *, news_queries: Path | None) -> Parsed:
+    frame, report = gdelt.parse_concerned(raws, news_queries)
+    return frame, report.describe_losses()
+
+
+def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
+    """Parse the news of the tables and of the test prompts, without duplicates."""
+    tables = [n2f_parsers.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
+    # The validation prompts repeat the tables.
+    prompts = [raw for raw in raws if news2forecast.is_test_file(raw)]
+    quoted = [n2f_parsers.parse_prompt_articles(raw) for raw in prompts]
+    return deduplicate_articles(pl.concat([*tables, *quoted]))
+
+
+_ELECTRICITY = (
+    Feed(
+        name="aemo",
+        read_files=aemo.read_files,
+        parsers={FrameKind.SERIES: aemo.parse_all, FrameKind.PUBLISHED: aemo.parse_published},
+        modes=FILE_MODES,
+        fetch_live=aemo_live.fetch_price_and_demand,
+        with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
+    ),
+    Feed(
+        name="weather",
+        read_files=weather.read_files,
+        parsers={FrameKind.COVARIATES: _parse_each(weather.parse)},
+        modes=FILE_MODES,
+    ),
+    # The benchmark is a feed of its own: a deployment may run without its files.
+    Feed(
+        name="news2forecast-benchmark",
+        read_files=_read_benchmark_files,
+        parsers={FrameKind.BENCHMARK: _parse_each(n2f_parsers.parse_benchmark)},
+        modes=FILE_MODES,
+    ),
+)
+_OPERATIONAL = (
+    Feed(
+        name="aemo-operational",
+        read_files=aemo.read_operational_files,
+        parsers={
+            FrameKind.SERIES: aemo.parse_all,
+            FrameKind.PUBLISHED: aemo.parse_published,
+            FrameKind.STEP_COVARIATES: _parse_each(parse_operational.parse_step_covariates),
+        },
+        modes=FILE_MODES,
+        fetch_live=aemo_live.fetch_operational,
+    ),
+    Feed(
+        name="weather-forecast",
+        read_files=weather_forecast.read_files,
+        parsers={FrameKind.STEP_COVARIATES: _parse_each(weather_forecast.parse)},
+        modes=frozenset({Mode.ARCHIVE}),  # the sample's world has no forecast weather
+        fetch_live=weather_forecast.fetch_live,
+        is_optional=True,
+    ),
+)

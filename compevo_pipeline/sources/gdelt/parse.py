@@ -1,0 +1,490 @@
+r"""GDELT's formats: DOC 2.0 article lists, GKG 2.1 (zipped tab-separated text), GAL (JSON lines).
+
+What belongs here: these formats, and repairing GDELT's JSON, which is known to be broken at times.
+What does not: dispatch (``gdelt.source``), asking GDELT (``gdelt.live``).
+
+DOC: the API's own JSON, and polls of it as a scheduled job stored them, whose own fields (category,
+country, place) are not GDELT's and are not read. ``seendate`` is when GDELT first saw a page, on a
+15-minute grid; publication is not known, so an article counts as available from then.
+
+GKG has 27 columns without header or quoting, split on newlines only; the title is in the last one
+as ``<PAGE_TITLE>``, and not every row has one. In GKG and GAL the timestamp of a file is when GDELT
+had seen its pages; a publication time inside may be wrong or in another zone, so an article counts
+as available at the later of the two.
+"""
+
+import codecs
+import html
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import polars as pl
+
+from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_pipeline.errors import Throttled
+from compevo_pipeline.sources.common.articles import (
+    EmptyNewsAnswer,
+    NewsRecord,
+    NewsReport,
+    build_article_frame,
+    is_web_address,
+    raise_if_unreadable,
+)
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import (
+    decode_line_lossy,
+    decode_lossy,
+    gunzip,
+    parse_json,
+    read_title,
+    stream_only_member,
+)
+
+GKG_COLUMNS = 27
+GKG_SUFFIXES = (".gkg.csv.zip", ".gkg.csv")
+GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
+MAX_BULK_BYTES = 256 * 2**20
+"""Largest accepted file, unpacked; a quarter hour of GKG is about 26 MB."""
+
+# Columns of a GKG row, from 0.
+_DATE = 1
+_COLLECTION = 2
+_SITE = 3
+_ADDRESS = 4
+_TRANSLATION = 25
+_EXTRAS = 26
+
+_WEB_COLLECTION = "1"
+_STAMP = "%Y%m%d%H%M%S"
+_STAMP_DIGITS = 14
+_TITLE = re.compile(r"<PAGE_TITLE>(.*?)</PAGE_TITLE>", re.DOTALL)
+_PUBLISHED = re.compile(r"<PAGE_PRECISEPUBTIMESTAMP>(\d{14})</PAGE_PRECISEPUBTIMESTAMP>")
+_SOURCE_LANGUAGE = re.compile(r"srclc:([a-z]{3})")
+_LANGUAGES = {
+    "en": "English",
+    "eng": "English",
+    "zh": "Chinese",
+    "zho": "Chinese",
+    "ja": "Japanese",
+    "jpn": "Japanese",
+}
+
+_SEEN_FORMAT = "%Y%m%dT%H%M%SZ"
+_HEAD_CHARACTERS = 300
+_THROTTLE_PHRASES = ("limit requests", "too many requests", "rate limit")
+
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+class _Layout(NamedTuple):
+    """Keys of one spelling of an article list; ``country`` is "" where it is not GDELT's own."""
+
+    entries: str
+    seen: str
+    domain: str
+    country: str
+
+
+_ARTICLE_LIST = _Layout("articles", "seendate", "domain", "sourcecountry")
+_STORED_POLL = _Layout("events", "timestamp", "source_name", "")
+
+
+def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+    """Parse one answer into ``ARTICLE_SCHEMA``, with counts.
+
+    Raises:
+        EmptyNewsAnswer: an answer without articles.
+        SourceTransient: an empty body, or a throttle notice.
+        SourceRejected: GDELT's one-sentence refusal of the query.
+        SchemaDrift: JSON beyond repair, or JSON that is no article list.
+    """
+    text, replaced = decode_lossy(raw.content)
+    _raise_if_notice(text, raw.name)
+    document, repairs = load_json(text, raw.name)
+    entries, layout, fetched_at = _read_entries(document, raw)
+
+    records: list[NewsRecord] = []
+    unreadable: list[int] = []
+    untitled = 0
+    for number, listed in enumerate(entries, 1):
+        entry = listed if isinstance(listed, dict) else {}
+        seen_at = parse_utc(entry.get(layout.seen), _SEEN_FORMAT)
+        title = read_title(entry.get("title"))
+        if seen_at is None or title is None or not is_web_address(entry.get("url")):
+            # Counted by record: the JSON's lines are not the articles'.
+            unreadable.append(number)
+        elif not title:
+            untitled += 1
+        else:
+            records.append(_make_doc_record(entry, title, seen_at, layout))
+
+    expected = "an article with url, seendate and a headline (counted in records)"
+    counts = NewsReport(
+        files=1, records=len(entries), untitled=untitled, repairs=repairs, replaced_bytes=replaced
+    )
+    return _build_articles(records, raw, fetched_at, unreadable, expected, counts)
+
+
+def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+    """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out.
+
+    Raises:
+        SchemaDrift: not one member in the zip, or too many rows without 27 columns, a date and an
+            address.
+        SourceTransient: a damaged zip.
+        EmptyNewsAnswer: no row at all.
+    """
+    file_time = read_file_time(raw.name)
+    parts = (
+        stream_only_member(raw.content, raw.name, MAX_BULK_BYTES)
+        if raw.name.endswith(".zip")
+        else [raw.content]
+    )
+
+    records: list[NewsRecord] = []
+    unreadable: list[int] = []
+    total = untitled = replaced = 0
+    for line, content in _number_rows(parts):
+        total += 1
+        text, replaced_here = decode_line_lossy(content)
+        replaced += replaced_here
+
+        cells = text.split("\t")
+        row_time = _read_gkg_time(cells)
+        if row_time is None:
+            unreadable.append(line)
+            continue
+
+        match = _TITLE.search(cells[_EXTRAS])
+        title = read_title(html.unescape(match[1]) if match else None)
+        if title is None:
+            unreadable.append(line)
+        elif not title:
+            untitled += 1
+        else:
+            # A row stamped after its file, or before it: the later time is the safe one.
+            records.append(_make_gkg_record(cells, title, max(row_time, file_time)))
+
+    counts = NewsReport(files=1, records=total, untitled=untitled, replaced_bytes=replaced)
+    return _build_articles(records, raw, raw.fetched_at, unreadable, "a GKG row", counts)
+
+
+def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
+    """Parse a GAL file into ``ARTICLE_SCHEMA``.
+
+    ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
+
+    Raises:
+        SchemaDrift: not gzip, or too many lines that are no article.
+        SourceTransient: a damaged gzip.
+        EmptyNewsAnswer: no line at all.
+    """
+    is_packed = raw.name.endswith(".gz")
+    content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if is_packed else raw.content
+    text, replaced = decode_lossy(content)
+    file_time = read_file_time(raw.name)
+
+    records: list[NewsRecord] = []
+    unreadable: list[int] = []
+    total = untitled = repairs = 0
+    # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
+    for line, row in enumerate(text.split("\n"), 1):
+        if not row:
+            continue
+        total += 1
+        entry, repaired = _read_gal_entry(row, raw.name)
+        repairs += repaired
+
+        published_at = _read_gal_date(entry.get("date"))
+        title = read_title(entry.get("title"))
+        if published_at is None or title is None or not is_web_address(entry.get("url")):
+            unreadable.append(line)
+        elif not title:
+            untitled += 1
+        else:
+            records.append(_make_gal_record(entry, title, published_at, file_time))
+
+    counts = NewsReport(
+        files=1, records=total, untitled=untitled, repairs=repairs, replaced_bytes=replaced
+    )
+    return _build_articles(records, raw, raw.fetched_at, unreadable, "a GAL article", counts)
+
+
+def read_file_time(name: str) -> datetime:
+    """Return the time in a 15-minute file's name (``20260215001500.gal.json.gz``).
+
+    Raises:
+        SchemaDrift: the name does not start with fourteen digits that are a time.
+    """
+    moment = parse_utc(name.rsplit("/", 1)[-1][:_STAMP_DIGITS], _STAMP)
+    if moment is None:
+        raise SchemaDrift(
+            f"{name}: a GDELT file is named YYYYMMDDHHMMSS.<kind>; restore the published name, "
+            "which states when GDELT saw the pages"
+        )
+
+    return moment
+
+
+def raise_if_throttled(start: bytes) -> None:
+    """Reject a throttle notice or a page that comes with status 200 in place of a list.
+
+    Raises:
+        Throttled: GDELT wants fewer requests.
+    """
+    head = start.decode("utf-8", "replace").strip()[:_HEAD_CHARACTERS]
+    if _is_throttle_notice(head):
+        raise Throttled(f"a throttle notice or web page, not an article list: {head[:120]!r}")
+
+
+def load_json(text: str, name: str) -> tuple[object, int]:
+    """Decode JSON, repairing it where the strict reading fails.
+
+    Returns:
+        The document and the number of repairs.
+
+    Raises:
+        SchemaDrift: still not JSON; names line and column.
+    """
+    try:
+        return parse_json(text, name)
+    except SchemaDrift:
+        pass
+
+    clean, dropped = _CONTROL.subn("", text)
+    clean, doubled = _double_stray_backslashes(clean)
+    document, mended = parse_json(clean, f"{name} (after repair)", strict=False)
+    return document, dropped + doubled + mended
+
+
+def parse_utc(text: object, form: str) -> datetime | None:
+    """Return the UTC time that ``text`` states in ``form``, or None where it states none."""
+    if not isinstance(text, str):
+        return None
+
+    try:
+        return datetime.strptime(text, form).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _double_stray_backslashes(text: str) -> tuple[str, int]:
+    # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
+    strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(text))
+    doubled = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", text)
+    return doubled, strays
+
+
+def _raise_if_notice(text: str, name: str) -> None:
+    """Reject an answer that is no JSON at all; GDELT sends its notices as one plain sentence."""
+    head = text.strip()[:_HEAD_CHARACTERS]
+    if head.startswith(("{", "[")):
+        return
+    if not head:
+        raise SourceTransient(f"{name}: an empty body; GDELT is overloaded, ask again later")
+
+    if _is_throttle_notice(head):
+        raise SourceTransient(
+            f"{name}, line 1: a throttle notice or web page, not an article list: {head[:120]!r}; "
+            "wait, then ask again"
+        )
+    raise SourceRejected(
+        f"{name}, line 1: GDELT refused the query: {head[:200]!r}; correct the query, "
+        "asking again will not help"
+    )
+
+
+def _is_throttle_notice(head: str) -> bool:
+    is_list = head.startswith(("{", "["))
+    is_notice = any(phrase in head.lower() for phrase in _THROTTLE_PHRASES)
+    return not is_list and (head.startswith("<") or is_notice)
+
+
+def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, datetime]:
+    """Return the listed entries, their layout, and when they were fetched."""
+    if not isinstance(document, dict):
+        raise SchemaDrift(
+            f"{raw.name}, line 1: a JSON {type(document).__name__}, not an object with articles; "
+            "ask again"
+        )
+
+    # A stored poll states its own fetch time; the archive was read much later.
+    if _STORED_POLL.entries in document:
+        layout = _STORED_POLL
+        fetched_at = _read_poll_time(document.get("fetched_at"), raw.name)
+    elif document and _ARTICLE_LIST.entries not in document:
+        raise SchemaDrift(
+            f"{raw.name}, line 1: JSON with {sorted(document)[:6]} and no 'articles'; "
+            "check that the query sets mode=artlist"
+        )
+    else:
+        layout = _ARTICLE_LIST
+        fetched_at = raw.fetched_at
+
+    entries = document.get(layout.entries, [])
+    if not isinstance(entries, list):
+        raise SchemaDrift(
+            f"{raw.name}: {layout.entries!r} is a {type(entries).__name__}, not a list; "
+            "the format changed, extend the parser"
+        )
+    if not entries:
+        raise EmptyNewsAnswer(
+            f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
+            "not 'no news': ask again later"
+        )
+    return entries, layout, fetched_at
+
+
+def _read_poll_time(text: object, name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+
+    raise SchemaDrift(
+        f"{name}: fetched_at is {text!r}, not a time with a zone; "
+        "the stored poll is damaged, copy it again"
+    )
+
+
+def _make_doc_record(
+    entry: dict[str, Any], title: str, seen_at: datetime, layout: _Layout
+) -> NewsRecord:
+    country = entry.get(layout.country) if layout.country else None
+    return NewsRecord(
+        url=entry["url"],
+        title=title,
+        domain=str(entry.get(layout.domain) or urlsplit(entry["url"]).hostname or ""),
+        language=str(entry.get("language") or ""),
+        country=str(country) if country else None,
+        published_at=None,
+        seen_at=seen_at,
+    )
+
+
+def _number_rows(parts: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of a file that comes in parts, with their lines; empty rows are left out."""
+    for line, row in enumerate(_split_rows(parts), 1):
+        content = row.removeprefix(codecs.BOM_UTF8) if line == 1 else row
+        if content:
+            yield line, content
+
+
+def _split_rows(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what newlines end, and what follows the last one."""
+    begun: list[bytes] = []
+    for part in parts:
+        if b"\n" not in part:
+            begun.append(part)
+            continue
+
+        rows = b"".join([*begun, part]).split(b"\n")
+        begun = [rows.pop()]
+        for row in rows:
+            yield row.removesuffix(b"\r")
+    yield b"".join(begun)
+
+
+def _build_articles(
+    records: list[NewsRecord],
+    raw: RawFile,
+    fetched_at: datetime,
+    unreadable: list[int],
+    expected: str,
+    counts: NewsReport,
+) -> tuple[pl.DataFrame, NewsReport]:
+    if not counts.records:
+        raise EmptyNewsAnswer(
+            f"{raw.name}: no line in it; a quarter hour without news does not happen, "
+            "fetch the file again"
+        )
+    raise_if_unreadable(unreadable, counts.records, raw.name, expected)
+    frame = build_article_frame(records, raw, fetched_at)
+    return frame, replace(counts, articles=frame.height, unreadable=len(unreadable))
+
+
+def _read_gkg_time(cells: list[str]) -> datetime | None:
+    """Return a row's time; None where it is not the row of a web page."""
+    if len(cells) < GKG_COLUMNS or cells[_COLLECTION] != _WEB_COLLECTION:
+        return None
+    return _read_stamp(cells[_DATE]) if is_web_address(cells[_ADDRESS]) else None
+
+
+def _read_stamp(text: str) -> datetime | None:
+    """Return the time of fourteen digits, as ``parse_utc`` does, in a tenth of its time."""
+    if len(text) != _STAMP_DIGITS or not text.isascii() or not text.isdigit():
+        return parse_utc(text, _STAMP)
+    try:
+        # Year, month, day, hour, minute, second; written out, for two of them are read a row.
+        return datetime(
+            int(text[:4]),
+            int(text[4:6]),
+            int(text[6:8]),
+            int(text[8:10]),
+            int(text[10:12]),
+            int(text[12:]),
+            tzinfo=UTC,
+        )
+    except ValueError:
+        return None
+
+
+def _make_gkg_record(cells: list[str], title: str, seen_at: datetime) -> NewsRecord:
+    published = _PUBLISHED.search(cells[_EXTRAS])
+    code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
+    # Only translated rows name the language they were translated from.
+    language = code[1] if code else "eng"
+    return NewsRecord(
+        url=cells[_ADDRESS],
+        title=title,
+        domain=cells[_SITE],
+        language=_LANGUAGES.get(language, language),
+        published_at=_read_stamp(published[1]) if published else None,
+        seen_at=seen_at,
+    )
+
+
+def _read_gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
+    """Return a line's object and its repairs; an empty object where the line is beyond repair."""
+    try:
+        # Lines of a JSON array that was written line by line end in a comma.
+        entry, repairs = load_json(row.rstrip().rstrip(","), name)
+    except SchemaDrift:
+        return {}, 0
+
+    return (entry, repairs) if isinstance(entry, dict) else ({}, 0)
+
+
+def _read_gal_date(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+
+    try:
+        moment = datetime.fromisoformat(text)
+        # GDELT's times are UTC where they name no zone.
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        # A zone can lead out of the years that there are.
+        return None
+
+
+def _make_gal_record(
+    entry: dict[str, Any], title: str, published_at: datetime, seen_at: datetime
+) -> NewsRecord:
+    language = str(entry.get("lang") or "")
+    return NewsRecord(
+        url=entry["url"],
+        title=title,
+        body=str(entry.get("desc") or ""),
+        domain=str(entry.get("domain") or urlsplit(entry["url"]).hostname or ""),
+        language=_LANGUAGES.get(language.lower(), language),
+        published_at=published_at,
+        seen_at=seen_at,
+    )

@@ -1,0 +1,411 @@
+"""News2Forecast's electricity files: the prompts as windows and news, and the table of news.
+
+What belongs here: the merged table ``time,news,region,rationality,date``, whose items a language
+model picked from Australian news of 2019-20, and the two JSON files of 100 prompts each. What does
+not: which files are read (``news2forecast.source``), windows
+(``compevo_core.data.build``).
+
+A prompt's paragraph holds the *observed* weather of the predicted day, and the validation file also
+news of that day: reading it into a forecast is leakage. It is parsed for comparison; windows use
+only the numbers, region and date. News has local Sydney time. An item without a usable
+timestamp, or whose timestamp is not on the day it was collected for, counts as available only from
+the end of that day. ``rationality`` is the model's comment, not news; the body names it as such.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from compevo_core.data.schemas import BENCHMARK_SCHEMA
+from compevo_core.errors import SchemaDrift
+from compevo_core.runtime.files import hash_text
+from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.decode import read_json, read_text
+from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
+from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
+
+NEWS_HEADER = ("time", "news", "region", "rationality", "date")
+ZONE = ZoneInfo("Australia/Sydney")
+DOMAIN = "n2f"
+"""Stands for the unnamed publishers; an item's address is ``n2f:`` and a hash of time and text."""
+
+STATES = ("NSW", "QLD", "SA", "TAS", "VIC")
+HISTORY = "The historical load data is: "
+FIELDS = ("instruction", "input", "output")
+
+_HASH_DIGITS = 24
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_NO_NEWS = re.compile(
+    r"(there (is|are) )?no "
+    r"(suitable|relevant|applicable|appropriate|specific|direct|reported|real-time|news)\b.*"
+    r"|no|n/?a|none|",
+    re.IGNORECASE | re.DOTALL,
+)
+_WEATHER_VALUES = 4
+_DAY = (
+    r"on (?P<{0}>\d{{4}}-\d{{1,2}}-\d{{1,2}}) that is (?:Weekday|Weekend), "
+    r"and it is (?:not a public holiday|a public holiday: (?P<{0}_holiday>.+?))\. "
+)
+_WEATHER = (
+    r"Weather of the {0} date: the minimum temperature is (\S+); the maximum temperature is (\S+); "
+    r"the humidity is (\S+); the pressure is (\S+)\.\s*"
+)
+_BOTH_WEATHERS = _WEATHER.format("start") + _WEATHER.format("prediction")
+_PROMPT = re.compile(
+    r"^Based on the historical load data, .*?The region for prediction is (?P<region>\w+)\. "
+    r"The start date of historical data was "
+    + _DAY.format("history")
+    + r"The data frequency is 30 minutes per point\. Historical data covers 1 day\. "
+    r"The date of prediction is "
+    + _DAY.format("target")
+    + r"(?P<weather>"
+    + _BOTH_WEATHERS
+    + r")(?P<news>.*)$",
+    re.DOTALL,
+)
+_WEATHER_NUMBERS = re.compile(_BOTH_WEATHERS)
+
+_NOTHING = "No relevant news available for "
+_STAMPED_NEWS = re.compile(
+    r"On (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d), "
+    r"the news can change the time series fluctuation that (.*?)\s*"
+    r"(?=On \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, the news can|$)",
+    re.DOTALL,
+)
+_DATED_NEWS = re.compile(
+    r"On (\d{4}-\d\d-\d\d), in the state of (.*?), the news was: '(.*?)'\. "
+    r"Rationality behind it: (.*?)\s*"
+    r"(?=On \d{4}-\d\d-\d\d, in the state of |No relevant news available for |$)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewsItem:
+    """One item.
+
+    Attributes:
+        text: the news.
+        region: the region it names.
+        comment: the language model's comment.
+        published_at: its timestamp, if it has one.
+        seen_at: when it counts as known, where the timestamp does not decide that.
+    """
+
+    text: str
+    region: str
+    comment: str
+    published_at: datetime | None
+    seen_at: datetime | None = None
+
+
+def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Parse the merged table into ``ARTICLE_SCHEMA``.
+
+    Rows that state in some wording that there is no suitable news are dropped and counted.
+
+    Returns:
+        The articles, and counts: ``rows`` of the table, which are ``no_news``, ``repeats`` of an
+        item, or ``articles``; of the items ``untimed`` ones and ``redated`` ones, whose timestamp
+        is of another day.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: header, encoding, cells, a row without a usable date, or a table without a
+            single item.
+    """
+    text = read_text(raw.content, raw.name)
+    table = read_table(text, raw.name, NEWS_HEADER, quoting=Quoting.LINES)
+
+    items: list[_NewsItem] = []
+    no_news = untimed = redated = 0
+    for row in table.iter_rows(named=True):
+        has_stamp = _STAMP.fullmatch(row["time"].strip()) is not None
+        # Without a timestamp the row is no item of a publisher, so any "no ..." is the model's
+        # answer; with one, "NO ONE can dispute ..." is a headline.
+        starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
+        if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
+            no_news += 1
+            continue
+
+        item, is_on_its_day = _read_item(raw, row, has_stamp=has_stamp)
+        untimed += item.published_at is None
+        redated += item.published_at is not None and not is_on_its_day
+        items.append(item)
+
+    if not items:
+        raise SchemaDrift(
+            f"{raw.name}: no row holds a news item; an empty answer is not 'no news', "
+            "fetch it again"
+        )
+    articles = _build_item_frame(items, raw)
+    return articles, {
+        "rows": table.height,
+        "no_news": no_news,
+        "repeats": len(items) - articles.height,
+        "articles": articles.height,
+        "untimed": untimed,
+        "redated": redated,
+    }
+
+
+def parse_benchmark(raw: RawFile) -> pl.DataFrame:
+    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: one row a sample, ``x`` and ``y`` in MW.
+
+    Raises:
+        SchemaDrift: the document or a sample is not as known; names the sample, counted from 0.
+    """
+    rows = []
+    for record, sample in enumerate(_read_samples(raw)):
+        match = _match_prompt(raw, record, sample)
+        # The prompt was matched first, so a changed wording is named before a missing number.
+        inputs = sample["instruction"].removeprefix(HISTORY)
+        rows.append(
+            {
+                "record": record,
+                "entity": f"{match['region']}1",
+                "target_date": _read_date(raw, record, match["target"]),
+                "x": _read_numbers(raw, record, "instruction", inputs),
+                "y": _read_numbers(raw, record, "output", sample["output"]),
+                "source": raw.label,
+            }
+        )
+
+    return pl.DataFrame(rows, schema=BENCHMARK_SCHEMA)
+
+
+def parse_prompts(raw: RawFile) -> pl.DataFrame:
+    """Parse the paragraphs: what each prompt discloses of both days.
+
+    Returns:
+        ``record``, ``entity``; ``history_`` and ``target_date``, ``..._holiday`` (empty: none) and
+        ``..._weather`` (minimum and maximum in kelvin, humidity in %, pressure in hPa); ``news``.
+
+    Raises:
+        SchemaDrift: as :func:`parse_benchmark`.
+    """
+    rows = []
+    for record, sample in enumerate(_read_samples(raw)):
+        match = _match_prompt(raw, record, sample)
+        numbers = _WEATHER_NUMBERS.fullmatch(match["weather"])
+        cells = numbers.groups() if numbers else ()
+        weather = [_read_number(raw, record, "weather", cell) for cell in cells]
+        rows.append(
+            {
+                "record": record,
+                "entity": f"{match['region']}1",
+                "history_date": _read_date(raw, record, match["history"]),
+                "target_date": _read_date(raw, record, match["target"]),
+                "history_holiday": match["history_holiday"] or "",
+                "target_holiday": match["target_holiday"] or "",
+                "history_weather": weather[:_WEATHER_VALUES],
+                "target_weather": weather[_WEATHER_VALUES:],
+                "news": match["news"].strip(),
+            }
+        )
+
+    return pl.DataFrame(rows)
+
+
+def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
+    """Parse the news quoted in the prompts into ``ARTICLE_SCHEMA``.
+
+    Test prompts carry a timestamp and only the model-written effect of an item; validation prompts
+    carry a date, the item and its effect. An item with a date alone counts as available from the
+    end of that day in Sydney.
+
+    Raises:
+        SchemaDrift: as :func:`parse_benchmark`, or news text of another form.
+    """
+    items: list[_NewsItem] = []
+    for row in parse_prompts(raw).iter_rows(named=True):
+        items += _read_items(raw, row["record"], row["entity"], row["news"])
+
+    return _build_item_frame(items, raw)
+
+
+def _build_item_frame(items: Sequence[_NewsItem], raw: RawFile) -> pl.DataFrame:
+    """Build the article frame; of a repeated item the version available first stays."""
+    return build_article_frame(list(_make_records(items)), raw, raw.fetched_at)
+
+
+def _is_no_news(text: str) -> bool:
+    """Whether a text states, in one of the model's wordings, that there was nothing to report."""
+    return _NO_NEWS.fullmatch(text.strip()) is not None
+
+
+def _sydney_to_utc(text: str) -> datetime:
+    """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
+
+    Raises:
+        ValueError: it is no time, or its UTC lies before the year 1.
+    """
+    local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
+    try:
+        return local.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} has no UTC") from error
+
+
+def _end_of_day_utc(text: str) -> datetime:
+    """Return the midnight that ends a Sydney day, in UTC.
+
+    Raises:
+        ValueError: it is no day, or the last one of the year 9999.
+    """
+    day = date.fromisoformat(text)
+    try:
+        # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
+        return datetime.combine(day + timedelta(days=1), time(), ZONE).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} has no next day") from error
+
+
+def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_NewsItem, bool]:
+    """Return a row's item, and whether its timestamp is on the day it was collected for."""
+    stamp, day_text = row["time"].strip(), row["date"].strip()
+    try:
+        published_at = _sydney_to_utc(stamp) if has_stamp else None
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, line {row[LINE]}: time {stamp!r} is no timestamp; "
+            "correct or empty the cell"
+        ) from error
+    try:
+        day, end_of_day = date.fromisoformat(day_text), _end_of_day_utc(day_text)
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, line {row[LINE]}: date {day_text!r} is not YYYY-MM-DD; correct the cell"
+        ) from error
+
+    is_on_its_day = published_at is not None and published_at.astimezone(ZONE).date() == day
+
+    item = _NewsItem(
+        text=row["news"].strip(),
+        region=row["region"].strip(),
+        comment=row["rationality"].strip(),
+        published_at=published_at,
+        seen_at=None if is_on_its_day else end_of_day,
+    )
+    return item, is_on_its_day
+
+
+def _make_records(items: Sequence[_NewsItem]) -> Iterator[NewsRecord]:
+    for item in items:
+        known_at = item.published_at or item.seen_at
+        # The comment is the model's, so it must not look like the publisher's words.
+        body = (
+            f"Region: {item.region}." if item.region else "",
+            f"Comment: {item.comment}" if item.comment else "",
+        )
+
+        yield NewsRecord(
+            url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
+            title=item.text,
+            body=" ".join(part for part in body if part),
+            domain=DOMAIN,
+            language="English",
+            country="Australia",
+            published_at=item.published_at,
+            seen_at=item.seen_at,
+        )
+
+
+def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_NewsItem]:
+    stamped = _STAMPED_NEWS.findall(news)
+    dated = _DATED_NEWS.findall(news)
+
+    # Text that no pattern fits would silently be lost.
+    if news and not stamped and not dated and not news.startswith(_NOTHING):
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: news of unknown form ({news[:60]!r}); extend the parser"
+        )
+
+    try:
+        for stamp, effect in stamped:
+            yield _NewsItem(
+                text=effect,
+                region=entity.removesuffix("1"),
+                comment="",
+                published_at=_sydney_to_utc(stamp),
+            )
+        for day, region, text, comment in dated:
+            if not _is_no_news(text):
+                yield _NewsItem(
+                    text=text,
+                    region=region,
+                    comment=comment,
+                    published_at=None,
+                    seen_at=_end_of_day_utc(day),
+                )
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"
+        ) from error
+
+
+def _read_samples(raw: RawFile) -> list[dict[str, str]]:
+    document = read_json(raw.content, raw.name)
+    if not isinstance(document, list) or not document:
+        raise SchemaDrift(
+            f"{raw.name}: not a non-empty list of samples; "
+            "check whether this is a News2Forecast data file"
+        )
+
+    for record, sample in enumerate(document):
+        is_text = isinstance(sample, dict) and all(
+            isinstance(sample.get(field), str) for field in FIELDS
+        )
+        if not is_text:
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: not texts {', '.join(FIELDS)}; fetch the file again"
+            )
+    return document
+
+
+def _match_prompt(raw: RawFile, record: int, sample: dict[str, str]) -> re.Match[str]:
+    match = _PROMPT.match(sample["input"])
+    is_known = match is not None and match["region"] in STATES
+    if match is None or not is_known or not sample["instruction"].startswith(HISTORY):
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: the prompt's wording changed; "
+            "extend the pattern in news2forecast.parse"
+        )
+
+    return match
+
+
+def _read_date(raw: RawFile, record: int, text: str) -> date:
+    try:
+        return date(*(int(part) for part in text.split("-")))
+    except ValueError as error:
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: {text!r} is no date; fetch the file again"
+        ) from error
+
+
+def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:
+    values = [_read_number(raw, record, field, cell) for cell in text.split(",")]
+    if len(values) != PERIODS_PER_DAY:
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: {field} has {len(values)} numbers, "
+            f"not {PERIODS_PER_DAY}; fetch the file again"
+        )
+
+    return values
+
+
+def _read_number(raw: RawFile, record: int, field: str, text: str) -> float:
+    # Stricter than float(): "nan", "inf" and "1e3" are none of the benchmark's numbers.
+    if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", text):
+        raise SchemaDrift(
+            f"{raw.name}, sample {record}: {field} holds {text!r}, not a number; "
+            "fetch the file again"
+        )
+
+    return float(text)

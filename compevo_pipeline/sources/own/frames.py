@@ -1,0 +1,426 @@
+"""A user's tables as frames: series, covariates by day, articles; with counts of repairs.
+
+What belongs here: stamps to interval starts, duplicates, rows off the grid, days and when a value
+of one was known, which words keep an article. What does not: what a cell is (``own.table``,
+``own.stamps``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
+
+What can be decided is repaired and counted: equal duplicates, another order of rows, units in
+cells. Anything else is an error that names its row. Articles belong to their data set alone: their
+publisher and their ids name it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from typing import Self
+
+import polars as pl
+
+from compevo_core.data.news import deduplicate_articles, derive_article_id
+from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.data.series import resample_to_step
+from compevo_core.errors import DataError
+from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.tables import LINE, MISSING, OBSERVED, build_series_frame
+from compevo_pipeline.sources.own.declaration import (
+    DAY,
+    SERIES_PREFIX,
+    CovariateKeys,
+    Declaration,
+    make_label,
+    name_variable,
+    read_step,
+)
+from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
+from compevo_pipeline.sources.own.table import raise_if_row, read_columns, read_numbers
+
+_START = "_start"
+_VALUE = "_value"
+_DAY = "_day"
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repairs:
+    """Counts of what was repaired or left empty while a table was read.
+
+    Attributes:
+        rows: rows of the table, once for each column of values.
+        empty_cells: cells without a value.
+        cells_with_unit: cells whose unit was cut off.
+        out_of_order: rows that came after a later one.
+        equal_duplicates: rows that repeat another, stamp and value.
+        joined_duplicates: rows that lost to another value of their stamp, as declared.
+        repeated_hours: rows in an hour that comes twice.
+    """
+
+    rows: int = 0
+    empty_cells: int = 0
+    cells_with_unit: int = 0
+    out_of_order: int = 0
+    equal_duplicates: int = 0
+    joined_duplicates: int = 0
+    repeated_hours: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        """Add count by count."""
+        return type(self)(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    def describe(self) -> str:
+        """Return the counts that are not zero, in words."""
+        counts = [
+            f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(self).items() if count
+        ]
+        return ", ".join(counts)
+
+
+def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Repairs]:
+    """Parse the table of values, and count what was repaired.
+
+    Raises:
+        DataError: a cell that is no stamp or number, a stamp off the grid, a stamp with two values;
+            names file, row, column and remedy.
+    """
+    keys = declaration.series
+    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
+    stamps, report = read_stamps(
+        table,
+        raw.name,
+        keys.time,
+        zone=keys.time_zone,
+        time_format=keys.time_format,
+        by=keys.id,
+        repeated_hour=keys.repeated_hour,
+    )
+    starts = _find_starts(table, stamps, raw.name, declaration)
+    entities = _name_entities(table, raw.name, declaration)
+    repairs = Repairs(repeated_hours=report.repeated)
+
+    frames = []
+    for column, entity in entities:
+        values, cells = read_numbers(table, raw.name, column, keys.decimal)
+        repairs += Repairs(
+            rows=table.height, empty_cells=cells.empty, cells_with_unit=cells.with_unit
+        )
+        rows = table.with_columns(starts.alias(_START), values.alias(_VALUE), entity)
+        rows, joined = _join_duplicates(rows, raw.name, column, keys.duplicates)
+        repairs += joined
+        frames.append(_build_frame(rows, raw, declaration))
+    return pl.concat(frames), repairs
+
+
+def _name_entities(
+    table: pl.DataFrame, name: str, declaration: Declaration
+) -> list[tuple[str, pl.Expr]]:
+    """Return each column of values with the expression of its series' name."""
+    keys = declaration.series
+    if keys.id:
+        raise_if_row(
+            table, name, keys.id, pl.col(keys.id).is_null(), "names no series", "fill the cell"
+        )
+        texts = table[keys.id].unique(maintain_order=True).to_list()
+    else:
+        texts = list(keys.values)
+
+    labels = {text: make_label(text) for text in texts}
+    if "" in labels.values() or len(set(labels.values())) < len(labels):
+        raise DataError(
+            f"{name}: the names {', '.join(map(repr, texts[:4]))} ... are not told apart by their "
+            "letters and digits; rename the columns or series"
+        )
+    if keys.id:
+        entity = pl.col(keys.id).replace_strict(labels)
+        return [(keys.values[0], entity.alias("_entity"))]
+    return [(column, pl.lit(labels[column]).alias("_entity")) for column in keys.values]
+
+
+def _find_starts(
+    table: pl.DataFrame, stamps: pl.Series, name: str, declaration: Declaration
+) -> pl.Series:
+    """Return the start of each interval in UTC, on the clock without daylight saving for days."""
+    keys = declaration.series
+    step = read_step(declaration.grid.step)
+    offset = find_standard_offset(keys.time_zone)
+
+    if step >= DAY:
+        # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
+        days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")
+        starts = (days - offset).dt.replace_time_zone("UTC")
+        return starts - DAY if keys.stamps == "end" else starts
+
+    starts = stamps - _find_row_distance(stamps, step) if keys.stamps == "end" else stamps
+    clock = (starts + offset).dt.replace_time_zone(None)
+    rows = table.with_columns(starts.alias(_START), (clock - _EPOCH).alias("_since"))
+    distance = _find_row_distance(stamps, step)
+    raise_if_row(
+        rows,
+        name,
+        keys.time,
+        pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
+        f"is off the grid of {distance}",
+        "correct the stamp, or set grid.step in the declaration to a length that all stamps fit",
+    )
+    return starts
+
+
+def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
+    """Return the distance of most rows, where it divides the step: finer rows are averaged."""
+    distances = stamps.unique().sort().diff().drop_nulls()
+    common = distances.mode().min() if len(distances) else step
+    if isinstance(common, timedelta) and common < step and not step % common:
+        return common
+    return step
+
+
+def _join_duplicates(
+    rows: pl.DataFrame, name: str, column: str, rule: str
+) -> tuple[pl.DataFrame, Repairs]:
+    """Return one row a stamp and series, in order.
+
+    Raises:
+        DataError: two rows of one stamp have different values and the rule is "refuse".
+    """
+    key = ["_entity", _START]
+    out_of_order = int(rows.select(_count_disorder(rows)).item())
+    # The same value twice is the same row twice; an empty cell gives way to a value.
+    distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
+    has_value = pl.col(_VALUE).is_not_null().any().over(key)
+    distinct = distinct.filter(pl.col(_VALUE).is_not_null() | ~has_value)
+    equal = rows.height - distinct.height
+
+    other = pl.col(_VALUE).first().over(key)
+    first_row = pl.col(LINE).first().over(key)
+    marked = distinct.with_columns(other.alias("_other"), first_row.alias("_first"))
+    contradicting = marked.filter(pl.col(_VALUE) != pl.col("_other"))
+    if contradicting.height and rule == "refuse":
+        row = contradicting.row(0, named=True)
+        raise DataError(
+            f"{name}, row {row[LINE]}, column {column!r}: the stamp of row {row['_first']} again, "
+            f"with {row[_VALUE]:g} where that has {row['_other']:g}"
+            f" ({contradicting.height:,} such rows); remove one, or set duplicates in the "
+            "declaration to first, last or mean"
+        )
+
+    value = {"last": pl.col(_VALUE).last(), "mean": pl.col(_VALUE).mean()}.get(
+        rule, pl.col(_VALUE).first()
+    )
+    joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
+    repairs = Repairs(
+        out_of_order=out_of_order,
+        equal_duplicates=equal,
+        joined_duplicates=distinct.height - joined.height,
+    )
+    return joined.sort(key), repairs
+
+
+def _count_disorder(rows: pl.DataFrame) -> pl.Expr:
+    start = pl.col(_START)
+    # A file whose newest row comes first is in order as well.
+    is_descending = rows[_START][0] > rows[_START][-1]
+    ordered = start.reverse() if is_descending else start
+    entity = pl.col("_entity").reverse() if is_descending else pl.col("_entity")
+    return (ordered < ordered.cum_max().over(entity)).sum()
+
+
+def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
+    is_known = pl.col(_VALUE).is_not_null()
+    frame = build_series_frame(
+        rows,
+        raw,
+        series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
+        variable=name_variable(declaration),
+        start_utc=pl.col(_START),
+        value=pl.col(_VALUE),
+        unit=declaration.series.unit,
+        flag=pl.when(is_known).then(pl.lit(OBSERVED)).otherwise(pl.lit(MISSING)),
+    )
+    step = read_step(declaration.grid.step)
+    offset = find_standard_offset(declaration.series.time_zone)
+    # Steps begin at midnight of the clock, which need not be one of UTC.
+    averaged = [
+        resample_to_step(part.with_columns(pl.col("start_utc") + offset), step)
+        for part in frame.partition_by("series_id", maintain_order=True)
+    ]
+    return pl.concat(averaged).with_columns(pl.col("start_utc") - offset)
+
+
+def parse_covariates(
+    raw: RawFile,
+    declaration: Declaration,
+    keys: CovariateKeys,
+    entities: Sequence[str],
+) -> pl.DataFrame:
+    """Parse the table of daily values.
+
+    A value of a day is known when the day is over on the clock without daylight saving, or when it
+    begins where the declaration says that the table holds plans or forecasts.
+
+    Args:
+        raw: the file.
+        declaration: of the data set, for its clock.
+        keys: how the table is read.
+        entities: the series that a table without a column of series is for.
+
+    Raises:
+        DataError: a cell that is no stamp or number, or two rows of one day and series that are
+            days alone.
+    """
+    zone = declaration.series.time_zone
+    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
+    stamps, report = read_stamps(
+        table,
+        raw.name,
+        keys.time,
+        zone=zone,
+        time_format=keys.time_format,
+        by=keys.id,
+        # Which of two equal hours a value is in makes no other day.
+        repeated_hour="first",
+    )
+    days = to_wall_clock(stamps, zone).dt.date()
+    names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
+    rows = table.with_columns(days.alias(_DAY), names.alias("entity"))
+    if report.are_days:
+        _raise_if_repeated_day(rows, raw.name, keys)
+
+    frames = []
+    for column in keys.values:
+        values, _ = read_numbers(table, raw.name, column, keys.decimal)
+        frames += _summarise_days(
+            rows.with_columns(values.alias("value")), column, are_days=report.are_days
+        )
+    frame = pl.concat(frames)
+    if not keys.id:
+        frame = frame.drop("entity").join(
+            pl.DataFrame({"entity": list(entities)}, schema={"entity": pl.String}), how="cross"
+        )
+
+    midnight = pl.col("valid_date").cast(pl.Datetime("us")) - find_standard_offset(zone)
+    is_over = DAY if keys.known == "after" else DAY * 0
+    # Known before the origin: a plan that is out at midnight sharp was out the instant before.
+    moment = midnight + is_over - pl.duration(microseconds=1)
+    return frame.with_columns(
+        moment.dt.replace_time_zone("UTC").alias("available_at"), pl.lit(raw.label).alias("source")
+    ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
+
+
+def _raise_if_repeated_day(rows: pl.DataFrame, name: str, keys: CovariateKeys) -> None:
+    twice = rows.filter(pl.struct(_DAY, "entity").is_duplicated())
+    if twice.height:
+        row = twice.row(1, named=True)
+        raise DataError(
+            f"{name}, row {row['line']}, column {keys.time!r}: {row[keys.time]!r} comes twice; "
+            "keep one row a day, or name the column of series as covariates.id"
+        )
+
+
+def _summarise_days(rows: pl.DataFrame, column: str, *, are_days: bool) -> list[pl.DataFrame]:
+    """Return the values of each day; of finer rows their mean, lowest and highest."""
+    label = make_label(column)
+    known = rows.filter(pl.col("value").is_not_null())
+    value = pl.col("value")
+    by_name = {label: value.first()}
+    if not are_days:
+        by_name = {
+            f"{label}_mean": value.mean(),
+            f"{label}_min": value.min(),
+            f"{label}_max": value.max(),
+        }
+    return [
+        known.group_by("entity", _DAY, maintain_order=True)
+        .agg(summary.alias("value"))
+        .rename({_DAY: "valid_date"})
+        .with_columns(pl.lit(name).alias("name"))
+        .select("entity", "name", "valid_date", "value")
+        for name, summary in by_name.items()
+    ]
+
+
+def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
+    """Parse the table of articles.
+
+    A date without a time is known when its day is over: nothing says that it was earlier.
+
+    Raises:
+        DataError: an article without a time or a headline.
+    """
+    news = declaration.news
+    optional = [column for column in (news.url, news.body) if column]
+    table = read_columns(raw.content, raw.name, [news.time, news.title, *optional])
+    blank = pl.col(news.title).fill_null("").str.strip_chars() == ""
+    raise_if_row(
+        table, raw.name, news.title, blank, "is no headline", "write one, or remove the row"
+    )
+    if news.url:
+        raise_if_row(
+            table,
+            raw.name,
+            news.url,
+            ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
+            "is no address of a page, nor a name",
+            "correct it, or leave the cell empty",
+        )
+
+    stamps, report = read_stamps(
+        table,
+        raw.name,
+        news.time,
+        zone=declaration.series.time_zone,
+        time_format=news.time_format,
+        # The later of two possible hours: an article is never known too early.
+        repeated_hour="second",
+    )
+    if report.are_days:
+        stamps = stamps + DAY
+
+    records = [
+        _make_record(row, moment, declaration)
+        for row, moment in zip(table.iter_rows(named=True), stamps, strict=True)
+    ]
+    return claim_articles(build_article_frame(records, raw, raw.fetched_at), declaration)
+
+
+def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:
+    """Return the articles that the declared words keep, as articles of this data set alone."""
+    words = declaration.news.keywords
+    if words:
+        text = pl.concat_str(
+            pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
+        )
+        pattern = "|".join(rf"\b{re.escape(word)}\b" for word in words)
+        frame = frame.filter(text.str.contains(f"(?i){pattern}"))
+
+    ids = [derive_article_id(f"{declaration.name}:{url}") for url in frame["url"]]
+    named = frame.with_columns(pl.Series("article_id", ids, dtype=pl.String))
+    return deduplicate_articles(named)
+
+
+def _find_addresses(cells: pl.Series) -> list[str]:
+    addresses = []
+    for cell in cells.fill_null("").unique():
+        try:
+            derive_article_id(cell)
+        except ValueError:
+            continue
+        addresses.append(cell)
+    return addresses
+
+
+def _make_record(
+    row: dict[str, str | None], moment: datetime, declaration: Declaration
+) -> NewsRecord:
+    news = declaration.news
+    title = row[news.title] or ""
+    url = (row[news.url] or "").strip() if news.url else ""
+    return NewsRecord(
+        # Without an address, the headline and its time say which article it is.
+        url=url or f"{moment:%Y%m%dT%H%M%S}/{title}",
+        title=title,
+        body=(row[news.body] or "") if news.body else "",
+        published_at=moment,
+        seen_at=moment,
+    )

@@ -1,0 +1,277 @@
+"""The data sets of a deployment: the built-in ones, and the ones that its user declares in TOML.
+
+What belongs here: what the pipeline has to know of a data set, in one entry each, with the rules
+that its rows must follow (grid, units, bounds, gaps), and reading the folder of declarations. What
+does not: how windows are cut (``compevo_core.data``), parsing, checking the rules
+(``checks.expectations``), assets.
+
+A declaration that is broken takes nothing else down: its error is kept, to be shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from compevo_core.data.datasets import DATASETS, DatasetSpec
+from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.feeds import Feed, make_own_feeds
+from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_spec, read_declaration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """What a variable's rows must look like: unit, and bounds in it; no bound is None."""
+
+    unit: str
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Rules of one data set.
+
+    Attributes:
+        step: the grid.
+        variables: unit and bounds by variable; one that is not named must only be non-negative.
+        max_gap_share: largest share of a series' grid without a value, holes not counted.
+        hole: a longer stretch without values was not collected, and is no gap.
+        weekdays_only: prefixes of series that publish on business days; weekends and holidays are
+            no gaps there.
+        clock: UTC offset of the clock whose midnight is a step of the grid.
+        zones: clocks by which the people live whose days the series shows; empty: no clock that
+            changes.
+    """
+
+    step: timedelta
+    variables: Mapping[str, Variable]
+    max_gap_share: float
+    hole: timedelta
+    weekdays_only: tuple[str, ...] = ()
+    clock: timedelta = timedelta(0)
+    zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredDataset:
+    """All that the pipeline knows of a data set.
+
+    Attributes:
+        spec: how its windows are cut.
+        description: one sentence for the UI.
+        rules: what its rows must look like.
+        max_age: age of the newest value above which live mode warns.
+        feeds: its own sources; empty for a built-in one, whose sources are in ``feeds``.
+        declaration: the file of a user's own data set, else None.
+    """
+
+    spec: DatasetSpec
+    description: str
+    rules: Rules
+    max_age: timedelta
+    feeds: tuple[Feed, ...] = ()
+    declaration: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the data set."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """The data sets of a deployment by name, built-in ones first.
+
+    Attributes:
+        datasets: every data set that can be used.
+        broken: the error of every declaration that cannot, by the name of its file.
+    """
+
+    datasets: Mapping[str, RegisteredDataset]
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self.datasets)
+
+    def __getitem__(self, name: str) -> RegisteredDataset:
+        """Return a data set.
+
+        Raises:
+            ConfigError: there is none of that name, or its declaration is broken.
+        """
+        if name in self.datasets:
+            return self.datasets[name]
+        if name in self.broken:
+            raise ConfigError(self.broken[name])
+        raise ConfigError(
+            f"no data set {name!r}; known: {', '.join(self.datasets)}; declare one of your own "
+            "with `compevo init`"
+        )
+
+    @property
+    def own(self) -> tuple[RegisteredDataset, ...]:
+        """The user's own data sets."""
+        return tuple(dataset for dataset in self.datasets.values() if dataset.declaration)
+
+
+# US dollars a unit of the currency; about a third beyond the range of the last thirty years.
+_RATE_BOUNDS = {
+    "aud": (0.4, 1.3),
+    "gbp": (0.9, 2.5),
+    "cad": (0.5, 1.3),
+    "chf": (0.4, 1.6),
+    "cny": (0.1, 0.2),
+    "jpy": (0.004, 0.02),
+    "nzd": (0.3, 1.1),
+    "sgd": (0.4, 1.0),
+    "eur": (0.7, 1.8),
+}
+
+# South Australian demand falls below zero when roofs feed more in than is used.
+_DEMAND_VARIABLES = {
+    "demand_mw": Variable(unit="MW", low=-1000, high=20000),
+    "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
+}
+
+RULES: dict[str, Rules] = {
+    "electricity": Rules(
+        step=timedelta(minutes=30),
+        variables={
+            **_DEMAND_VARIABLES,
+            # The market's floor, and a cap above every one it has had.
+            "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
+        },
+        max_gap_share=0.01,
+        hole=timedelta(days=2),
+        zones=("Australia/Sydney",),
+    ),
+    "electricity-operational": Rules(
+        step=timedelta(minutes=30),
+        variables=_DEMAND_VARIABLES,
+        max_gap_share=0.01,
+        hole=timedelta(days=2),
+        zones=("Australia/Sydney",),
+    ),
+    "exchange": Rules(
+        step=timedelta(days=1),
+        variables={
+            f"rate_usd_per_{code}": Variable(unit=f"USD per {code.upper()}", low=low, high=high)
+            for code, (low, high) in _RATE_BOUNDS.items()
+        },
+        max_gap_share=0.05,
+        hole=timedelta(days=14),
+        weekdays_only=("ECB/", "N2F/", "RBA/"),
+    ),
+    "bitcoin": Rules(
+        step=timedelta(days=1),
+        variables={"price_usd": Variable(unit="USD", low=0, high=1e6)},
+        max_gap_share=0.05,
+        hole=timedelta(days=120),
+    ),
+    "traffic": Rules(
+        step=timedelta(hours=1),
+        variables={
+            "occupancy": Variable(unit="fraction", low=0, high=1),
+            "pct_observed": Variable(unit="%", low=0, high=100),
+        },
+        max_gap_share=0.05,
+        hole=timedelta(days=14),
+        zones=("America/Los_Angeles",),
+    ),
+}
+
+_DESCRIPTIONS = {
+    "electricity": (
+        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored apart), "
+        "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
+    ),
+    "electricity-operational": (
+        "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, with "
+        "AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast weather of "
+        "Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
+    ),
+    "exchange": (
+        "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
+    ),
+    "bitcoin": "Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
+    "traffic": "Hourly road occupancy (0 to 1) of Caltrans PeMS sensors.",
+}
+_MAX_AGES = {
+    "electricity": timedelta(days=2),
+    "electricity-operational": timedelta(days=2),
+    "exchange": timedelta(days=5),  # a long weekend without rates
+    "bitcoin": timedelta(days=3),
+    "traffic": timedelta(days=45),  # a month is published when it is over
+}
+_HOLE_STEPS = 96  # two horizons: a longer stretch without values was not collected
+
+
+def load_registry(folder: Path) -> Registry:
+    """Return the built-in data sets and those declared in ``folder/*.toml``.
+
+    A folder that does not exist declares none.
+    """
+    datasets = {
+        name: RegisteredDataset(
+            spec=spec,
+            description=_DESCRIPTIONS[name],
+            rules=RULES[name],
+            max_age=_MAX_AGES[name],
+        )
+        for name, spec in DATASETS.items()
+    }
+    broken: dict[str, str] = {}
+
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            declaration = read_declaration(path)
+            _check_name(declaration, path)
+            datasets[declaration.name] = make_dataset(declaration, path)
+        except ConfigError as error:
+            broken[path.stem] = str(error)
+    return Registry(datasets=datasets, broken=broken)
+
+
+def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
+    """Return the entry of a user's own data set.
+
+    Args:
+        declaration: what the file says.
+        path: the file; the tables that it names lie relative to its folder.
+    """
+    spec = make_spec(declaration)
+    bounds = declaration.evaluation
+    return RegisteredDataset(
+        spec=spec,
+        description=declaration.description or f"Own data set, declared in {path.name}.",
+        rules=Rules(
+            step=spec.step,
+            variables={
+                spec.variable: Variable(
+                    unit=declaration.series.unit, low=bounds.low, high=bounds.high
+                )
+            },
+            max_gap_share=bounds.max_gap_share,
+            hole=_HOLE_STEPS * spec.step,
+            clock=spec.market_offset,
+            zones=(spec.default_place.timezone,),
+        ),
+        # A file is copied by hand: twice its horizon is late on any grid.
+        max_age=max(DAY * 2, 2 * 48 * spec.step),
+        feeds=make_own_feeds(declaration, path.parent),
+        declaration=path,
+    )
+
+
+def _check_name(declaration: Declaration, path: Path) -> None:
+    if declaration.name in DATASETS:
+        raise ConfigError(
+            f"{path}: name {declaration.name!r} is that of a built-in data set; choose another"
+        )
+    # One file a name, and its own: two files of one name would hide each other.
+    if declaration.name != path.stem:
+        raise ConfigError(
+            f"{path}: name is {declaration.name!r}; rename the file to {declaration.name}.toml"
+        )

@@ -1,0 +1,1 @@
+"""Weather: observed days of the benchmark, and forecasts as single runs of a model."""

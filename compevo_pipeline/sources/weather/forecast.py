@@ -1,0 +1,348 @@
+"""Forecast weather of the five regions: single runs of ECMWF's IFS, as Open-Meteo publishes them.
+
+What belongs here: places, variables, when a run counts as known, the parser of its JSON, and which
+runs to ask for. What does not: HTTP (``common.http``), observed weather (``weather.observed``).
+
+Why single runs: Open-Meteo's forecast joins the newest runs of many models and does not say when it
+was issued. A run has an initialisation time, today's as well as one of 2024, so what was kept every
+evening and what is fetched years later are the same thing. Its output is public 4 to 6 hours after
+that time; here a run counts as known after twelve (decision 18-live-mode).
+
+Stamps are UTC without an offset. Temperature and wind are values at a stamp, and a half-hour has
+its value at the start: between two stamps their mean, which the run itself implies. Radiation is
+the mean of the hour that ends at its stamp. Free use is non-commercial; the data are CC BY 4.0.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
+from compevo_core.errors import (
+    CompEvoError,
+    SchemaDrift,
+    SourceAbsent,
+    SourceRejected,
+    SourceTransient,
+)
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    Mode,
+    RawFile,
+    find_archive_files,
+    read_archive_file,
+)
+from compevo_pipeline.sources.common.decode import read_json
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.nem import HALF_HOUR
+
+SOURCE = "open_meteo_runs"
+NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"
+PUBLIC_AFTER = timedelta(hours=12)
+"""Time from the start of a run to the instant from which anybody could have had it."""
+
+URL = "https://single-runs-api.open-meteo.com/v1/forecast"
+CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"
+"""The same for a paid plan, whose key goes with every request."""
+
+RUN_HOUR = 18
+"""UTC; the newest run that is public when AEMO issues its day-ahead forecast, at 07:00 UTC."""
+
+LOOKBACK = timedelta(days=4)
+"""How far back a refresh looks for runs that it does not have."""
+
+_FORECAST_DAYS = 3  # from the start of the run; the day that is forecast ends 44 hours after it
+_NO_SUCH_RUN = ("modelRunUnavailable", "run is not available")
+
+PLACES: dict[str, tuple[float, float]] = {
+    "NSW1": (-33.87, 151.21),  # Sydney
+    "QLD1": (-27.47, 153.03),  # Brisbane
+    "SA1": (-34.93, 138.60),  # Adelaide
+    "TAS1": (-42.88, 147.33),  # Hobart
+    "VIC1": (-37.81, 144.96),  # Melbourne
+}
+"""Latitude and longitude that stand for a region: where most of its people live."""
+
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_FARTHEST_DEGREES = 0.5  # from a place to the grid point that answers for it; the grid is 0.1 wide
+_STREAMED_ERROR = b"Unexpected error while streaming data"
+_NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVariable:
+    """One hourly variable of a run.
+
+    Attributes:
+        published: its name at Open-Meteo.
+        name: name of the covariate.
+        unit: unit that the answer must state.
+        is_hour_mean: whether a value is the mean of the hour before its stamp.
+    """
+
+    published: str
+    name: str
+    unit: str
+    is_hour_mean: bool = False
+
+
+VARIABLES = (
+    RunVariable(published="temperature_2m", name="temperature_c", unit="°C"),
+    RunVariable(published="wind_speed_10m", name="wind_speed_m_s", unit="m/s"),
+    RunVariable(
+        published="shortwave_radiation",
+        name="solar_radiation_w_m2",
+        unit="W/m²",
+        is_hour_mean=True,
+    ),
+)
+
+
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the runs that lie in an archive folder.
+
+    Raises:
+        SourceAbsent: no such file, or sample mode, whose world has no forecast weather.
+    """
+    if mode is not Mode.ARCHIVE:
+        raise SourceAbsent(f"{mode} mode has no file of forecast weather; read another feed")
+
+    for path in find_archive_files(archive, SOURCE, "ecmwf_ifs_*.json*"):
+        yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
+
+
+def fetch_live(live: LiveContext) -> Iterator[RawFile]:
+    """Yield the runs of the span that are public and not stored yet, oldest first.
+
+    A run that Open-Meteo does not have is asked for again later, then given up.
+
+    Raises:
+        SourceError: any other answer than a run; the runs before it are safe.
+    """
+    start, end = live.span(LOOKBACK)
+    for run in list_runs(start, min(end, live.now - PUBLIC_AFTER)):
+        name = name_run(run)
+        if not live.ledger.is_due(SOURCE, name, live.now):
+            continue
+
+        try:
+            raw = _fetch_run(live, run, name)
+        except SourceAbsent:
+            live.ledger.mark_absent(SOURCE, name, _find_url(live), live.now)
+            continue
+        if raw is not None:
+            yield raw
+
+
+def list_runs(start: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield the initialisation times from ``start`` to ``end``, both included, in UTC."""
+    run = start.replace(hour=RUN_HOUR, minute=0, second=0, microsecond=0)
+    while run <= end:
+        if run >= start:
+            yield run
+        run += _DAY
+
+
+def name_run(run: datetime) -> str:
+    """Return the file name of a run by its initialisation time (UTC)."""
+    return f"{run:{NAME_FORMAT}}"
+
+
+def parse(raw: RawFile) -> pl.DataFrame:
+    """Parse one run into ``STEP_COVARIATE_SCHEMA``, by half-hour from the start of the run on.
+
+    Raises:
+        SourceAbsent: Open-Meteo does not have the run, or not one value of it.
+        SourceTransient: the answer broke off, or is empty.
+        SourceRejected: the answer is an error message.
+        SchemaDrift: not the known structure, place or unit; names the file and the remedy.
+    """
+    run = _read_run_time(raw)
+    raise_if_streamed_error(raw.content)
+
+    document = read_json(raw.content, raw.name)
+    if isinstance(document, dict) and document.get("error"):
+        raise SourceRejected(
+            f"{raw.name}: Open-Meteo answers {str(document.get('reason'))[:200]!r}"
+        )
+    if not isinstance(document, list) or len(document) != len(PLACES):
+        raise _drift(raw, f"not a list of {len(PLACES)} places")
+
+    places = [
+        _parse_place(raw, region, answer) for region, answer in zip(PLACES, document, strict=True)
+    ]
+    rows = pl.concat(places).filter(
+        # A stamp before the run is no forecast of it.
+        pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
+    )
+    if not rows.height:
+        raise SourceAbsent(f"{raw.name}: the run has no value yet; ask again later")
+
+    rows = rows.with_columns(
+        pl.lit(run + PUBLIC_AFTER).alias("available_at"), pl.lit(raw.label).alias("source")
+    )
+    ordered = rows.sort("entity", "name", "start_utc")
+    return ordered.select(pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items())
+
+
+def raise_if_streamed_error(content: bytes) -> None:
+    """Reject an error that came as text with or after a status of 200.
+
+    Raises:
+        SourceAbsent: Open-Meteo does not have the run.
+        SourceTransient: the answer broke off.
+    """
+    if _NO_SUCH_RUN_TEXT in content:
+        raise SourceAbsent("Open-Meteo does not have this run; ask again later")
+    if _STREAMED_ERROR in content:
+        raise SourceTransient("Open-Meteo's answer broke off; fetch the run again")
+
+
+def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
+    """Return a run that can be read.
+
+    Raises:
+        SourceAbsent: there is no such run.
+        SourceError: another fault; the bytes will be fetched again.
+    """
+    try:
+        raw = live.client.fetch(
+            _find_url(live),
+            source=SOURCE,
+            name=name,
+            params=_make_query(run),
+            is_final=True,
+            key=live.open_meteo,
+            check_start=raise_if_streamed_error,
+        )
+    except SourceRejected as error:
+        # For one place the answer to a run that is not there is 400; for several, 200 and a text.
+        if any(sign in str(error) for sign in _NO_SUCH_RUN):
+            raise SourceAbsent(f"{name}: Open-Meteo does not have this run") from error
+        raise
+
+    if raw is None:
+        return None
+    try:
+        parse(raw)
+    except CompEvoError as error:
+        live.ledger.reject(SOURCE, name, f"{type(error).__name__}: {error}")
+        raise
+    return raw
+
+
+def _find_url(live: LiveContext) -> str:
+    return URL if live.open_meteo is None else CUSTOMER_URL
+
+
+def _make_query(run: datetime) -> dict[str, str]:
+    return {
+        "latitude": ",".join(str(latitude) for latitude, _ in PLACES.values()),
+        "longitude": ",".join(str(longitude) for _, longitude in PLACES.values()),
+        "hourly": ",".join(variable.published for variable in VARIABLES),
+        "models": "ecmwf_ifs",
+        "run": f"{run:%Y-%m-%dT%H:%M}",
+        "forecast_days": str(_FORECAST_DAYS),
+        "wind_speed_unit": "ms",
+        "timezone": "GMT",
+    }
+
+
+def _read_run_time(raw: RawFile) -> datetime:
+    try:
+        return datetime.strptime(raw.name, NAME_FORMAT).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise _drift(raw, f"its name is not of the form {NAME_FORMAT}") from error
+
+
+def _parse_place(raw: RawFile, region: str, answer: object) -> pl.DataFrame:
+    """Return entity, name, start_utc and value of every variable at one place."""
+    place = _read_object(raw, answer, f"the place of {region}")
+    _check_place(raw, region, place)
+    hourly = _read_object(raw, place.get("hourly"), f"hourly of {region}")
+    units = _read_object(raw, place.get("hourly_units"), f"hourly_units of {region}")
+    stamps = _read_stamps(raw, hourly.get("time"))
+
+    frames = []
+    for variable in VARIABLES:
+        values = _read_values(raw, hourly.get(variable.published), len(stamps), variable)
+        unit = units.get(variable.published)
+        # A variable that a run does not hold comes as nulls of an undefined unit.
+        if unit != variable.unit and any(value is not None for value in values):
+            raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
+
+        hours = pl.DataFrame(
+            {"stamp": stamps, "value": values},
+            schema={"stamp": pl.Datetime("us", "UTC"), "value": pl.Float64()},
+        )
+        frames.append(_split_hours(hours, variable).with_columns(name=pl.lit(variable.name)))
+    return pl.concat(frames).with_columns(entity=pl.lit(region))
+
+
+def _split_hours(hours: pl.DataFrame, variable: RunVariable) -> pl.DataFrame:
+    """Return a value for each half-hour, by its start."""
+    if variable.is_hour_mean:
+        first = (pl.col("stamp") - _HOUR, pl.col("value"))
+        second = (pl.col("stamp") - HALF_HOUR, pl.col("value"))
+    else:
+        first = (pl.col("stamp"), pl.col("value"))
+        second = (pl.col("stamp") + HALF_HOUR, (pl.col("value") + pl.col("value").shift(-1)) / 2)
+    return pl.concat(
+        hours.select(start.alias("start_utc"), value.alias("value"))
+        for start, value in (first, second)
+    )
+
+
+def _read_stamps(raw: RawFile, times: object) -> list[datetime]:
+    if not isinstance(times, list) or not times:
+        raise _drift(raw, "hourly.time is no list of stamps")
+
+    try:
+        stamps = [
+            datetime.strptime(str(time), "%Y-%m-%dT%H:%M").replace(tzinfo=UTC) for time in times
+        ]
+    except ValueError as error:
+        raise _drift(raw, f"hourly.time: {error}") from error
+    if any(after - before != _HOUR for before, after in pairwise(stamps)):
+        raise _drift(raw, "the stamps of hourly.time are not an hour apart")
+    return stamps
+
+
+def _read_values(
+    raw: RawFile, values: object, length: int, variable: RunVariable
+) -> list[float | None]:
+    if not isinstance(values, list) or len(values) != length:
+        raise _drift(raw, f"{variable.published} has no value for each stamp")
+
+    for value in values:
+        if value is not None and (type(value) not in (int, float) or not isfinite(value)):
+            raise _drift(raw, f"{variable.published} holds {str(value)[:40]!r}, no number")
+    return values
+
+
+def _check_place(raw: RawFile, region: str, place: dict[str, object]) -> None:
+    # Answers come in the order of the places that were asked for, each with its grid point.
+    if place.get("utc_offset_seconds") != 0:
+        raise _drift(raw, f"stamps of {region} are not UTC; ask for timezone=GMT")
+    for asked, key in zip(PLACES[region], ("latitude", "longitude"), strict=True):
+        given = place.get(key)
+        if not isinstance(given, int | float) or abs(given - asked) > _FARTHEST_DEGREES:
+            raise _drift(raw, f"{key} {given!r} is not near {asked}, the place of {region}")
+
+
+def _read_object(raw: RawFile, value: object, what: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _drift(raw, f"{what} is {type(value).__name__}, not an object")
+    return value
+
+
+def _drift(raw: RawFile, problem: str) -> SchemaDrift:
+    return SchemaDrift(
+        f"{raw.name}: {problem}; fetch the run again; extend the parser if the format changed"
+    )

@@ -1,0 +1,124 @@
+"""Daily weather of the five states, from the collected table of the News2Forecast benchmark.
+
+What belongs here: this table, and when each of its values could be known. What does not: forecasts
+of weather. The table holds observations, so a value for the predicted day itself is hindsight and
+is never available in time.
+
+Morning and afternoon readings of a day are taken as known from 18:00 local time of that day.
+Minimum, maximum, wind and precipitation cover the whole day and are known from 09:00 the next
+morning, when the Bureau of Meteorology closes its day. Temperatures stay in kelvin, as published.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    Mode,
+    RawFile,
+    find_archive_files,
+    read_archive_file,
+)
+from compevo_pipeline.sources.common.decode import read_text
+from compevo_pipeline.sources.common.nem import LOCAL_ZONES
+from compevo_pipeline.sources.common.tables import (
+    Quoting,
+    raise_if_duplicates,
+    raise_if_rows,
+    read_table,
+    to_number,
+    to_stamp,
+)
+from compevo_pipeline.sources.sample_archive import read_sample_files
+
+SOURCE = "n2f_weather"
+FILE = "combined_weather_data.csv"
+SAME_DAY = timedelta(hours=18)  # after local midnight of the day
+NEXT_MORNING = timedelta(hours=33)  # 09:00 of the next day
+MISSING_CELLS = ("NA", "")
+COLUMNS: dict[str, tuple[str, timedelta]] = {
+    "Min Temp (K)": ("min_temp_k", NEXT_MORNING),
+    "Max Temp (K)": ("max_temp_k", NEXT_MORNING),
+    "Max Wind Speed (m/s)": ("max_wind_m_s", NEXT_MORNING),
+    "Afternoon Humidity": ("afternoon_humidity_pct", SAME_DAY),
+    "Afternoon Pressure": ("afternoon_pressure_hpa", SAME_DAY),
+    "Morning Temp": ("morning_temp_k", SAME_DAY),
+    "Afternoon Temp": ("afternoon_temp_k", SAME_DAY),
+    "Total Precipitation": ("precipitation_mm", NEXT_MORNING),
+}
+"""Published column -> covariate name, and how long after local midnight of its day it is known."""
+
+HEADER = ("Date", "State", *COLUMNS)
+
+
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the weather table of a mode.
+
+    Raises:
+        SourceAbsent: live mode (this table is not published daily), or no such file in the archive.
+    """
+    match mode:
+        case Mode.SAMPLE:
+            yield from read_sample_files(SOURCE)
+        case Mode.ARCHIVE:
+            # Plain or gzipped.
+            for path in find_archive_files(archive, "n2f_electricity", f"{FILE}*"):
+                yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
+        case Mode.LIVE:
+            raise SourceAbsent(
+                "the weather table has no live endpoint; use the archive or sample mode for weather"
+            )
+
+
+def parse(raw: RawFile) -> pl.DataFrame:
+    """Parse the table into ``COVARIATE_SCHEMA``; a missing value has no row.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: header, date, state, number or duplicate; names file, line and remedy.
+    """
+    table = read_table(read_text(raw.content, raw.name), raw.name, HEADER, quoting=Quoting.CELLS)
+    table = to_stamp(table, raw.name, "Date", ("%Y-%m-%d",))
+    table = to_number(table, raw.name, list(COLUMNS), missing=MISSING_CELLS)
+
+    # The table names states, this project names market regions: NSW is NSW1.
+    regions = {region.removesuffix("1"): region for region in LOCAL_ZONES}
+    is_unknown = ~pl.col("State").is_in(list(regions))
+    remedy = f"expected one of {', '.join(regions)}"
+    raise_if_rows(table, raw.name, is_unknown, "State is {State!r}", remedy)
+    raise_if_duplicates(table, raw.name, ["Date", "State"])
+
+    values = table.unpivot(
+        on=list(COLUMNS), index=["Date", "State"], variable_name="column"
+    ).drop_nulls("value")
+
+    names = {column: name for column, (name, _) in COLUMNS.items()}
+    delays = {column: delay for column, (_, delay) in COLUMNS.items()}
+    values = values.with_columns(
+        pl.col("State").replace_strict(regions).alias("entity"),
+        pl.col("column").replace_strict(names).alias("name"),
+        pl.col("Date").dt.date().alias("valid_date"),
+        (pl.col("Date") + pl.col("column").replace_strict(delays)).alias("known_local"),
+        pl.lit(raw.label).alias("source"),
+    )
+
+    values = values.with_columns(_local_to_utc("known_local").alias("available_at"))
+    ordered = values.sort("entity", "name", "valid_date")
+    return ordered.select(pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items())
+
+
+def _local_to_utc(stamp: str) -> pl.Expr:
+    """Return naive local times of each row's region in UTC."""
+    # A column has one time zone, so each region's rows are converted on their own.
+    by_region = [
+        pl.when(pl.col("entity") == region).then(
+            pl.col(stamp).dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
+        )
+        for region, zone in LOCAL_ZONES.items()
+    ]
+    return pl.coalesce(by_region)

@@ -1,0 +1,125 @@
+"""The version of the code that made something, and the folders that are kept by it.
+
+What belongs here: the commit, a hash of statements, the folders of fitted baselines and of
+supervised stages, which hold for one version of the code. What does not: which code decides an
+asset (its module says so), the version that a run was trained by (``storage.runs``).
+"""
+
+import ast
+import hashlib
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from compevo_pipeline.config.settings import REPOSITORY, Layout
+
+TRAINING_CODE = (
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/config", "compevo_core/lm", "compevo_core/runtime", "compevo_core/training"),
+)
+"""What decides a trained population; priors and their levels are a part of it."""
+
+UNKNOWN_COMMIT = "unknown"
+
+_VERSION_DIGITS = 12
+_COMMIT_DIGITS = 12
+_TIMEOUT_SECONDS = 20
+_FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
+
+
+@cache
+def read_commit(repository: Path = REPOSITORY) -> str:
+    """Return the short hash of the checked-out commit, as it was when first asked.
+
+    The code of a process does not change when the checkout moves on under it.
+
+    A ``+`` follows it where tracked files differ from the commit: such a number cannot be
+    reproduced from the hash alone. Without git, or outside a checkout, it is ``unknown``.
+    """
+    head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
+    if not head:
+        return UNKNOWN_COMMIT
+
+    # Untracked files are ignored: notes and results do not change the code.
+    changes = _run_git(repository, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+" if changes else head
+
+
+def _run_git(repository: Path, *arguments: str) -> str:
+    """Return what a git command prints; empty where it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- fixed arguments
+            ["git", *arguments],  # noqa: S607 -- the git of the user's PATH
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def code_version(*sources: str, data_release: str = "") -> str:
+    """Return a version of the code that decides an asset's content.
+
+    It changes when a statement changes, and stays when a comment, a docstring or the layout of the
+    code does: otherwise a corrected sentence would mark every trained model as outdated.
+
+    Args:
+        sources: modules and folders below the repository, e.g. ``compevo_core/data``.
+        data_release: release of a library whose data decide as well, such as public holidays.
+
+    Raises:
+        FileNotFoundError: a source does not exist.
+    """
+    digest = hashlib.sha256(data_release.encode())
+    for source in sources:
+        # The name counts: moving a module may change what imports it.
+        digest.update(source.encode())
+        for path in _modules(REPOSITORY / source):
+            digest.update(_statements(path).encode())
+
+    return digest.hexdigest()[:_VERSION_DIGITS]
+
+
+def fits_folder(layout: Layout) -> Path:
+    """Return the folder of fitted baselines that assets share, one a version of their code."""
+    return layout.fits / code_version(*_FITTING_CODE)
+
+
+def stages_folder(layout: Layout, label: str) -> Path:
+    """Return where supervised stages are kept until all who share them are trained.
+
+    One a version of the code. A launch that was interrupted goes on with them.
+    """
+    return layout.stages / f"{label}-{code_version(*TRAINING_CODE)}"
+
+
+def _modules(source: Path) -> list[Path]:
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: a code version names it, but there is no such module")
+
+    return sorted(source.rglob("*.py")) if source.is_dir() else [source]
+
+
+@cache
+def _statements(path: Path) -> str:
+    """Return the syntax tree of a module without its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            # A bare string is a docstring of a module, class, function or of the name above it.
+            node.body = [item for item in body if not _is_docstring(item)]  # type: ignore[attr-defined]  # statements with a body
+
+    return ast.dump(tree)
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

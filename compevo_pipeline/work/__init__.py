@@ -1,0 +1,1 @@
+"""Use cases as plain functions: prepare, forecast, score, backfill, benchmark."""

@@ -1,0 +1,107 @@
+"""A deployment: its settings, and the stores and folders of one mode.
+
+What belongs here: opening what the settings name. What does not: reading the environment
+(``config.settings``), Dagster (``defs.resources`` hands a deployment to the assets). Every use case
+takes a deployment, whether an asset, a command or the demo calls it.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.sources.common.base import Clock, Mode
+from compevo_pipeline.sources.common.hosts import Pacer
+from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.ledger import Ledger, RawStore
+from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.registry import Registry, load_registry
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+
+
+def utc_now() -> datetime:
+    """Return the present time in UTC: the clock of a deployment, unless a test sets one."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """Stores and folders of a mode; synthetic and real data never share one.
+
+    Attributes:
+        settings: what the environment says.
+        mode: where data comes from; None: as the settings say.
+    """
+
+    settings: Settings
+    mode: Mode | None = None
+
+    @property
+    def data_mode(self) -> Mode:
+        """The mode in force."""
+        return Mode(self.mode) if self.mode else self.settings.mode
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether a live deployment reads other data here, such as a demo on sample data."""
+        return self.settings.mode is Mode.LIVE and self.data_mode is not Mode.LIVE
+
+    @property
+    def layout(self) -> Layout:
+        """The folders of the mode."""
+        return self.settings.layout(self.data_mode)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The data sets: built-in ones and the user's own, read once."""
+        return load_registry(self.settings.datasets_folder)
+
+    def preset_for(self, dataset: str = "") -> str:
+        """Return the training preset of a data set, or the usual one."""
+        return self.settings.preset_for(self.data_mode, dataset)
+
+    def live_context(
+        self, clock: Clock, *, since: datetime | None = None, until: datetime | None = None
+    ) -> LiveContext:
+        """Open a client and the ledger of live mode, for the given span."""
+        ledger = Ledger(self.layout.ledger)
+        client = Client(
+            user_agent=self.settings.user_agent,
+            clock=clock,
+            ledger=ledger,
+            raw=self.raw_store(),
+            pacer=Pacer(folder=self.settings.host_turns),
+        )
+        return LiveContext(
+            client=client,
+            ledger=ledger,
+            now=clock(),
+            since=since,
+            until=until,
+            saved=self.settings.archive,
+            pems=self.settings.pems,
+            open_meteo=self.settings.open_meteo,
+            news_queries=self.settings.news_queries,
+        )
+
+    def raw_store(self) -> RawStore:
+        """Open the bytes as the publishers sent them."""
+        return RawStore(self.layout.raw)
+
+    def series_store(self) -> SeriesStore:
+        """Open the Parquet series."""
+        return SeriesStore(self.layout.root)
+
+    def frame_store(self) -> FrameStore:
+        """Open the covariates, published forecasts and benchmark records."""
+        return FrameStore(self.layout.tables)
+
+    def news_store(self) -> NewsStore:
+        """Open the articles."""
+        return NewsStore(self.layout.news_database)
+
+    def embedding_store(self, encoder: str) -> EmbeddingStore:
+        """Open the embeddings of an encoder."""
+        return EmbeddingStore(self.layout.embeddings, encoder)

@@ -1,0 +1,181 @@
+"""Embedding stored articles, and the news pool of a set of windows.
+
+What belongs here: which titles are embedded, in which order, and gathering what windows name. What
+does not: encoders (``compevo_core.lm.encoder``), files (``storage``), Dagster (``defs.assets``).
+
+``news/embeddings`` embeds ahead what windows can name. Whoever reads a pool embeds what is missing
+all the same: an article that came since, or one of a data set whose values came later.
+
+Shapes: N titles, D embedding size.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.candidates import Span, find_news_spans, is_within, select_nameable
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from compevo_core.runtime.durations import format_duration
+from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
+from compevo_pipeline.work.deployment import Deployment
+
+TITLES_PER_BATCH = 512
+"""Titles embedded and stored between two progress lines; a run that is killed keeps them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingCounts:
+    """Counts of stored articles.
+
+    Attributes:
+        articles: all of them.
+        nameable: those that a window of some data set can name.
+        embedded: titles of those that were embedded now.
+    """
+
+    articles: int
+    nameable: int
+    embedded: int
+
+
+def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger) -> EmbeddingCounts:
+    """Embed the title of every article that a window of some data set can name.
+
+    Articles are read month by month, so that memory does not grow with the archive.
+    """
+    specs = [declared.spec for declared in deployment.registry.datasets.values()]
+    spans = {spec.name: find_news_spans(spec, _find_values(deployment, spec)) for spec in specs}
+    store = deployment.news_store()
+    embeddings = deployment.embedding_store(encoder)
+
+    nameable = 0
+    missing: list[str] = []
+    for since, until in store.list_months():
+        if not any(_overlap(span, (since, until)) for own in spans.values() for span in own):
+            continue
+        stored = store.read_articles(since, until)
+        chosen = [
+            select_nameable(spec, stored.filter(is_within(spans[spec.name]))) for spec in specs
+        ]
+        titles = pl.concat(chosen).unique("article_id", maintain_order=True)["title"].to_list()
+        nameable += len(titles)
+        missing += embeddings.find_missing(titles)
+
+    embedded = embed_titles(embeddings, missing, log)
+    return EmbeddingCounts(
+        articles=int(store.count_by_month()["articles"].sum()), nameable=nameable, embedded=embedded
+    )
+
+
+def read_news(
+    deployment: Deployment,
+    encoder: str,
+    views: Iterable[WindowView],
+    *,
+    log: logging.Logger,
+) -> NewsPool:
+    """Return the pool of what views name, and of nothing else.
+
+    Raises:
+        DataError: a view names an article that is not stored.
+    """
+    named = {name for view in views for name in view.candidate_ids}
+    articles = deployment.news_store().read_named(named)
+    if articles.height < len(named):
+        unknown = named - set(articles["article_id"].to_list())
+        raise DataError(
+            f"{len(unknown)} article(s) that windows name are not stored, first {min(unknown)}; "
+            "materialize news/articles, then the windows"
+        )
+
+    embeddings = deployment.embedding_store(encoder)
+    titles = articles["title"].to_list()
+    embed_titles(embeddings, titles, log)
+    return NewsPool(articles, embeddings.read(titles), encoder)
+
+
+def find_encoder(run: Path) -> str:
+    """Return the encoder that the population of a run finds its news by.
+
+    Raises:
+        CheckpointMismatch: the model is unfinished or was altered.
+    """
+    folder = RunFolder(run)
+    verify_manifest(folder.model)
+    settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))
+    return RunConfig.from_mapping(settings).news.encoder
+
+
+def write_news(
+    deployment: Deployment, encoder: str, windows: WindowSet, *, log: logging.Logger
+) -> Path:
+    """Write the pool of a data set's windows for a training, which may run elsewhere.
+
+    Returns:
+        Its folder.
+    """
+    folder = deployment.layout.news_pool(windows.dataset)
+    read_news(deployment, encoder, windows.views(), log=log).write(folder)
+    return folder
+
+
+def embed_titles(
+    embeddings: EmbeddingStore,
+    titles: Sequence[str],
+    log: logging.Logger,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Embed the titles that have no embedding yet, batch by batch; return their number."""
+    missing = embeddings.find_missing(titles)
+    if not missing:
+        return 0
+
+    # torch: only where something is embedded.
+    from compevo_core.lm.encoder import load_encoder, use_all_cores
+
+    encoder = load_encoder(embeddings.encoder)
+    # A batch takes as long as its longest title: titles of one length are embedded together.
+    missing.sort(key=len, reverse=True)
+    characters = sum(map(len, missing))
+    begun, done = clock(), 0
+
+    for start in range(0, len(missing), TITLES_PER_BATCH):
+        batch = missing[start : start + TITLES_PER_BATCH]
+        with use_all_cores():
+            vectors = encoder.encode(batch)
+        embeddings.append(batch, vectors)
+
+        done += sum(map(len, batch))
+        left = (clock() - begun) * (characters - done) / max(done, 1)
+        log.info(
+            f"embedded {start + len(batch):,} of {len(missing):,} titles with "
+            f"{embeddings.encoder}, {format_duration(left)} left"
+        )
+    return len(missing)
+
+
+def _find_values(deployment: Deployment, spec: DatasetSpec) -> Span | None:
+    """Return the stamps of the first and the last stored value, where the split plan needs them."""
+    if spec.spans:
+        return None
+    try:
+        stamps = deployment.series_store().read(spec.name)["start_utc"]
+    except DataError:
+        return None  # not materialized yet; whoever trains on it embeds what its windows name
+    return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

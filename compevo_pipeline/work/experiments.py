@@ -1,0 +1,195 @@
+"""Experiments: train named changes under seeds, score them, pair them and write their rows.
+
+What belongs here: the one runner that ``compevo experiment`` and the ablation asset call, so that
+what one of them trained the other finds. What does not: which changes there are, scoring and
+pairing (``compevo_core.paper``), where a training runs (the caller passes it in).
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.result_rows import hash_without_seed
+from compevo_core.evaluation.scoring import read_seeds
+from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
+from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
+from compevo_core.runtime.files import hash_text
+from compevo_pipeline.launchers.worker import TrainJob, prepare_job
+from compevo_pipeline.storage.code_versions import read_commit, stages_folder
+from compevo_pipeline.storage.runs import find_current_run, make_run_name
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import find_encoder, write_news
+
+_LABEL_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentRun:
+    """What to run of an experiment on a data set.
+
+    Attributes:
+        experiment: the experiment.
+        changes: its changes to run, each once.
+        dataset: name of the data set, whose windows are built.
+        base: settings of the full method.
+        seeds: seeds that each change is trained under.
+        runs: finished runs of the full method, for an experiment that trains nothing; empty: the
+            current run of the data set.
+        every: score every n-th origin.
+        scopes: how many of the data set's test scopes to score, in order; None: all.
+        budget: budget that the rows name; empty for the preset's own.
+        resume: False trains again what is there.
+        shard_backbone: whether several processes split the backbone.
+    """
+
+    experiment: Experiment
+    changes: Sequence[NamedChange]
+    dataset: str
+    base: RunConfig
+    seeds: Sequence[int]
+    runs: Sequence[Path] = ()
+    every: int = 1
+    scopes: int | None = 1
+    budget: str = ""
+    resume: bool = True
+    shard_backbone: bool = False
+
+
+def run_experiment(
+    deployment: Deployment,
+    plan: ExperimentRun,
+    *,
+    train: Callable[[Sequence[TrainJob]], object],
+    log: logging.Logger,
+    results: Path | None = None,
+) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
+    """Run an experiment: train what has to be trained, score, pair and write.
+
+    Args:
+        deployment: the deployment.
+        plan: what to run.
+        train: runs trainings to their end; called once, or never where nothing is trained.
+        log: gets progress lines.
+        results: folder of the rows; None: the deployment's.
+
+    Returns:
+        The file of rows, the rows, the paired tests.
+
+    Raises:
+        ConfigError: every change is the full method itself under these settings.
+        DataError: the windows are not built, or a finished run is needed and there is none.
+    """
+    layout = deployment.layout
+    windows = WindowSet.read(layout.windows(plan.dataset))
+
+    if plan.experiment.trains:
+        news = write_news(deployment, plan.base.news.encoder, windows, log=log)
+        trials = _train_changes(deployment, plan, windows, news, train, log)
+        pool = NewsPool.read(news)
+    else:
+        runs = list(plan.runs) or [find_current_run(layout, plan.dataset)]
+        pairs = list(zip(runs, read_seeds(runs), strict=True))
+        pool = NewsPool.read(write_news(deployment, find_encoder(runs[0]), windows, log=log))
+        trials = list_trials_of_runs(plan.changes, pairs, windows, pool)
+
+    # Scored only after all are trained: a change that fails leaves no half table.
+    return score_experiment(
+        plan.experiment,
+        trials,
+        pool,
+        results or layout.results,
+        commit=read_commit(),
+        log=log,
+        every=plan.every,
+        scopes=plan.scopes,
+        budget=plan.budget,
+    )
+
+
+def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:
+    """Return the name of the run of one change under one seed.
+
+    Equal settings and windows are one training, whatever experiment asks for it. The seeds of a
+    change share what stands before the hashes of their run, which is what ``clean`` counts by.
+    """
+    change = hash_text(f"{hash_without_seed(config)} {windows.training_hash}")[:_LABEL_DIGITS]
+    return make_run_name(f"experiment-{dataset}-{change}", config, windows)
+
+
+def _train_changes(
+    deployment: Deployment,
+    plan: ExperimentRun,
+    windows: WindowSet,
+    news: Path,
+    train: Callable[[Sequence[TrainJob]], object],
+    log: logging.Logger,
+) -> list[Trial]:
+    """Train every change under every seed, and return what was trained."""
+    layout = deployment.layout
+    # A change that differs after the supervised stage alone starts at the end of a shared one.
+    stages = stages_folder(layout, f"{plan.experiment.name}-{plan.dataset}")
+    if not plan.resume:
+        shutil.rmtree(stages, ignore_errors=True)
+
+    trials: list[Trial] = []
+    jobs: dict[str, TrainJob] = {}
+    for change in _drop_unchanged(plan, log):
+        changed = change.change_windows(windows)
+        folder = layout.windows(plan.dataset)
+        if changed is not windows:
+            folder = layout.windows(f"{plan.dataset}-{change.name}")
+            changed.write(folder)
+
+        for seed in plan.seeds:
+            config = change.configure(plan.base.with_overrides({"run.seed": seed}))
+            name = name_trial(plan.dataset, config, changed)
+            log.info(f"{change.name}, seed {seed}: {layout.run(name)}")
+            jobs[name] = prepare_job(
+                layout,
+                folder,
+                news,
+                config,
+                name,
+                resume=plan.resume,
+                shard_backbone=plan.shard_backbone,
+                stages=stages,
+            )
+            run = layout.run(name)
+            trials.append(Trial(change=change.name, config=config, windows=changed, run=run))
+
+    train(list(jobs.values()))
+    # An interrupted experiment finds its stages; after the last training nobody needs them.
+    shutil.rmtree(stages, ignore_errors=True)
+    return trials
+
+
+def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChange]:
+    """Return the changes without those that are the full method itself under these settings.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    # Changes of other experiments are values of a setting, and the reference is one of them.
+    if plan.experiment.name != ABLATION:
+        return list(plan.changes)
+
+    changes = []
+    for change in plan.changes:
+        if change.changes_nothing(plan.base):
+            log.warning(f"{change.name} is left out: with these settings it is the full method")
+        else:
+            changes.append(change)
+    if not changes:
+        raise ConfigError(
+            f"experiment {ABLATION}: every change named is the full method under these settings; "
+            "name others"
+        )
+    return changes

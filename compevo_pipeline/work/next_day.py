@@ -1,0 +1,438 @@
+"""The forecast of one day from what is stored: views, known errors, the sealed record.
+
+What belongs here: the way from stores and the current run to an issued forecast, whether the stored
+inputs suffice, and the comparison of an issued forecast with what is stored now. What does not:
+views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued``).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+import polars as pl
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.data.build import BuiltViews, build_views, build_windows, find_next_origin
+from compevo_core.data.context import find_oldest_needed
+from compevo_core.data.coverage import NewestKnown, find_newest_known
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.news import select_articles
+from compevo_core.data.splits import resolve_spans
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CompEvoError, ConfigError, DataError
+from compevo_core.evaluation.scoring import load_population
+from compevo_core.forecast.issued import (
+    IssuedForecast,
+    find_issued,
+    hash_views,
+    is_issued,
+    issue_forecast,
+    read_issued,
+    write_issued,
+)
+from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.code_versions import read_commit
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import find_encoder, read_news
+
+NEWS_LIMIT = timedelta(hours=72)
+"""Age of the newest article that a forecast is made with unless a run says otherwise."""
+
+
+class KnownTo(StrEnum):
+    """Until when a forecast of a day may know."""
+
+    MIDNIGHT = "midnight"
+    ISSUE_TIME = "issue-time"
+
+
+class StaleNews(StrEnum):
+    """What to do where the newest article is too old."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewsRule:
+    """How old the newest article may be when a forecast is made, and what happens if it is older.
+
+    Where a data set has no news at all, nothing is asked.
+    """
+
+    limit: timedelta = NEWS_LIMIT
+    action: StaleNews = StaleNews.WARN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The day of a forecast: its first instant, and until when the forecast knows."""
+
+    day: date
+    origin_utc: datetime
+    until: datetime
+
+    @classmethod
+    def of(cls, spec: DatasetSpec, day: date, known_to: KnownTo | None) -> "Origin":
+        """Return a day on the market's clock.
+
+        Raises:
+            ConfigError: the data set's views know no such instant.
+        """
+        origin_utc = datetime.combine(day, time(), UTC) - spec.market_offset
+        until = origin_utc - _count_unknown(spec, known_to) * spec.step
+        return cls(day=day, origin_utc=origin_utc, until=until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFrames:
+    """Everything that is stored of a data set; reading it costs a second, so it is read once."""
+
+    spec: DatasetSpec
+    series: pl.DataFrame
+    covariates: pl.DataFrame | None
+    published: pl.DataFrame | None
+    step_covariates: pl.DataFrame | None
+    articles: pl.DataFrame
+
+    @classmethod
+    def read(cls, deployment: Deployment, spec: DatasetSpec) -> "StoredFrames":
+        """Read the stores.
+
+        Raises:
+            DataError: there is no series, or no news.
+        """
+        # Nothing that is too old for any view that is made below: neither news nor values by step.
+        first = _find_first_later(spec)
+        since = None if first is None else first - spec.news_longest_lookback
+        news = deployment.news_store()
+        articles = news.read_articles(since)
+        if not articles.height:
+            articles = news.read_newest(1)  # its age is what a reader is warned of
+
+        def cut(rows: pl.LazyFrame) -> pl.LazyFrame:
+            if first is None:
+                return rows
+            return rows.filter(pl.col("start_utc") >= find_oldest_needed(first, spec.step))
+
+        tables = deployment.frame_store()
+        return cls(
+            spec=spec,
+            series=deployment.series_store().read(spec.name),
+            covariates=tables.read(spec.name, FrameKind.COVARIATES),
+            published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
+            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
+            articles=articles,
+        )
+
+    def build_views(self, origin: Origin) -> BuiltViews:
+        """Make the views of a day."""
+        return build_views(
+            self.spec,
+            self.series,
+            covariates=self.covariates,
+            articles=self.articles,
+            published=self.published,
+            origin_utc=origin.origin_utc,
+            information_until=origin.until,
+            step_covariates=self.step_covariates,
+        )
+
+    def build_later_windows(self) -> WindowSet:
+        """Cut the windows after train, whose errors a population may have to take note of.
+
+        From what is stored, not from the windows asset: that may be older than the series.
+        """
+        return build_windows(
+            self.spec,
+            self.series,
+            covariates=self.covariates,
+            articles=self.articles,
+            published=self.published,
+            step_covariates=self.step_covariates,
+            first_origin=_find_first_later(self.spec),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayInputs:
+    """Views of a day, and what is wrong with them.
+
+    Attributes:
+        built: the views.
+        newest: the newest things they know; None where no series has a view.
+        missing: reasons why no forecast can be made.
+        warnings: what a reader of the forecast should know.
+    """
+
+    built: BuiltViews
+    newest: NewestKnown | None
+    missing: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInputs:
+    """Make the views of a day and say what is missing or too old."""
+    built = frames.build_views(origin)
+    missing = [f"{entity}: {why}" for entity, why in built.left_out.items()]
+    warnings: list[str] = []
+    if not built.views:
+        return DayInputs(built=built, newest=None, missing=(*missing, "no series"), warnings=())
+
+    articles = select_articles(frames.articles, frames.spec.news_source)
+    newest = find_newest_known(
+        built.views, frames.series, published=frames.published, articles=articles
+    )
+    # A model of the published forecast's errors has nothing to correct without it.
+    without = [view.entity for view in built.views if view.published is None]
+    if frames.spec.published_evidence and without:
+        missing.append(
+            f"no published forecast of the whole day for {', '.join(without)} that was issued by "
+            f"{origin.until:%Y-%m-%d %H:%M} UTC"
+        )
+
+    old_news = _describe_old_news(newest, origin, rule)
+    if old_news and articles.height:
+        (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
+    return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
+
+
+def _find_first_later(spec: DatasetSpec) -> datetime | None:
+    """Return the first origin after the train split; None where the days decide, not the plan."""
+    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+    starts = [start for span, (start, _) in limits.items() if span.split != "train"]
+    return min(starts, default=None)
+
+
+def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> str:
+    """Return what is wrong with the age of the newest article; empty where nothing is."""
+    if newest.article is None:
+        return "no article is from before the forecast"
+
+    age = origin.until - newest.article
+    if age <= rule.limit:
+        return ""
+    hours = timedelta(hours=1)
+    return (
+        f"the newest article is of {newest.article:%Y-%m-%d %H:%M} UTC, {age / hours:.0f} hours "
+        f"before the forecast; {rule.limit / hours:.0f} are allowed"
+    )
+
+
+def _count_unknown(spec: DatasetSpec, known_to: KnownTo | None) -> int:
+    """Return how many steps before the origin nobody has measured."""
+    if known_to is KnownTo.MIDNIGHT:
+        return 0
+    if known_to is None:
+        return max(spec.unknown_steps)
+    if max(spec.unknown_steps) == 0:
+        raise ConfigError(f"views of {spec.name} all know to midnight; leave --known-to as it is")
+    return max(spec.unknown_steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayForecast:
+    """The forecast of a day, as it was issued.
+
+    Attributes:
+        forecast: the record.
+        folder: where it lies.
+        is_new: whether it was issued just now.
+        notes: what a reader should know: old news, or that the stored data or the current model are
+            no longer those that it was made of.
+    """
+
+    forecast: IssuedForecast
+    folder: Path
+    is_new: bool
+    notes: tuple[str, ...] = ()
+
+
+def forecast_day(
+    deployment: Deployment,
+    dataset: str,
+    day: date | None,
+    known_to: KnownTo | None,
+    *,
+    clock: Callable[[], datetime],
+    log: logging.Logger,
+    run: Path | None = None,
+    fit: FitBaseline = fit_baseline,
+    news_rule: NewsRule | None = None,
+) -> DayForecast:
+    """Issue the forecast of a day, or read the one that was issued before.
+
+    A day that was issued is verified and returned without any inference, whatever is stored now.
+
+    Args:
+        deployment: stores and folders.
+        dataset: name of a declared data set, built-in or the user's own.
+        day: first target day on the market's clock; None for the newest one that can be forecast.
+        known_to: midnight before the day, or the time at which the publisher's own forecast of it
+            is issued; None for the earlier one that the data set's views know.
+        clock: gives the time of issue.
+        log: gets a line about what is observed and issued, and the notes.
+        run: folder of the training run; the data set's current one unless given.
+        fit: fits priors anew where the run's settings say so.
+        news_rule: how old the news may be; ``NewsRule()`` unless given.
+
+    Raises:
+        ConfigError: there is no such data set, or its views know no such instant.
+        DataError: an input is missing or stale, or no run has finished.
+        CheckpointMismatch: the issued forecast was altered since.
+    """
+    spec = find_daily_spec(deployment, dataset)
+    day = day or find_next_day(deployment, dataset)
+    origin = Origin.of(spec, day, known_to)
+    folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
+
+    if is_issued(folder):
+        forecast = read_issued(folder)
+        notes = _compare_with_stored(deployment, spec, origin, forecast, run)
+        found = DayForecast(forecast=forecast, folder=folder, is_new=False, notes=notes)
+        issued_at = forecast.facts["issued_at"]
+        log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
+    else:
+        found = _issue(
+            deployment,
+            spec,
+            origin,
+            news_rule or NewsRule(),
+            clock=clock,
+            log=log,
+            run=run,
+            fit=fit,
+        )
+        log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
+
+    for note in found.notes:
+        log.warning(f"{dataset}, {day}: {note}")
+    return found
+
+
+def issue_next_day(
+    deployment: Deployment,
+    dataset: str,
+    *,
+    clock: Callable[[], datetime],
+    log: logging.Logger,
+    fit: FitBaseline = fit_baseline,
+) -> DayForecast:
+    """Forecast the newest day that can be forecast, from as early as views allow.
+
+    Raises:
+        ConfigError: there is no such data set, or its windows do not start with days.
+        DataError: as for :func:`forecast_day`.
+    """
+    return forecast_day(deployment, dataset, None, None, clock=clock, log=log, fit=fit)
+
+
+def find_next_day(deployment: Deployment, dataset: str) -> date:
+    """Return the newest day, on the market's clock, that every series can be forecast for.
+
+    Raises:
+        ConfigError: there is no such data set, or its windows do not start with days.
+        DataError: no value of the data set is stored.
+    """
+    spec = find_daily_spec(deployment, dataset)
+    series = deployment.series_store().read(dataset)
+    return (find_next_origin(spec, series) + spec.market_offset).date()
+
+
+def find_daily_spec(deployment: Deployment, dataset: str) -> DatasetSpec:
+    """Return the declaration of a data set whose windows start with a day.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
+    registry = deployment.registry
+    spec = registry[dataset].spec
+    if not spec.starts_with_days:
+        can = [name for name in registry if registry[name].spec.starts_with_days]
+        raise ConfigError(
+            f"{dataset} has no windows that start with a day; forecast one of {', '.join(can)}"
+        )
+    return spec
+
+
+def _issue(
+    deployment: Deployment,
+    spec: DatasetSpec,
+    origin: Origin,
+    news_rule: NewsRule,
+    *,
+    clock: Callable[[], datetime],
+    log: logging.Logger,
+    run: Path | None,
+    fit: FitBaseline,
+) -> DayForecast:
+    frames = StoredFrames.read(deployment, spec)
+    inputs = check_inputs(frames, origin, news_rule)
+    if inputs.missing or inputs.newest is None:
+        raise DataError(
+            f"{spec.name} cannot be forecast for {origin.day} as known until "
+            f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
+            "values, or name an earlier day"
+        )
+
+    run = run or find_current_run(deployment.layout, spec.name)
+    later = frames.build_later_windows()
+    views = (*inputs.built.views, *later.views())
+    news = read_news(deployment, find_encoder(run), views, log=log)
+    forecaster = load_population(run, news, fit=fit)
+    # Errors that have become known since validation: the levels of the priors move on with them.
+    known = forecaster.select_unobserved(later, origin.until)
+    observed = forecaster.observe(known) if len(known) else 0
+    log.info(f"{spec.name}: errors of {observed} windows since validation are known")
+
+    forecast = issue_forecast(
+        forecaster,
+        inputs.built.views,
+        news=news,
+        market_offset=spec.market_offset,
+        issued_at=clock(),
+        commit=read_commit(),
+        newest=inputs.newest.as_facts(),
+    )
+    folder = write_issued(deployment.layout.issued(spec.name), forecast)
+    # The record that is kept: where two runs issue at once, the first one's.
+    return DayForecast(
+        forecast=read_issued(folder), folder=folder, is_new=True, notes=inputs.warnings
+    )
+
+
+def _compare_with_stored(
+    deployment: Deployment,
+    spec: DatasetSpec,
+    origin: Origin,
+    forecast: IssuedForecast,
+    run: Path | None,
+) -> tuple[str, ...]:
+    """Return what would be another today; the record stays as it is."""
+    notes = []
+    try:
+        views = StoredFrames.read(deployment, spec).build_views(origin).views
+        revised = not views or hash_views(views) != forecast.facts["views_hash"]
+    except CompEvoError as error:
+        notes.append(f"what it was made of is no longer stored: {error}")
+    else:
+        if revised:
+            notes.append(
+                "the stored data were revised since: views made of them today have another hash"
+            )
+
+    if run is not None or has_current_run(deployment.layout, spec.name):
+        run = run or find_current_run(deployment.layout, spec.name)
+        model_hash = str(verify_manifest(RunFolder(run).model)["hash"])
+        if model_hash != forecast.facts["artifact_hash"]:
+            notes.append(
+                f"model {model_hash[:16]} would forecast it today; it was issued by "
+                f"{str(forecast.facts['artifact_hash'])[:16]}"
+            )
+    return tuple(notes)

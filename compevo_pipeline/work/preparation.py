@@ -1,0 +1,481 @@
+"""From feeds to what a training reads: stored frames, windows.
+
+What belongs here: these steps for one data set, and what parsed rows must fulfil before any of them
+is stored. What does not: parsing (``sources``), files (``storage``), how windows are cut
+(``compevo_core.data.build``), news pools (``work.embedded_news``). Nothing is stored until every
+file of a feed has been parsed and checked: a series with one impossible row is rejected whole, by
+the name of its file. Of news, a single article is left out and counted, because one bad headline
+must not cost a day of others.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.news import NEAR, drop_near_identical, select_articles
+from compevo_core.data.schemas import ARTICLE_SCHEMA, UTC_US
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import (
+    ConfigError,
+    DataError,
+    SchemaDrift,
+    SourceAbsent,
+    SourceError,
+    SourceTransient,
+)
+from compevo_core.runtime.files import hash_text
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
+from compevo_pipeline.sources.common.live import LiveContext, name_entry
+from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.registry import Rules, Variable
+from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
+from compevo_pipeline.work.deployment import Deployment
+
+LONGEST_REACH = timedelta(days=17)
+"""How far ahead anybody publishes a forecast, of the weather; a later stamp is a wrong one."""
+
+MEASURED_REACH = timedelta(days=2)
+"""How far ahead a series may reach: it holds the publisher's forecast of the next day."""
+
+NEWS_REACH = timedelta(days=1)
+"""How far a publisher's clock may be ahead."""
+
+FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
+"""No page of the web is older; a stamp before is a clock that nobody set."""
+
+
+def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
+    """Refuse rows that break the rules of their data set.
+
+    Args:
+        frame: follows ``SERIES_SCHEMA``.
+        rules: grid, units and bounds.
+        now: the present.
+
+    Raises:
+        SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
+            names the file and the first such row.
+    """
+    held = frame.filter(pl.col("value").is_not_null())
+
+    step = int(rules.step.total_seconds())
+    seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    _refuse(held, seconds % step != 0, f"off the grid of {rules.step}", "correct the stamps")
+    _refuse_unknowable(find_unknowable(held, now), "start_utc", now)
+
+    for name in held["variable"].unique().sort():
+        # A variable without a rule of its own counts or measures something, so it has a zero.
+        rule = rules.variables.get(name) or Variable(unit="", low=0.0, high=None)
+        rows = held.filter(pl.col("variable") == name)
+        if rule.unit:
+            problem = f"in another unit than {rule.unit}"
+            _refuse(rows, pl.col("unit") != rule.unit, problem, "correct the file or the parser")
+
+        low = -math.inf if rule.low is None else rule.low
+        high = math.inf if rule.high is None else rule.high
+        _refuse(
+            rows,
+            ~pl.col("value").is_between(low, high),
+            f"outside the bounds of {name}, {low:g} to {high:g}",
+            "the file may be in another unit: correct it, or the bounds of the data set",
+        )
+
+
+def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
+    """Refuse covariates and published forecasts that lie further ahead than anybody publishes.
+
+    Raises:
+        SchemaDrift: names the file and the first such row.
+    """
+    for column, dtype in frame.schema.items():
+        if dtype == UTC_US:
+            unknowable = frame.filter(pl.col(column) > now + LONGEST_REACH)
+            _refuse_unknowable(unknowable, column, now)
+
+
+def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the rows of a series whose value nobody can know yet."""
+    # A file that was fetched later than now comes from a clock that is ahead of this one.
+    present = pl.max_horizontal(pl.lit(now), "fetched_at")
+    is_unknowable = pl.col("start_utc") > present + MEASURED_REACH
+    return frame.filter(pl.col("value").is_not_null() & is_unknowable)
+
+
+def drop_mistimed(frame: pl.DataFrame, now: datetime) -> tuple[pl.DataFrame, int]:
+    """Leave out articles from the future or from before the web; return their number too."""
+    kept = frame.filter(is_in_time(now))
+    return kept, frame.height - kept.height
+
+
+def is_in_time(now: datetime) -> pl.Expr:
+    """Return the expression of "this article is not from the future, nor from before the web"."""
+    return pl.col("available_at").is_between(FIRST_NEWS, now + NEWS_REACH)
+
+
+def _refuse_unknowable(unknowable: pl.DataFrame, column: str, now: datetime) -> None:
+    _refuse(
+        unknowable,
+        pl.lit(value=True),
+        f"with a {column} that cannot be known on {now:%Y-%m-%d}",
+        "correct the year in the file, or the clock of this machine",
+    )
+
+
+def _refuse(frame: pl.DataFrame, is_bad: pl.Expr, problem: str, remedy: str) -> None:
+    bad = frame.filter(is_bad)
+    if not bad.height:
+        return
+
+    first = bad.row(0, named=True)
+    shown = ", ".join(
+        f"{name} {first[name]}"
+        for name in ("series_id", "entity", "name", "variable", "start_utc", "value", "unit")
+        if name in first
+    )
+    raise SchemaDrift(
+        f"{first['source']}: {bad.height} row(s) {problem}, first {shown}; {remedy}. "
+        "Nothing was stored."
+    )
+
+
+log = logging.getLogger(__name__)
+
+Span = tuple[datetime | None, datetime | None]
+"""Start and end of a backfill in live mode."""
+
+WHAT_IS_NEW: Span = (None, None)
+"""What a daily refresh fetches, in place of a backfill's span."""
+
+DATA_VERSION_TAG = "dagster/data_version"
+"""Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
+
+_VERSION_DIGITS = 32
+
+MAX_BATCH_BYTES = 256 * 2**20
+"""Bytes of fetched files that are parsed and stored together; a backfill goes on after the last."""
+
+MIN_READABLE_SHARE = 0.5
+"""Share of the files of a batch that must be readable: with less, the format changed."""
+
+
+def ingest_feed(
+    deployment: Deployment,
+    feed: Feed,
+    dataset: str,
+    *,
+    clock: Clock,
+    log: logging.Logger,
+    span: Span = WHAT_IS_NEW,
+) -> dict[str, int]:
+    """Parse all files of a feed, then keep the raw bytes and store the frames.
+
+    Returns:
+        Files, bytes and stored rows by name.
+    """
+    if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
+        files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
+        # All parsers run, and all rows are looked at, before anything is stored.
+        rows = _read_rows(deployment, feed, dataset, clock(), files)
+        counts = _store_rows(deployment, feed, dataset, files, rows)
+    else:
+        live = deployment.live_context(clock, since=span[0], until=span[1])
+        arriving = feed.fetch_live(live)
+        counts = Counter(files=0)
+        is_last = False
+        failure: SourceError | None = None
+
+        # Batch by batch; what came before a failure is stored too.
+        while not is_last:
+            batch: list[RawFile] = []
+            try:
+                is_last = _fill_batch(batch, arriving)
+            except SourceError as error:
+                is_last, failure = True, error
+
+            if batch:
+                files = batch
+                try:
+                    rows = _read_rows(deployment, feed, dataset, live.now, files)
+                except SourceError:
+                    files = _find_readable(deployment, feed, dataset, live, batch)
+                    if not files:
+                        raise
+                    rows = _read_rows(deployment, feed, dataset, live.now, files)
+                counts.update(_store_rows(deployment, feed, dataset, files, rows))
+                counts["rejected"] += len(batch) - len(files)
+            # The last file may have more members than this batch holds.
+            live.ledger.confirm(keep_last=not is_last)
+
+        if failure is not None:
+            raise failure
+
+    described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    log.info(f"{feed.name}: {described}")
+    return dict(counts)
+
+
+def ingest_feeds(
+    deployment: Deployment,
+    feeds: Sequence[Feed],
+    dataset: str,
+    *,
+    clock: Clock,
+    log: logging.Logger,
+    span: Span = WHAT_IS_NEW,
+) -> dict[str, dict[str, int]]:
+    """Read feeds one after the other; one that fails leaves what the others give.
+
+    A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
+    In live mode all feeds are read before the failure of another one is raised.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        SourceError: of a feed that is not left out, or where none brings series or articles.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    left_out: SourceError | None = None
+    failures: list[SourceError] = []
+    for feed in feeds:
+        try:
+            counts[feed.name] = ingest_feed(
+                deployment, feed, dataset, clock=clock, log=log, span=span
+            )
+        except SourceError as error:
+            is_absent = isinstance(error, SourceAbsent) and deployment.data_mode is Mode.ARCHIVE
+            if not feed.replaces and (is_absent or feed.is_optional):
+                left_out = left_out or error
+                log.warning(f"{feed.name} is left out: {type(error).__name__}: {error}")
+            elif deployment.data_mode is Mode.LIVE and feed.fetch_live is not None:
+                failures.append(error)
+                log.warning(f"{feed.name} failed: {type(error).__name__}: {error}")
+            else:
+                raise
+
+    if failures:
+        # A retry may cure a transient failure: it is the one that the run ends with.
+        transient = [error for error in failures if isinstance(error, SourceTransient)]
+        raise [*transient, *failures][0]
+
+    # Weather alone is no data set.
+    brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
+    if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
+        raise left_out
+    return counts
+
+
+def ingest_dataset(
+    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+) -> dict[str, dict[str, int]]:
+    """Read every feed of a data set that exists in the mode, and store what it gives.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        ConfigError: there is no such data set, or its declaration is broken.
+    """
+    declared = deployment.registry[dataset]
+    settings = deployment.settings
+    built_in = default_feeds(settings.news_queries, settings.pems_stations)
+    feeds = declared.feeds or built_in[dataset]
+    there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
+    return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
+
+
+def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin") -> WindowSet:
+    """Build the windows of a data set from what is stored.
+
+    Raises:
+        ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
+        DataError: nothing of the data set is stored, or it is too short.
+    """
+    if news_cutoff not in ("origin", "horizon-end"):
+        raise ConfigError(
+            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
+            "configuration"
+        )
+
+    spec = deployment.registry[dataset].spec
+    tables = deployment.frame_store()
+    return build_windows(
+        spec,
+        deployment.series_store().read(dataset),
+        covariates=tables.read(dataset, FrameKind.COVARIATES),
+        articles=StoredArticles(deployment.news_store(), spec.news_source),
+        published=tables.read(dataset, FrameKind.PUBLISHED),
+        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
+        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
+    )
+
+
+def hash_series(deployment: Deployment, dataset: str) -> str:
+    """Return the version of what is stored of a data set.
+
+    It covers series, the frames beside them, and articles of the data set's own.
+
+    Args:
+        deployment: the stores.
+        dataset: name of a declared data set.
+
+    Raises:
+        ConfigError: there is no such data set.
+        StoreBusy: a store was not free in time.
+    """
+    parts = [
+        *deployment.series_store().hash_files(dataset),
+        *deployment.frame_store().hash_files(dataset),
+    ]
+    publisher = deployment.registry[dataset].spec.news_source
+    news = deployment.news_store()
+    # A user's data set brings its articles with its series, where it has any.
+    if publisher and news.path.exists():
+        parts.append(news.hash_content(publisher))
+    return hash_text("\n".join(parts))[:_VERSION_DIGITS]
+
+
+def hash_news(deployment: Deployment) -> str:
+    """Return the version of all stored articles.
+
+    Raises:
+        DataError: nothing was ever stored.
+        StoreBusy: the store was not free in time.
+    """
+    return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What files hold: frames by kind, and the counts of what was left out of them."""
+
+    frames: Mapping[FrameKind, pl.DataFrame]
+    losses: Mapping[str, int]
+
+
+def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
+    """Append arriving files up to the size of a batch; return whether the last has arrived."""
+    size = 0
+    for raw_file in arriving:
+        batch.append(raw_file)
+        size += len(raw_file.content)
+        if size >= MAX_BATCH_BYTES:
+            return False
+    return True
+
+
+def _find_readable(
+    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, batch: Sequence[RawFile]
+) -> list[RawFile]:
+    """Return the files of a batch that can be read, or none where not single files are at fault.
+
+    A file that cannot be read is rejected, and is fetched anew by the next run.
+    """
+    readable: list[RawFile] = []
+    for raw_file in batch:
+        try:
+            _read_rows(deployment, feed, dataset, live.now, [raw_file])
+            readable.append(raw_file)
+        except SourceError as error:
+            live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
+            log.warning("%s is left out: %s", feed.name, error)
+
+    # Several files together may fail where each alone does not.
+    is_files_fault = len(readable) < len(batch)
+    return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
+
+
+def _read_rows(
+    deployment: Deployment, feed: Feed, dataset: str, now: datetime, raw_files: Sequence[RawFile]
+) -> _Rows:
+    """Parse files, and refuse or leave out what cannot be true."""
+    frames: dict[FrameKind, pl.DataFrame] = {}
+    losses: dict[str, int] = {}
+    for kind, parse in feed.parsers.items():
+        parsed = parse(raw_files)
+        frame, counts = parsed if isinstance(parsed, tuple) else (parsed, {})
+        losses |= counts
+
+        if kind is FrameKind.ARTICLES:
+            frame, losses["mistimed"] = drop_mistimed(frame, now)
+        elif kind is FrameKind.SERIES:
+            refuse_series(frame, deployment.registry[dataset].rules, now)
+        else:
+            refuse_future(frame, now)
+        frames[kind] = frame
+    return _Rows(frames, losses)
+
+
+def _store_rows(
+    deployment: Deployment, feed: Feed, dataset: str, raw_files: Sequence[RawFile], rows: _Rows
+) -> dict[str, int]:
+    store = deployment.raw_store()
+    for raw_file in raw_files:
+        # What came from a publisher just now was kept on arrival.
+        if raw_file.mode is not Mode.LIVE:
+            store.write(raw_file)
+
+    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
+    counts |= rows.losses
+    for kind, frame in rows.frames.items():
+        counts |= _store_frame(deployment, feed, dataset, kind, frame)
+    return counts
+
+
+def _store_frame(
+    deployment: Deployment, feed: Feed, dataset: str, kind: FrameKind, frame: pl.DataFrame
+) -> dict[str, int]:
+    if kind is FrameKind.SERIES:
+        report = deployment.series_store().write(dataset, frame, replace=feed.replaces)
+        if feed.replaces and not deployment.layout.news_database.exists():
+            # A user's own data set may have no news; windows are cut from an empty store then.
+            deployment.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+        return {
+            "series rows": report.rows,
+            "new": report.added,
+            "changed": report.changed,
+            "superseded": report.superseded,
+            "nulls kept out": report.nulls_kept_out,
+            "removed": report.removed,
+            "absent": report.absent,
+        }
+
+    if kind is FrameKind.ARTICLES:
+        folded = 0
+        if feed.folds_titles and deployment.data_mode is Mode.LIVE:
+            kept = _fold_titles(deployment.news_store(), frame)
+            frame, folded = kept, frame.height - kept.height
+        stored = deployment.news_store().upsert_articles(frame)
+        return {
+            "articles": frame.height,
+            "new": stored.added,
+            "changed": stored.changed,
+            "told before": folded,
+        }
+
+    deployment.frame_store().write(dataset, kind, frame, replace=feed.replaces)
+    # Those of this batch, like the other counts, which are summed over batches and months.
+    return {f"{kind} rows": frame.height}
+
+
+def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:
+    """Leave out articles whose headline is stored, near-identical, from the days before."""
+    if not frame.height:
+        return frame
+    first, last = frame.select(
+        pl.col("available_at").min().alias("first"), pl.col("available_at").max().alias("last")
+    ).row(0)
+    try:
+        known = store.read_articles(first - NEAR, last)
+    except DataError:
+        return frame  # nothing is stored yet
+
+    # News of a user's own data set is no other's, and folds away nothing of theirs.
+    return drop_near_identical(frame, select_articles(known, ""))

@@ -1,0 +1,245 @@
+"""What the stores hold of each source, month by month, and how far each of its files has come.
+
+What belongs here: counts of slots from the stores (values of a grid, days of news and forecasts)
+and from the ledger (files). What does not: showing them (``defs.assets.coverage``,
+``cli.data``), fetching what is missing (``work.backfill``).
+
+A slot of a series is a step of its grid for each of its series; where the publisher has business
+days alone, weekends are none. A slot of news, of a published forecast and of a covariate by step is
+a day. Slots begin with the first that is stored, and end with the last, or today where live mode
+stores the source.
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
+
+import polars as pl
+
+from compevo_core.errors import DataError
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_pipeline.sources.registry import RegisteredDataset
+from compevo_pipeline.work.deployment import Deployment
+
+COVERAGE_SCHEMA: dict[str, pl.DataType] = {
+    "source": pl.String(),
+    "counted": pl.String(),  # FILES, VALUES or DAYS
+    "month": pl.String(),  # "2026-03"; "" for files whose names hold no month
+    "expected": pl.Int64(),
+    "stored": pl.Int64(),
+    "absent": pl.Int64(),
+    "frozen": pl.Int64(),
+    "failed": pl.Int64(),
+}
+NEWS = "news"
+FILES, VALUES, DAYS = "files", "values", "days"
+"""What slots are."""
+
+_DAY = timedelta(days=1)
+_SATURDAY = 6
+_MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
+
+
+def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
+    """Return counts of ``COVERAGE_SCHEMA`` for every source that is stored or was asked.
+
+    Args:
+        deployment: the stores of a mode.
+        today: last day on which slots of live sources are expected.
+    """
+    counted = [_count_files(_read_entries(deployment))]
+    registry = deployment.registry
+    for declared in (registry[name] for name in registry):
+        counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
+        counted += [_sum_months(days, DAYS) for days in _read_frames(deployment, declared, today)]
+    counted += [_sum_months(days, DAYS) for days in _read_news(deployment, today)]
+    return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
+
+
+def list_troubled(deployment: Deployment) -> list[Entry]:
+    """Return the files that are absent or failed and will be asked for again, newest first."""
+    states = (EntryState.ABSENT, EntryState.FAILED)
+    entries = [entry for entry in _read_entries(deployment) if entry.state in states]
+    return sorted(entries, key=lambda entry: entry.asked_at, reverse=True)
+
+
+def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
+    """Return a row for each source and a column for each of the last months, newest first.
+
+    A cell says how much of the month is stored, and how many files are not: ``97 %, 2 absent``.
+    """
+    # The newest first: a page cuts off what stands on the right.
+    names = sorted(set(counts["month"]) - {""}, reverse=True)[:months]
+    percent = (100 * pl.col("stored") / pl.col("expected")).floor().cast(pl.Int64)
+    notes = [
+        pl.when((pl.col("counted") == FILES) & (pl.col(state) > 0))
+        .then(pl.format(f", {{}} {state}", state))
+        .otherwise(pl.lit(""))
+        for state in ("absent", "frozen", "failed")
+    ]
+    cells = counts.filter(pl.col("month").is_in(names)).select(
+        "source", "counted", "month", pl.format("{} %{}{}{}", percent, *notes).alias("cell")
+    )
+    wide = cells.pivot(on="month", on_columns=names, index=["source", "counted"], values="cell")
+    return wide.with_columns(pl.col(names).fill_null(""))
+
+
+def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
+    """Return a row for each file of the ledger: what it is, when it is asked for again, why."""
+    return pl.DataFrame(
+        [
+            {
+                "file": f"{entry.source}/{entry.name}",
+                "state": entry.state.value,
+                "tries": entry.tries,
+                "asked": f"{entry.asked_at:%Y-%m-%d %H:%M}",
+                "again": f"{entry.due_at:%Y-%m-%d %H:%M}" if entry.due_at else "next run",
+                "why": entry.note,
+            }
+            for entry in entries
+        ],
+        schema=dict.fromkeys(("file", "state"), pl.String)
+        | {"tries": pl.Int64}
+        | dict.fromkeys(("asked", "again", "why"), pl.String),
+    )
+
+
+def find_month(name: str) -> str:
+    """Return the month that stands first in a file name, such as ``2026-03``, or ""."""
+    found = _MONTH_IN_NAME.search(name)
+    return f"{found[1]}-{found[2]}" if found else ""
+
+
+def _read_entries(deployment: Deployment) -> list[Entry]:
+    # A look at the ledger must not make one: nothing may ever have been asked.
+    path = deployment.layout.ledger
+    return Ledger(path).list_entries() if path.exists() else []
+
+
+def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
+    """Return the files of the ledger by source and month."""
+    counts = Counter((entry.source, find_month(entry.name), entry.state) for entry in entries)
+    rows = []
+    for source, month in sorted({key[:2] for key in counts}):
+        of_state = {state: counts[source, month, state] for state in EntryState}
+        rows.append(
+            {
+                "source": source,
+                "counted": FILES,
+                "month": month,
+                "expected": sum(of_state.values()),
+                # What is fetched and not stored yet is read again by the next run.
+                "stored": of_state[EntryState.STORED] + of_state[EntryState.FETCHED],
+                "absent": of_state[EntryState.ABSENT],
+                "frozen": of_state[EntryState.FROZEN],
+                "failed": of_state[EntryState.FAILED],
+            }
+        )
+    return pl.DataFrame(rows, schema=COVERAGE_SCHEMA)
+
+
+def _read_values(
+    deployment: Deployment, declared: RegisteredDataset, today: date
+) -> Iterator[pl.DataFrame]:
+    """Yield the values of each group of series by day of the market's clock."""
+    try:
+        rows = deployment.series_store().scan(declared.name)
+    except DataError:
+        return  # nothing of it is stored yet
+
+    # AEMO/TOTALDEMAND/NSW1 belongs to AEMO/TOTALDEMAND.
+    group = pl.col("series_id").str.replace("/[^/]*$", "")
+    by_day = rows.group_by(
+        group.alias("group"),
+        (pl.col("start_utc") + declared.spec.market_offset).dt.date().alias("day"),
+    ).agg(
+        pl.col("value").count().alias("stored"),
+        pl.struct("series_id", "variable").n_unique().alias("series"),
+        pl.col("source").str.starts_with("live:").any().alias("is_live"),
+    )
+    per_day = max(1, _DAY // declared.spec.step)
+
+    for (name,), found in by_day.collect().partition_by("group", as_dict=True).items():
+        days = _fill_days(found, f"{declared.name}: {name}", today)
+        if any(prefix.startswith(f"{name}/") for prefix in declared.rules.weekdays_only):
+            days = days.filter(pl.col("day").dt.weekday() < _SATURDAY)
+        series = int(found["series"].max())  # type: ignore[arg-type]  # a whole column of counts
+        yield days.with_columns(pl.lit(series * per_day, pl.Int64).alias("expected"))
+
+
+def _read_frames(
+    deployment: Deployment, declared: RegisteredDataset, today: date
+) -> Iterator[pl.DataFrame]:
+    """Yield the days of each publisher's forecasts."""
+    for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
+        find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
+        found = deployment.frame_store().read(declared.name, kind, find_days)
+        if found is not None:
+            yield from _expect_daily(found, declared.name, f" ({kind})", today)
+
+
+def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
+    """Return the days of each publisher in a frame by step."""
+    day = (pl.col("start_utc") + offset).dt.date().alias("day")
+    # archive:aemo/file.csv is aemo's.
+    publisher = pl.col("source").str.extract("^[^:]*:([^/]*)").alias("group")
+    return rows.group_by(publisher, day).agg(
+        pl.col("source").str.starts_with("live:").any().alias("is_live")
+    )
+
+
+def _read_news(deployment: Deployment, today: date) -> Iterator[pl.DataFrame]:
+    """Yield the days of each publisher of news."""
+    try:
+        found = deployment.news_store().count_days()
+    except DataError:
+        return  # no news is stored yet
+
+    yield from _expect_daily(found, NEWS, "", today)
+
+
+def _expect_daily(
+    found: pl.DataFrame, dataset: str, ending: str, today: date
+) -> Iterator[pl.DataFrame]:
+    """Yield the days of each group, one slot a day."""
+    one = pl.lit(1, pl.Int64)
+    for (name,), part in found.partition_by("group", as_dict=True).items():
+        stored = part.with_columns(one.alias("stored"))
+        days = _fill_days(stored, f"{dataset}: {name}{ending}", today)
+        yield days.with_columns(one.alias("expected"))
+
+
+def _fill_days(found: pl.DataFrame, source: str, today: date) -> pl.DataFrame:
+    """Return a row for every day from the first that is stored; 0 where a day has nothing."""
+    stored_days: list[date] = found["day"].to_list()
+    end = max(*stored_days, today) if found["is_live"].any() else max(stored_days)
+    every = pl.DataFrame({"day": pl.date_range(min(stored_days), end, eager=True)})
+    return every.join(found.select("day", "stored"), on="day", how="left").select(
+        pl.lit(source).alias("source"), "day", pl.col("stored").fill_null(0).cast(pl.Int64)
+    )
+
+
+def _sum_months(days: pl.DataFrame, counted: str) -> pl.DataFrame:
+    months = (
+        days.with_columns(
+            pl.col("day").dt.strftime("%Y-%m").alias("month"),
+            # Series that were collected at a finer step have more values than their grid.
+            pl.min_horizontal("stored", "expected"),
+        )
+        .group_by("source", "month")
+        .agg(pl.col("expected", "stored").sum())
+    )
+    none = pl.lit(0, pl.Int64)
+    return months.select(
+        "source",
+        pl.lit(counted).alias("counted"),
+        "month",
+        "expected",
+        "stored",
+        (pl.col("expected") - pl.col("stored")).alias("absent"),
+        none.alias("frozen"),
+        none.alias("failed"),
+    )

@@ -1,0 +1,125 @@
+"""Logics: free text or none, and sentences with slots."""
+
+import itertools
+
+import pytest
+
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, clean_logic, list_seed_logics
+from compevo_core.agents.prompts import LOGIC_INSTRUCTIONS, SEED_LOGICS
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.data.datasets import NEM_PLACES
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.grammar import SlotGrammar
+
+#: The paper's own examples of logics (section G).
+PAPER_LOGICS = (
+    "Prioritize news about extreme weather conditions like heatwaves or storms as they directly "
+    "impact residential cooling/heating demand.",
+    "Track social media sentiment regarding holiday travel plans.",
+    "Combine monitoring of extreme weather events with news on industrial recovery policies to "
+    "capture both the volatility of residential usage and the baseline shifts in commercial "
+    "demand.",
+)
+
+
+@pytest.mark.parametrize("was_cut", [False, True])
+@pytest.mark.parametrize("logic", [*SEED_LOGICS, *SLOT_SEED_LOGICS, *PAPER_LOGICS])
+def test_a_complete_logic_stays_as_it_is(logic: str, was_cut: bool) -> None:
+    assert clean_logic(logic, "old", was_cut=was_cut) == (logic, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  Watch the weather in Victoria.\nAnd more", "Watch the weather in Victoria."),
+        (' "Follow outages of large plants."', "Follow outages of large plants."),
+        ("New Refined Logic: Follow large plants.", "Follow large plants."),
+        ("**Follow large plants.**", "Follow large plants."),
+    ],
+)
+def test_a_generated_logic_is_its_first_line_without_marks(text: str, expected: str) -> None:
+    assert clean_logic(text, "old") == (expected, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Watch news.",
+        "[Your logic here]",
+        "[briefly describe the role of the new logic]",
+        "[Insert the refined logic of Agent_3 in one sentence",
+        "Your new logic for the agent goes here",
+        "Task: analyse the demand of the region",
+        "Agent_2 (Reward: -0.0480): watch the weather",
+        "Output Format: one sentence about the weather",
+        "The new logic should be a single, concise sentence.",
+        "I will generate a new, refined logic for the agent.",
+        "Write your own; do not repeat what a peer uses.",
+        *LOGIC_INSTRUCTIONS,
+    ],
+)
+def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text: str) -> None:
+    assert clean_logic(text, "old logic") == ("old logic", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Prioritize news about heatwaves. This would allow the agent to",
+            "Prioritize news about heatwaves.",
+        ),
+        (
+            "Prioritize news about heatwaves, cold snaps, and gov",
+            "Prioritize news about heatwaves, cold snaps.",
+        ),
+        # A clause that keeps too little of the text is worth less than the words after it.
+        (
+            "Watch the news, and see which of the large plants will",
+            "Watch the news, and see which of the large plants will",
+        ),
+        ("Focus on U.S. government policy and", "Focus on U.S. government policy and"),
+        ("Prices above 0.5 in the market of", "Prices above 0.5 in the market of"),
+    ],
+)
+def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text: str, expected: str) -> None:
+    assert clean_logic(text, "old", was_cut=True) == (expected, False)
+    assert clean_logic(text, "old") == (text, False)
+
+
+def test_a_logic_names_the_regions_of_the_data_set_alone() -> None:
+    assert build_slots(["123456"])[2] == [" in any region,"]
+    assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
+    assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
+
+
+def test_two_topics_of_a_logic_differ_and_no_sentence_has_two_spellings() -> None:
+    topics = build_slots([])[1]
+    assert all(
+        len(set(topic.strip().split(" and "))) == topic.count(" and ") + 1 for topic in topics
+    )
+    assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
+
+    slots = build_slots(sorted(NEM_PLACES))
+    sentences = {"".join(parts) for parts in itertools.product(*slots)}
+    assert len(sentences) == 5 * 55 * 6 * 5 * 3
+
+
+@pytest.mark.parametrize("backbone", ["tiny-random", "packaged:smollm2-135m"])
+def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone: str) -> None:
+    tokenizer = load_backbone(BackboneConfig(name_or_path=backbone), device="cpu").tokenizer
+    stops = [tokenizer.eos_token_id]
+    grammar = SlotGrammar(build_slots(sorted(NEM_PLACES)), tokenizer, stops)
+
+    for logic in SLOT_SEED_LOGICS:
+        ids = tokenizer(f" {logic}", add_special_tokens=False)["input_ids"]
+        assert all(ids[place] in grammar.allowed(tuple(ids[:place])) for place in range(len(ids)))
+        assert list(grammar.allowed(tuple(ids))) == stops
+        assert len(ids) < grammar.max_tokens
+
+
+def test_both_forms_have_a_seed_logic_of_its_own_for_ten_agents() -> None:
+    for form in ("free", "slots"):
+        assert len(set(list_seed_logics(form))) == 10
+    assert list_seed_logics("free") == SEED_LOGICS

@@ -1,0 +1,186 @@
+"""Settings: defaults of the paper, errors that name what is wrong, presets."""
+
+import re
+from importlib import resources
+
+import pytest
+
+from compevo_core.config.run import RunConfig, iterate_settings
+from compevo_core.data.splits import FOLDS
+from compevo_core.errors import ConfigError
+
+PAPER = {
+    "population.agents": 10,
+    "population.rank": 16,
+    "population.alpha": 32.0,
+    "population.dropout": 0.05,
+    "grpo.group_size": 8,
+    "grpo.kl_coefficient": 0.04,
+    "grpo.clip_range": 0.2,
+    "optim.policy_lr": 1e-6,
+    "optim.forecast_lr": 1e-4,
+    "optim.warmup_ratio": 0.03,
+    "backbone.context_length": 4096,
+    "selection.temperature": 0.5,
+    "objective.lambda_pg": 0.5,
+    "objective.lambda_div": 0.1,
+    "objective.lambda_prune": 0.01,
+    "evolution.temperature": 0.7,
+    "run.epochs": 3,
+    "run.batch_size": 5,
+    "population.exposed_peers": 2,
+}
+PRESETS = sorted(
+    p.name.removesuffix(".toml")
+    for p in (resources.files("compevo_core.config") / "presets").iterdir()
+    if p.name.endswith(".toml")
+)
+
+
+@pytest.mark.parametrize("source", ["defaults", "paper"])
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_defaults_and_paper_preset_hold_the_papers_hyperparameters(name: str, source: str) -> None:
+    config = RunConfig() if source == "defaults" else RunConfig.preset("paper")
+    section, key = name.split(".")
+    assert config.to_dict()[section][key] == PAPER[name]
+
+
+def test_the_papers_five_validation_folds_are_the_default() -> None:
+    assert FOLDS == 5
+
+
+def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
+    config = RunConfig.preset("paper")
+    assert (config.forecast.decoder, config.forecast.prior, config.news.encoder) == (
+        "text",
+        "none",
+        "BAAI/bge-m3",
+    )
+    assert config.backbone.name_or_path == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_the_small_paper_preset_is_the_papers_method_scaled_down() -> None:
+    paper, small = RunConfig.preset("paper").to_dict(), RunConfig.preset("paper-small").to_dict()
+    changed = {
+        f"{section}.{key}"
+        for section, settings in paper.items()
+        for key, value in settings.items()
+        if small[section][key] != value
+    }
+    # Decoder, prior, selection, objective and the form of logics are as printed.
+    assert {name for name in changed if not name.startswith(("backbone.", "run."))} == {
+        "population.agents",
+        "population.dropout",
+        "news.encoder",
+        "evolution.every",
+        "grpo.group_size",
+        "grpo.reward_windows",
+        "optim.forecast_lr",
+    }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
+    assert (
+        sum(RunConfig.preset(other).hash == RunConfig.preset(name).hash for other in PRESETS) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"populations": {}}, "unknown section"),
+        ({"population": {"agent": 3}}, "unknown setting population.agent"),
+        ({"population": {"agents": 0}}, "below 1"),
+        ({"population": {"agents": "3"}}, "must be int"),
+        ({"population": {"agents": True}}, "must be int"),
+        ({"selection": {"ema": 1.0}}, "above"),
+        ({"forecast": {"decoder": "words"}}, "not one of head, text"),
+    ],
+)
+def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(
+    tree: dict[str, dict[str, object]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.from_mapping(tree)
+
+
+def test_overrides_change_one_setting_and_the_hash() -> None:
+    config = RunConfig.preset("tiny")
+    changed = config.with_overrides({"run.seed": 9})
+    assert changed.run.seed == 9
+    assert changed.hash != config.hash
+    assert changed.with_overrides({"run.seed": config.run.seed}) == config
+    for wrong in ("seed", "runs.seed", "run."):
+        with pytest.raises(ConfigError):
+            config.with_overrides({wrong: 1})
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"default, demo, operational, paper, paper-small, tiny"):
+        RunConfig.preset("papers")
+
+
+def test_every_setting_says_what_it_is() -> None:
+    assert [name for name, field in iterate_settings() if len(field.description or "") <= 5] == []
+
+
+def test_a_section_that_is_no_table_is_refused() -> None:
+    with pytest.raises(ConfigError, match="run"):
+        RunConfig.from_mapping({"run": {"seed": -1}})
+    assert RunConfig().run.seed == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([{"prio": "gbm"}, {}], "unknown setting population.members[0].prio; known: calibration_"),
+        ([{}, {"prior": "gb"}], "members[1].prior = 'gb' is not one of none, persistence"),
+        ([{}, {"first_step": 99}], "population.members[1].first_step = 99 is above 47: first"),
+        ([{}, {"first_step": 9, "last_step": 1}], "members[1]: first_step = 9 is after last"),
+        ([{"window_share": 0}, {}], "population.members[0].window_share = 0 is not above 0"),
+        ([{"lookback_steps": "3"}, {}], "population.members[0].lookback_steps must be int"),
+        ([{"entities": "NSW1"}, {}], "population.members[0].entities must be a list"),
+        ([{"entities": [1]}, {}], "population.members[0].entities[0] must be str, got 1"),
+        ([1, {}], "population.members[0] must be a table of settings, got 1"),
+        ("gbm", "population.members must be a list, got 'gbm'"),
+        ([{}], "population: 1 members for 2 agents: give one entry for each agent, or none"),
+    ],
+)
+def test_a_wrong_member_is_named_by_its_number_and_setting(members: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        RunConfig.preset("tiny").with_overrides(
+            {"population.agents": 2, "population.members": members}
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_one_wrong_choice_of_a_prior_is_one_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_mapping({"population": {"agents": 1, "members": [{"prior": "gb"}]}})
+    assert str(caught.value).count("is not one of") == 1
+    assert str(caught.value).endswith("zero-shot, shared")
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"optim": {"head_lr": "x"}}, "optim.head_lr must be float, got 'x'"),
+        ({"optim": {"head_lr": -1.0}}, "optim.head_lr = -1.0 is below 0"),
+        ({"population": 3}, "[population] is 3; give a table of settings"),
+    ],
+)
+def test_a_number_that_may_be_left_out_and_a_section_are_described(
+    tree: dict[str, dict[str, object]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        RunConfig.from_mapping(tree)
+
+
+def test_members_may_be_given_as_the_tables_that_toml_json_and_yaml_have() -> None:
+    changes = {"population.agents": 2, "population.members": [{"prior": "gbm"}, {"seed": 7}]}
+    config = RunConfig.preset("tiny").with_overrides(changes)
+    assert config.population.member(0).prior == "gbm"
+    assert config.population.member(1).seed == 7
+    # What a run folder keeps gives the same configuration again.
+    assert RunConfig.from_mapping(config.to_dict()) == config

@@ -1,0 +1,231 @@
+"""Quantiles of past errors: levels they keep, what they may know, how they adapt."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import (
+    FEWEST,
+    LEVELS,
+    MEMORY,
+    PUBLISHED_BAND,
+    PastErrors,
+    _read_quantiles,
+    drop_crossing,
+    estimate_quantiles,
+    stack_published_quantiles,
+)
+from compevo_core.data.view import Window
+from compevo_core.errors import DataError
+from tests.support.window_samples import make_window
+
+RNG = np.random.default_rng(0)
+X = 1000 + np.random.default_rng(9).normal(0, 50, 48)
+
+
+def days(count: int, *, first: int = 0, **changes: object) -> list[Window]:
+    """Return windows of days in a row, all truths zero, so that an error is minus the forecast."""
+    return [
+        make_window(
+            day, x=X, y=np.zeros(48), **{"window_id": f"{day}|{sorted(changes)}", **changes}
+        )
+        for day in range(first, first + count)
+    ]
+
+
+def band(width: float) -> dict[str, FloatArray]:
+    return dict(zip(PUBLISHED_BAND, (np.full(48, 900.0), np.full(48, 900.0 + width)), strict=True))
+
+
+def errors_of(windows: list[Window], error_NH: FloatArray) -> PastErrors:
+    return PastErrors.from_windows(windows, -error_NH)
+
+
+def last_quantiles(past: PastErrors, window: Window) -> FloatArray:
+    """Return quantiles (Q, H) of one window that is forecast as zero."""
+    return estimate_quantiles(past, [window.view], np.zeros((1, 48)))[0]
+
+
+def test_levels_are_symmetric_and_ascend() -> None:
+    assert list(LEVELS) == sorted(LEVELS)
+    assert np.allclose(np.add(LEVELS, LEVELS[::-1]), 1)
+
+
+def test_the_quantiles_of_a_known_distribution_are_its_own() -> None:
+    # Uniform errors on [-100, 100]: the quantile at p is 200 p - 100.
+    past = errors_of(days(MEMORY), RNG.uniform(-100, 100, (MEMORY, 48)))
+    found = last_quantiles(past, make_window(MEMORY, x=X)).mean(axis=1)
+    assert found == pytest.approx([200 * level - 100 for level in LEVELS], abs=8)
+
+
+def test_bands_cover_their_share_of_later_truths_even_after_errors_grow_threefold() -> None:
+    # Errors of winter, then of a summer three times as wild: the levels follow.
+    windows = days(300)
+    error_NH = RNG.normal(0, 10, (300, 48)) * np.where(np.arange(300) < 150, 1, 3)[:, None]
+    views = [window.view for window in windows]
+    found = estimate_quantiles(errors_of(windows, error_NH), views, np.zeros((300, 48)))
+
+    def share_inside(low: float, high: float, rows: slice) -> float:
+        lower, upper = (found[rows, LEVELS.index(level)] for level in (low, high))
+        return float(((lower <= error_NH[rows]) & (error_NH[rows] <= upper)).mean())
+
+    for rows in (slice(60, 150), slice(170, 300)):
+        assert share_inside(0.1, 0.9, rows) == pytest.approx(0.8, abs=0.03)
+        assert share_inside(0.025, 0.975, rows) == pytest.approx(0.95, abs=0.025)
+    # Before anything was learnt of the change it was missed: the test would see a look ahead.
+    assert share_inside(0.1, 0.9, slice(150, 152)) < 0.5
+
+
+def test_quantiles_never_cross_whatever_the_errors_were() -> None:
+    windows = days(120)
+    wild = RNG.standard_cauchy((120, 48)) * RNG.uniform(0, 100, (120, 1))
+    views = [window.view for window in windows]
+    found = estimate_quantiles(errors_of(windows, wild), views, np.zeros((120, 48)))
+    assert (np.diff(found[FEWEST:], axis=1) >= 0).all() and np.isfinite(found[FEWEST:]).all()
+
+
+def test_levels_that_have_passed_each_other_give_no_crossing_quantiles() -> None:
+    passed = np.array([0.06, 0.05, 0.1, 0.25, 0.2])
+    found = _read_quantiles(RNG.uniform(-100, 100, (MEMORY, 48)), passed)
+    assert (np.diff(found, axis=0) >= 0).all() and found.shape == (len(LEVELS), 48)
+
+
+@pytest.mark.parametrize("unknown", [0, 14])
+def test_no_error_counts_whose_window_had_not_ended_when_the_view_was_made(unknown: int) -> None:
+    windows = days(40, unknown_steps=unknown)
+    error_NH = RNG.normal(0, 10, (40, 48))
+    asked = windows[30].view
+    # At midnight the day before has ended, at 17:00 it has not.
+    n_ended = 30 if unknown == 0 else 29
+    assert windows[n_ended - 1].view.end_utc <= asked.information_until
+    assert windows[n_ended].view.end_utc > asked.information_until
+
+    poisoned = error_NH.copy()
+    poisoned[n_ended:] = 1e9
+    shape = np.zeros((1, 48))
+    found = estimate_quantiles(errors_of(windows, error_NH), [asked], shape)
+    assert np.array_equal(found, estimate_quantiles(errors_of(windows, poisoned), [asked], shape))
+    assert np.array_equal(
+        found, estimate_quantiles(errors_of(windows[:n_ended], error_NH[:n_ended]), [asked], shape)
+    )
+    # The last error that was known does count.
+    poisoned[n_ended - 1] = 1e9
+    assert not np.array_equal(
+        found, estimate_quantiles(errors_of(windows, poisoned), [asked], shape)
+    )
+
+
+def test_views_that_know_less_of_yesterday_have_errors_of_their_own() -> None:
+    midnight, afternoon = days(30), days(30, unknown_steps=14)
+    past = errors_of(midnight, RNG.normal(0, 1, (30, 48))).join(
+        errors_of(afternoon, RNG.normal(0, 100, (30, 48)))
+    )
+    (later,) = days(1, first=30)
+    (later_afternoon,) = days(1, first=31, unknown_steps=14)
+    width = {
+        name: np.ptp(last_quantiles(past, window))
+        for name, window in (("24:00", later), ("17:00", later_afternoon))
+    }
+    assert width["17:00"] > 20 * width["24:00"]
+
+
+def test_a_forecast_does_not_depend_on_the_others_or_on_the_order_of_the_past() -> None:
+    windows = days(40) + days(40, entity="SA1")
+    forecast_NH = RNG.normal(0, 10, (80, 48))
+    past = PastErrors.from_windows(windows, forecast_NH)
+    views = [window.view for window in windows]
+    together = estimate_quantiles(past, views, forecast_NH)
+
+    mixed = RNG.permutation(80)
+    shuffled = PastErrors.from_windows([windows[i] for i in mixed], forecast_NH[mixed])
+    for row in (0, FEWEST - 1, 20, 39, 41, 79):
+        alone = estimate_quantiles(shuffled, [views[row]], forecast_NH[row : row + 1])
+        assert np.array_equal(alone[0], together[row], equal_nan=True)
+
+
+def test_bands_are_wider_where_the_publisher_is_less_sure() -> None:
+    windows = [replace(w, view=replace(w.view, step_covariates=band(100.0))) for w in days(MEMORY)]
+    past = errors_of(windows, RNG.normal(0, 10, (MEMORY, 48)))
+    asked = make_window(MEMORY, x=X)
+    width = {
+        one: np.ptp(last_quantiles(past, make_window(MEMORY, x=X, step_covariates=band(one))))
+        for one in (100.0, 400.0)
+    }
+    assert width[400.0] == pytest.approx(2 * width[100.0])  # the root of four
+
+    # A day without a published band: the errors in megawatts, as they are.
+    assert np.ptp(last_quantiles(past, asked)) == pytest.approx(width[100.0], rel=0.2)
+
+
+def test_published_quantiles_that_cross_are_none() -> None:
+    median = np.full(48, 950.0)
+    views = [
+        make_window(day, published=median, step_covariates=band(width)).view
+        for day, width in enumerate((100.0, 49.0))  # at 0.9: 1000 and 949
+    ]
+    whole, crossing = drop_crossing(stack_published_quantiles(views))
+    assert whole[np.isfinite(whole).all(axis=1), 0].tolist() == [900.0, 950.0, 1000.0]
+    assert np.isnan(crossing).all()
+
+
+def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_spread() -> None:
+    windows = days(MEMORY) + days(FEWEST - 1, first=MEMORY - FEWEST + 1, entity="SA1")
+    past = errors_of(windows, RNG.normal(0, 10, (len(windows), 48)))
+    own = last_quantiles(past, make_window(MEMORY, x=X, entity="NSW1"))
+    calm = last_quantiles(past, make_window(MEMORY, x=1000 + (X - 1000) / 5, entity="SA1"))
+    assert np.ptp(calm) == pytest.approx(np.ptp(own) / 5, rel=0.2)
+
+    # With one window more it has quantiles of its own.
+    (more,) = days(1, first=MEMORY, entity="SA1")
+    past = past.join(errors_of([more], RNG.normal(0, 10, (1, 48))))
+    calm = last_quantiles(past, make_window(MEMORY + 1, x=1000 + (X - 1000) / 5, entity="SA1"))
+    assert np.ptp(calm) > np.ptp(own) / 2
+
+
+def test_without_a_past_there_are_no_quantiles() -> None:
+    few = errors_of(days(FEWEST - 1), RNG.normal(0, 10, (FEWEST - 1, 48)))
+    none = errors_of([], np.zeros((0, 48)))
+    for past in (few, none):
+        assert np.isnan(last_quantiles(past, make_window(MEMORY, x=X))).all()
+
+
+def test_missing_truths_are_no_errors() -> None:
+    truth = np.zeros(48)
+    truth[10:20] = np.nan
+    windows = [replace(window, y=truth) for window in days(MEMORY)]
+    past = errors_of(windows, np.full((MEMORY, 48), 5.0))
+    # A step in the middle of the gap has no error: half a band is none.
+    assert np.isnan(last_quantiles(past, make_window(MEMORY, x=X))).all()
+
+    windows[::2] = days(MEMORY)[::2]
+    past = errors_of(windows, np.full((MEMORY, 48), 5.0))
+    assert (last_quantiles(past, make_window(MEMORY, x=X)) == 5.0).all()
+    nothing = [replace(window, y=np.full(48, np.nan)) for window in windows]
+    assert len(errors_of(nothing, np.zeros((MEMORY, 48)))) == 0
+
+
+def test_the_error_of_a_window_is_given_once() -> None:
+    windows = days(20) + days(20, entity="SA1")
+    past = errors_of(windows, RNG.normal(0, 10, (40, 48)))
+    with pytest.raises(DataError, match="are given twice"):
+        past.join(errors_of(windows[-1:], np.zeros((1, 48))))
+
+
+def test_forecasts_of_other_windows_are_refused() -> None:
+    with pytest.raises(DataError, match="every window once"):
+        PastErrors.from_windows(days(2), np.zeros((1, 48)))
+    past = errors_of(days(20), RNG.normal(0, 10, (20, 48)))
+    with pytest.raises(DataError, match="a number for every step"):
+        estimate_quantiles(past, [make_window(20).view], np.full((1, 48), np.nan))
+
+
+def test_an_instant_before_all_errors_has_none() -> None:
+    past = errors_of(days(20, first=5), RNG.normal(0, 10, (20, 48)))
+    early = make_window(5, x=X)
+    assert early.view.origin_utc < datetime.fromtimestamp(0, early.view.origin_utc.tzinfo) + (
+        timedelta(minutes=int(past.end_N.min()))
+    )
+    assert np.isnan(last_quantiles(past, early)).all()

@@ -1,0 +1,170 @@
+"""The forecaster on a sealed tiny model with a fitted calibration."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.baselines.known_errors import NO_LEVEL, LevelRule
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError, LeakageError
+from compevo_core.evaluation.leakage import find_changed_files, hash_folder
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.training.artifact import write_model
+from compevo_core.training.calibration import restart_levels
+from compevo_core.training.prior import PriorSet, make_examples
+from compevo_core.training.run_folder import RunFolder
+from tests.support.models import build_executor, build_model, fill_with_noise
+from tests.support.population import news_pool, tiny, windows
+
+VAL = windows("val", 6, first_day=60)
+TEST = windows("test", 3, first_day=80)
+
+
+def seal_population(
+    folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object
+) -> CompEvoForecaster:
+    """Write and load a population of noisy agents that keep a part of their corrections."""
+    config = tiny(**overrides)
+    model = build_model(config)
+    fill_with_noise(model)
+    priors = PriorSet.fit(config, windows("train", 40), model.scaler)
+
+    logics = list(SEED_LOGICS[: config.population.agents])
+    examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)
+    # Not fitted: noise would be shut out, and every forecast would be the prior.
+    model.calibration.blend_AH.copy_(torch.tensor([[0.0], [0.5], [1.0]]))
+    model.calibration.best_prior.fill_(1)
+    model.calibration.start_levels(rule)
+    restart_levels(model, build_executor(model), logics, examples)
+
+    write_model(RunFolder(folder), model, logics, priors, {})
+    return CompEvoForecaster.load(folder, news_pool())
+
+
+def _drifted(days: WindowSet, factor: float) -> WindowSet:
+    return days.with_truth(days.truth() * factor)
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    seal_population(folder, LevelRule("mean", 2.0))
+    return folder
+
+
+def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed: Path) -> None:
+    prediction = CompEvoForecaster.load(sealed, news_pool()).predict_by_agent(TEST.views())
+    expected = np.einsum("anh,na->nh", prediction.agents, prediction.weights)
+    assert np.allclose(prediction.aggregate, expected, rtol=1e-5)
+    assert np.allclose(prediction.weights.sum(1), 1.0, atol=1e-6)
+    assert np.allclose(prediction.equal, prediction.agents.mean(0))
+    assert prediction.weights.shape == (len(TEST), len(prediction.agents))
+
+
+def test_a_forecast_does_not_depend_on_which_others_are_asked_for_with_it(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    together = forecaster.predict(TEST.views())
+    one_by_one = np.concatenate([forecaster.predict([view]) for view in TEST.views()])
+    assert np.allclose(together, one_by_one, rtol=1e-5)
+
+
+def test_dropout_of_training_is_off_when_forecasting(tmp_path: Path) -> None:
+    # Adapters that drop inputs would forecast differently every time.
+    forecaster = seal_population(tmp_path, population__dropout=0.5)
+    first, second = (forecaster.predict(TEST.views()) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(
+    tmp_path: Path,
+) -> None:
+    forecaster = seal_population(tmp_path)
+    found = forecaster.predict_by_agent(TEST.views())
+    forecaster._model.calibration.blend_AH.fill_(1.0)
+    raw = forecaster.predict_by_agent(TEST.views())
+    assert np.array_equal(found.agents[0], found.bases[0])
+    assert np.allclose(found.agents[1], (raw.agents[1] + raw.bases[1]) / 2, rtol=1e-5)
+    assert np.array_equal(found.agents[2], raw.agents[2])
+    assert np.array_equal(found.prior, found.bases[1])
+
+
+def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
+    forecaster = seal_population(tmp_path)
+    forecaster._model.calibration.override_A.copy_(torch.tensor([0.0, 0.0, 1.0]))
+    prediction = forecaster.predict_by_agent(TEST.views())
+    assert np.allclose(prediction.aggregate, prediction.agents[2], rtol=1e-6)
+    assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_levels_are_those_of_each_windows_own_series(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    calibration = forecaster._model.calibration
+    # By series, so that micro-batches hold other series than the first one does.
+    views = sorted(TEST.views(), key=lambda view: view.entity)
+    before = forecaster.predict_by_agent(views).agents
+    calibration.level_AEH[:, calibration.entities.index("SA1")] += 1.0
+    added = forecaster.predict_by_agent(views).agents - before
+    is_sa1 = np.array([view.entity == "SA1" for view in views])
+    assert np.allclose(added[:, is_sa1], forecaster._model.scaler.std["SA1"], rtol=1e-3)
+    assert not added[:, ~is_sa1].any()
+
+
+def test_predicting_leaves_the_levels_frozen_at_the_end_of_validation(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    calibration = forecaster._model.calibration
+    last = max(view.origin_utc for view in VAL.views())
+    assert calibration.minute.item() == int(last.timestamp()) // 60
+
+    before = {name: value.clone() for name, value in calibration.state_dict().items()}
+    first = forecaster.predict(TEST.views())
+    assert all((before[k] == value).all() for k, value in calibration.state_dict().items())
+    assert np.array_equal(first, forecaster.predict(TEST.views()))
+
+
+def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    views = TEST.views()
+    before = forecaster.predict(views)
+    files = hash_folder(sealed)
+
+    days = windows("inference", 4, first_day=70)
+    assert forecaster.observe(_drifted(days, 1.5)) == len(days)
+    after = forecaster.predict(views)
+    assert (after - before).mean() > 0.1 * before.mean()
+    assert find_changed_files(files, hash_folder(sealed)) == []
+
+    # Day by day is the same as all at once, and a newly loaded model has forgotten it.
+    again = CompEvoForecaster.load(sealed, news_pool())
+    assert np.array_equal(again.predict(views), before)
+    drifted = list(_drifted(days, 1.5))
+    for first in range(0, len(drifted), 2):
+        again.observe(WindowSet(drifted[first : first + 2], dataset=days.dataset))
+    assert np.allclose(again.predict(views), after, rtol=1e-5)
+
+
+def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) -> None:
+    forecaster = CompEvoForecaster.load(sealed, news_pool())
+    with pytest.raises(DataError, match="does not lie after"):
+        forecaster.observe(windows("val", 1, first_day=65))
+
+    days = windows("inference", 1, first_day=70)
+    forecaster.observe(days)
+    with pytest.raises(DataError, match="does not lie after"):
+        forecaster.observe(days)
+    with pytest.raises(LeakageError, match="ends before"):
+        forecaster.predict(days.views())
+
+
+def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path: Path) -> None:
+    forecaster = seal_population(tmp_path)
+    before = forecaster.predict(TEST.views())
+    assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
+    assert np.array_equal(forecaster.predict(TEST.views()), before)
+
+
+def test_without_any_prior_there_is_none_to_show(tmp_path: Path) -> None:
+    forecaster = seal_population(tmp_path, forecast__prior="none")
+    assert forecaster.predict_by_agent(TEST.views()).prior is None

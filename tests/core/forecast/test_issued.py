@@ -1,0 +1,235 @@
+"""Issued forecasts: what they hold, that the same one is one, and that none is ever changed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.view import WindowView
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.forecast.issued import (
+    FACTS_FILE,
+    VALUES_FILE,
+    IssuedForecast,
+    find_newest,
+    issue_forecast,
+    read_issued,
+    write_issued,
+)
+from compevo_core.forecast.prediction import Prediction
+from tests.support import population as small
+
+NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
+NEWS = small.news_pool()
+ARTICLE = str(NEWS.articles["article_id"][0])
+WINDOWS = small.windows("test", 1, first_day=60)
+VIEWS = WINDOWS.views()
+
+
+class FakePopulation:
+    """Forecasts a constant for each view; what it adds can be changed."""
+
+    config = RunConfig.preset("tiny")
+    artifact_hash = "f" * 64
+    logics = ("read the weather", "read policy")
+
+    def __init__(self, level: float = 100.0, quantiles: FloatArray | None = None) -> None:
+        self.level = level
+        self.quantiles = quantiles
+
+    def predict_by_agent(self, views: list[WindowView]) -> Prediction:
+        shape = (len(views), 48)
+        agents = np.stack([np.full(shape, self.level - 1), np.full(shape, self.level + 3)])
+        return Prediction(
+            aggregate=np.full(shape, self.level),
+            agents=agents,
+            quantiles=(
+                np.full((len(views), len(LEVELS), 48), np.nan)
+                if self.quantiles is None
+                else self.quantiles
+            ),
+            n_unparsed=0,
+            bases=agents - 2.0,
+            levels=np.full_like(agents, 0.5),
+            prior=np.full(shape, self.level - 5),
+            step_weights=np.full((len(views), 2, 48), 0.5),
+            chosen_news=[[(ARTICLE,)] * len(views), [()] * len(views)],
+        )
+
+
+def issue(
+    level: float = 100.0,
+    issued_at: datetime = NOW,
+    views: tuple[WindowView, ...] = VIEWS,
+    quantiles: FloatArray | None = None,
+) -> IssuedForecast:
+    population = FakePopulation(level, quantiles)
+    return issue_forecast(
+        population,  # type: ignore[arg-type]
+        views,
+        news=NEWS,
+        market_offset=timedelta(hours=10),
+        issued_at=issued_at,
+        commit="abc",
+    )
+
+
+def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of() -> None:
+    forecast = issue()
+    means = dict(forecast.rows.group_by("method").agg(pl.col("value").mean()).iter_rows())
+    assert means == {
+        "compevo": 100.0,
+        "compevo-equal": 101.0,
+        "compevo-prior": 95.0,
+        "compevo-agent-0": 99.0,
+        "compevo-agent-1": 103.0,
+        "compevo-base-0": 97.0,
+        "compevo-base-1": 101.0,
+    }
+    assert forecast.rows.height == len(VIEWS) * 7 * 48
+
+    facts = forecast.facts
+    assert (facts["artifact_hash"], facts["commit"]) == ("f" * 64, "abc")
+    assert facts["information_until"] == VIEWS[0].origin_utc.isoformat()
+    assert [one["entity"] for one in facts["series"]] == [view.entity for view in VIEWS]
+    assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
+    # What was read is named in the record itself: the store of news moves on.
+    assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
+    assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
+
+
+def test_values_that_nobody_had_measured_are_not_in_the_record() -> None:
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    inputs = issue(views=afternoon).facts["series"][0]["inputs"]
+    assert inputs[:34] == VIEWS[0].x[:34].tolist()
+    assert inputs[34:] == [None] * 14
+
+
+def test_what_was_published_stands_beside_it_where_every_series_has_it() -> None:
+    published = tuple(replace(view, published=np.full(48, 7.0)) for view in VIEWS)
+    rows = issue(views=published).rows.filter(
+        pl.col("method") == "published", pl.col("quantile").is_null()
+    )
+    assert rows["value"].unique().to_list() == [7.0] and rows.height == 48 * len(VIEWS)
+    assert "published" not in issue(views=(*published[:-1], VIEWS[-1])).rows["method"]
+
+
+def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(
+    tmp_path: Path,
+) -> None:
+    quantiles = np.full((len(VIEWS), len(LEVELS), 48), np.nan)
+    quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
+    forecast = issue(quantiles=quantiles)
+    rows = forecast.rows.filter(pl.col("quantile").is_not_null())
+    assert rows.select("entity", "method").unique().row(0) == (VIEWS[0].entity, "compevo")
+    assert rows["quantile"].unique().sort().to_list() == list(LEVELS)
+
+    # The points are what they were, and a quantile is found by its level.
+    plain = issue().rows
+    assert forecast.rows.filter(pl.col("quantile").is_null()).equals(plain)
+    first, second = (view.entity for view in VIEWS)
+    assert (forecast.select_points(first, 0.9)["compevo"] == 108.0).all()
+    assert (forecast.select_points(first)["compevo"] == 100.0).all()
+    assert forecast.select_points(second, 0.9) == {}
+
+    folder = write_issued(tmp_path, forecast)
+    assert read_issued(folder).rows.equals(forecast.rows)
+    assert forecast.hash != issue().hash
+
+
+def test_a_published_band_stands_beside_the_published_forecast() -> None:
+    band = {f"published_q{level}": np.full(48, 7.0 + level) for level in (0.1, 0.9)}
+    views = tuple(replace(view, published=np.full(48, 7.0), step_covariates=band) for view in VIEWS)
+    rows = issue(views=views).rows.filter(pl.col("method") == "published")
+    found = rows.filter(pl.col("entity") == VIEWS[0].entity).group_by("quantile").first()
+    assert dict(found.select("quantile", "value").iter_rows()) == {
+        None: 7.0,
+        0.1: 7.1,
+        0.5: 7.0,
+        0.9: 7.9,
+    }
+
+
+def test_the_same_forecast_issued_again_is_the_first_one(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    later = NOW.replace(hour=9)
+    assert write_issued(tmp_path, issue(issued_at=later)) == folder
+    kept = read_issued(folder)
+    assert kept.facts["issued_at"] == NOW.isoformat()
+    assert kept.hash == issue(issued_at=later).hash == issue().hash
+
+
+def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    with pytest.raises(DataError, match="holds another forecast, issued 2026-03-30T07:30"):
+        write_issued(tmp_path, issue(level=101.0))
+    assert read_issued(folder).hash == issue().hash
+
+    # What was known earlier is another forecast, beside the first.
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    assert write_issued(tmp_path, issue(views=afternoon)) != folder
+
+
+@pytest.mark.parametrize("file", [VALUES_FILE, FACTS_FILE])
+def test_an_altered_forecast_is_not_read(tmp_path: Path, file: str) -> None:
+    folder = write_issued(tmp_path, issue())
+    if file == VALUES_FILE:
+        issue(level=99.0).rows.write_parquet(folder / file)
+    else:
+        text = (folder / file).read_text(encoding="utf-8")
+        (folder / file).write_text(text.replace('"abc"', '"abd"'), encoding="utf-8")
+    with pytest.raises(CheckpointMismatch, match="was altered since it was issued"):
+        read_issued(folder)
+
+
+def test_a_torn_or_missing_forecast_is_no_forecast(tmp_path: Path) -> None:
+    folder = write_issued(tmp_path, issue())
+    (folder / FACTS_FILE).unlink()
+    with pytest.raises(DataError, match="no issued forecast"):
+        read_issued(folder)
+    # It is issued anew: nobody has seen it whole.
+    assert write_issued(tmp_path, issue(level=102.0)) == folder
+
+
+def test_views_of_several_days_are_refused() -> None:
+    (other, *_) = small.windows("test", 1, first_day=90).views()
+    with pytest.raises(DataError, match="issue forecasts day by day"):
+        issue(views=(*VIEWS, other))
+    with pytest.raises(DataError, match="or none"):
+        issue(views=())
+
+
+def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path: Path) -> None:
+    assert find_newest(tmp_path) is None
+    afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
+    write_issued(tmp_path, issue(views=afternoon))
+    midnight = write_issued(tmp_path, issue())
+    later = write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
+    assert find_newest(tmp_path) == later
+    assert find_newest(tmp_path, VIEWS[0].origin_utc) == midnight
+
+    # A forecast that is being written is none yet.
+    (later / FACTS_FILE).unlink()
+    assert find_newest(tmp_path) == midnight
+
+
+def test_times_are_on_the_markets_clock() -> None:
+    assert issue().origin.isoformat() == (
+        VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
+    )
+    assert issue().zone.tzname(None) == "UTC+10"
+
+
+@pytest.mark.parametrize("file", [VALUES_FILE, FACTS_FILE])
+def test_a_forecast_whose_file_a_power_cut_tore_says_what_to_do(tmp_path: Path, file: str) -> None:
+    folder = write_issued(tmp_path, issue())
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointMismatch, match="restore it from a copy"):
+        read_issued(folder)

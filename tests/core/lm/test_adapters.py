@@ -1,0 +1,173 @@
+"""A backward pass uses the adapters of its forward pass, wherever it is called."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
+from compevo_core.lm.packing import PackedPrompts, PromptGroup
+from compevo_core.lm.population import Population
+from tests.support.tiny_backbone import build_population
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+CONDITIONS = pytest.mark.parametrize(
+    ("checkpointing", "dropout"), [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
+)
+Gradients = list[torch.Tensor | None]
+
+
+def _packed(population: Population, agents: slice = slice(None)) -> PackedPrompts:
+    return population.pack([[PromptGroup(prompt)] for prompt in PROMPTS[agents]])
+
+
+def _loss(population: Population, agents: slice = slice(None)) -> torch.Tensor:
+    torch.manual_seed(7)  # of the adapters' dropout
+    return population.last_token_states(_packed(population, agents)).square().sum()
+
+
+def _gradients(population: Population) -> Gradients:
+    """Gradients of both kinds of adapters, forecast first."""
+    return [
+        parameter.grad
+        for kind in (FORECAST, LOGIC)
+        for parameter in population.adapter_parameters(kind)
+    ]
+
+
+def _assert_equal(found: Gradients, expected: Gradients) -> None:
+    """Same adapters with a gradient, bit-equal, and not all zero."""
+    assert [one is None for one in found] == [one is None for one in expected]
+    pairs = [(one, other) for one, other in zip(found, expected, strict=True) if one is not None]
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert any(float(one.abs().max()) > 0 for one, _ in pairs)
+
+
+def _backward_inside(*, checkpointing: bool, dropout: float) -> Gradients:
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        _loss(population).backward()
+    return _gradients(population)
+
+
+@CONDITIONS
+def test_a_backward_pass_after_the_block_gives_the_gradients_of_one_inside_it(
+    checkpointing: bool, dropout: float
+) -> None:
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        loss = _loss(population)
+    loss.backward()
+
+    _assert_equal(
+        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        AdapterRoute(),
+        AdapterRoute(kind=LOGIC),
+        AdapterRoute(kind=LOGIC, dropout=0.9),
+        AdapterRoute(kind=FORECAST, agents=slice(0, 1)),
+        AdapterRoute(kind=FORECAST, dropout=0.9),
+    ],
+    ids=["frozen backbone", "other kind", "other kind and dropout", "other agents", "more dropout"],
+)
+@CONDITIONS
+def test_another_route_that_is_active_in_the_backward_pass_changes_nothing(
+    other: AdapterRoute, checkpointing: bool, dropout: float
+) -> None:
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        loss = _loss(population)
+        with population.use_adapters(other.kind, agents=other.agents, dropout=other.dropout):
+            loss.backward()
+
+    _assert_equal(
+        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    )
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_gradients_of_one_agent_stay_with_that_agent(checkpointing: bool) -> None:
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(LOGIC, agents=slice(1, 2)):
+        loss = _loss(population, slice(1, 2))
+    with population.use_adapters(FORECAST, agents=slice(2, 3)):
+        loss.backward()
+
+    assert all(p.grad is None for p in population.adapter_parameters(FORECAST))
+    for parameter in population.adapter_parameters(LOGIC):
+        assert parameter.grad is not None
+        assert float(parameter.grad[1].abs().max()) > 0
+        assert not parameter.grad[[0, 2]].any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_recomputed_layers_give_the_gradients_of_kept_ones_bit_for_bit(dropout: float) -> None:
+    kept, recomputed = (
+        _backward_inside(checkpointing=checkpointing, dropout=dropout)
+        for checkpointing in (False, True)
+    )
+    _assert_equal(recomputed, kept)
+
+
+@CONDITIONS
+def test_two_forward_passes_are_sent_back_in_either_order(
+    checkpointing: bool, dropout: float
+) -> None:
+    def backward(order: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Gradients:
+        population = build_population(checkpointing=checkpointing)
+        losses = []
+        for kind in (FORECAST, LOGIC):
+            with population.use_adapters(kind, dropout=dropout):
+                losses.append(_loss(population))
+        for loss in order(losses):
+            loss.backward()
+        return _gradients(population)
+
+    _assert_equal(backward(list), backward(lambda losses: losses[::-1]))
+
+
+@CONDITIONS
+def test_a_kept_graph_is_sent_back_twice(checkpointing: bool, dropout: float) -> None:
+    population = build_population(checkpointing=checkpointing)
+    with population.use_adapters(FORECAST, dropout=dropout):
+        loss = _loss(population)
+    loss.backward(retain_graph=True)
+    with population.use_adapters(LOGIC):
+        loss.backward()
+
+    once = _backward_inside(checkpointing=checkpointing, dropout=dropout)
+    _assert_equal(_gradients(population), [None if one is None else 2 * one for one in once])
+
+
+def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation() -> None:
+    population = build_population(checkpointing=True)
+    with torch.no_grad():
+        frozen = _loss(population)
+
+    with pytest.raises(KeyError), population.use_adapters(LOGIC):
+        raise KeyError
+    with population.use_adapters(FORECAST):
+        loss = _loss(population)
+    loss.backward()
+
+    with torch.no_grad():
+        assert torch.equal(_loss(population), frozen)
+        with population.use_adapters(LOGIC):
+            assert not torch.equal(_loss(population), frozen)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_that_the_population_did_not_enable_is_an_error_in_the_backward_pass(
+    reentrant: bool,
+) -> None:
+    population = build_population()
+    population.backbone.model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    with population.use_adapters(FORECAST):
+        loss = _loss(population)
+        with pytest.raises(RuntimeError, match=r"backbone\.gradient_checkpointing"):
+            loss.backward()

@@ -1,0 +1,275 @@
+"""Sampling: under a grammar as token by token, ended rows leave, edges of a random choice."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from benchmarks.dense_sampling import sample_every_token
+from compevo_core.agents.logics import build_slots
+from compevo_core.agents.prompts import list_stop_tokens
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.lm import sampling
+from compevo_core.lm.adapters import LOGIC
+from compevo_core.lm.attention import AttentionBackend
+from compevo_core.lm.backbone import PACKAGED, load_backbone
+from compevo_core.lm.decode import invert_distribution, sample_uniform
+from compevo_core.lm.grammar import SlotGrammar, TokenGrammar
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.population import Population
+from compevo_core.lm.sampling import SamplingSettings
+from tests.support.tiny_backbone import CONFIG, build_gemma, build_population, move_adapters
+
+STOPS = [2, 13]
+# Bytes: runs of letters that nothing but the first one chooses, and slots that may be left out.
+SLOTS = [
+    ["read ", "ignore ", "rank "],
+    ["outages", "wind", "windstorms"],
+    ["", " in the north", " in the south", " everywhere"],
+    ["."],
+]
+PROMPTS = [[5, 6, 7], [9, 10], [11, 12, 13, 14, 15]]
+SAMPLES = 5
+_BEGIN = [4]
+
+
+class FirstTokensForced:
+    """The prompt is followed by two tokens at any rate, then by a coin, and it may go on."""
+
+    def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
+        return [[20], [30], [9, 5], [41, 40, 2]][min(len(ids), 3)]
+
+
+class EverythingForced:
+    """Nothing is ever chosen."""
+
+    def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
+        return [20 + len(ids)] if len(ids) < 4 else [2]
+
+
+def _settings(grammar: TokenGrammar, seed: int, **changes: object) -> SamplingSettings:
+    settings = SamplingSettings(
+        samples=SAMPLES,
+        max_new_tokens=getattr(grammar, "max_tokens", 12),
+        temperature=0.9,
+        stop_tokens=STOPS,
+        pad_token=0,
+        generators=[torch.Generator().manual_seed(100 * seed + agent) for agent in range(3)],
+    )
+    return dataclasses.replace(settings, **changes)  # type: ignore[arg-type]
+
+
+def _sample(
+    population: Population, prompts: Sequence[Sequence[Sequence[int]]], grammar, settings
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Ids and mask as the population samples them, and where its generators then stand."""
+    groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
+    with population.use_adapters(LOGIC):
+        cache = population.prefill(population.pack(groups))
+        ids, mask = population.sample(
+            cache,
+            samples=settings.samples,
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            stop_tokens=settings.stop_tokens,
+            generators=settings.generators,
+            grammar=grammar,
+            is_complete=settings.is_complete,
+        )
+    return ids, mask, [generator.get_state() for generator in settings.generators]
+
+
+def _sample_every_token(
+    population: Population, prompts: Sequence[Sequence[Sequence[int]]], grammar, settings
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
+    with population.use_adapters(LOGIC):
+        cache = population.prefill(population.pack(groups))
+        ids, mask = sample_every_token(population, cache, grammar, settings)
+    return ids, mask, [generator.get_state() for generator in settings.generators]
+
+
+def _assert_same(population, prompts, grammar, seed: int, **changes: object) -> torch.Tensor:
+    ids, mask, states = _sample(population, prompts, grammar, _settings(grammar, seed, **changes))
+    expected_ids, expected_mask, expected_states = _sample_every_token(
+        population, prompts, grammar, _settings(grammar, seed, **changes)
+    )
+    assert torch.equal(ids, expected_ids)
+    assert torch.equal(mask, expected_mask)
+    assert ids.dtype == mask.dtype == torch.long
+    assert all(torch.equal(*pair) for pair in zip(states, expected_states, strict=True))
+    return ids
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    return build_population()
+
+
+@pytest.fixture(scope="module")
+def grammar(population: Population) -> SlotGrammar:
+    return SlotGrammar(SLOTS, population.backbone.tokenizer, STOPS)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_is_written_is_what_a_pass_for_each_token_writes(
+    population: Population, grammar: SlotGrammar, seed: int
+) -> None:
+    one = [[row] for row in PROMPTS]
+    two = [[row, row[::-1], [*row, 8, 8]] for row in PROMPTS]
+    drawn = {tuple(row) for row in _assert_same(population, one, grammar, seed)[0].tolist()}
+    assert len(drawn) > 1
+    _assert_same(population, two, grammar, seed)
+    _assert_same(population, one, grammar, seed, temperature=0.0)
+    _assert_same(population, one, grammar, seed, temperature=8.0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
+def test_a_text_is_cut_off_where_it_is_too_long(
+    population: Population, grammar: SlotGrammar, length: int
+) -> None:
+    ids = _assert_same(population, [[row] for row in PROMPTS], grammar, 1, max_new_tokens=length)
+    assert ids.shape == (3, SAMPLES, length)
+
+
+def test_a_text_ends_with_the_token_that_completes_it(
+    population: Population, grammar: SlotGrammar
+) -> None:
+    is_complete = population.backbone.tokenizer.encode("w")[0].__eq__
+    _assert_same(
+        population, [[row] for row in PROMPTS], grammar, 2,
+        is_complete=lambda ids: is_complete(ids[-1]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
+def test_texts_that_begin_without_a_choice_or_have_none(population: Population, rule) -> None:
+    for seed in range(4):
+        _assert_same(population, [[row] for row in PROMPTS], rule, seed)
+    _assert_same(population, [[row] for row in PROMPTS], rule, 0, temperature=0.0)
+
+
+def test_capped_scores_and_scaled_embeddings_are_those_of_the_model() -> None:
+    population = Population(build_gemma(), CONFIG, torch.Generator().manual_seed(1))
+    move_adapters(population)
+    _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
+
+
+def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(
+    population: Population, grammar: SlotGrammar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[torch.Tensor] = []
+    plain = Population.read_tokens
+
+    def count(
+        self: Population, ids_AL: torch.Tensor, positions: torch.Tensor, attention: AttentionBackend
+    ) -> torch.Tensor:
+        read.append(ids_AL)
+        return plain(self, ids_AL, positions, attention)
+
+    monkeypatch.setattr(Population, "read_tokens", count)
+    ids, mask, _ = _sample(
+        population, [[row] for row in PROMPTS], grammar, _settings(grammar, seed=0)
+    )
+    choices = [
+        sum(len(grammar.allowed(tuple(row[:place]))) > 1 for place in range(int(length)))
+        for row, length in zip(ids.flatten(0, 1).tolist(), mask.sum(-1).flatten(), strict=True)
+    ]
+    # The first choice needs the prompt alone.
+    assert len(read) == max(choices) - 1 < ids.shape[-1] // 3
+    widest = sum(int(each.shape[1]) for each in read)
+    assert widest <= 1.3 * int(mask.sum(-1).sum(1).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_packaged_backbone_writes_the_same_logics(packaged: Population, seed: int) -> None:
+    tokenizer = packaged.backbone.tokenizer
+    stops = list_stop_tokens(tokenizer)
+    slots = SlotGrammar(build_slots(("NSW1", "VIC1")), tokenizer, stops)
+    prompts = [
+        [tokenizer.encode(text)]
+        for text in ("Which news move demand?", "Logic:", "A forecaster reads news. Refine it:")
+    ]
+    changes = {"stop_tokens": stops, "pad_token": tokenizer.pad_token_id, "samples": 2}
+    ids = _assert_same(packaged, prompts, slots, seed, **changes)
+    assert ids.shape[-1] <= slots.max_tokens
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Population:
+    backbone = load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
+    population = Population(backbone, CONFIG, torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(2)
+    for parameter in population.adapter_parameters(LOGIC):
+        parameter.data.normal_(0, 0.02, generator=generator)
+    return population
+
+
+AGENTS = 3
+PROMPTS_OF_AN_AGENT = 8
+TOKENS = 14
+
+
+def _write(
+    population: Population, temperature: float, *, samples: int = 1
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Continue prompts of unlike lengths to unlike lengths; return the generators' states too."""
+    generators = [torch.Generator().manual_seed(agent) for agent in range(AGENTS)]
+    groups = [
+        [PromptGroup([3, 4 + agent, *range(20, 21 + row)]) for row in range(PROMPTS_OF_AN_AGENT)]
+        for agent in range(AGENTS)
+    ]
+    with population.use_adapters(LOGIC):
+        ids, mask = population.sample(
+            population.prefill(population.pack(groups)),
+            samples=samples,
+            max_new_tokens=TOKENS,
+            temperature=temperature,
+            stop_tokens=[2],
+            generators=generators,
+            is_complete=lambda row: len(row) == 1 + sum(row[:2]) % TOKENS,
+        )
+    return ids, mask, [generator.get_state() for generator in generators]
+
+
+@pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
+def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
+    temperature: float, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    population = build_population()
+    widths: list[int] = []
+    read = Population.read_tokens
+
+    def read_tokens(self, ids_AL, positions_AL, attention):
+        widths.append(ids_AL.shape[1])
+        return read(self, ids_AL, positions_AL, attention)
+
+    monkeypatch.setattr(Population, "read_tokens", read_tokens)
+    ids, mask, states = _write(population, temperature, samples=samples)
+    # Samples of one prompt share its keys, and are computed until the last one ends.
+    assert widths[0] == PROMPTS_OF_AN_AGENT * samples
+    assert (widths[-1] < widths[0]) == (samples == 1)
+
+    monkeypatch.setattr(sampling, "_MOST_KEPT", 0.0)  # nothing is left out
+    widths.clear()
+    all_ids, all_mask, all_states = _write(population, temperature, samples=samples)
+    assert set(widths) == {PROMPTS_OF_AN_AGENT * samples}
+    assert len(set(mask.sum(-1).flatten().tolist())) > 3
+    assert torch.equal(mask, all_mask)
+    assert torch.equal(ids, all_ids)
+    assert all(map(torch.equal, states, all_states))
+
+
+@pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (0.5, 3), (1.0 - 2.0**-53, 3)])
+def test_a_token_without_probability_is_not_drawn_at_the_edges_of_the_unit_interval(
+    uniform: float, token: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probabilities = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0]]])
+    is_alive = torch.ones(1, 1, dtype=torch.bool)
+    monkeypatch.setattr(
+        torch, "rand", lambda shape, **_: torch.full(shape, uniform, dtype=torch.float64)
+    )
+    numbers = sample_uniform(is_alive, [torch.Generator()])
+    assert invert_distribution(probabilities, numbers).item() == token

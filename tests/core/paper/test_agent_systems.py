@@ -1,0 +1,145 @@
+"""Systems of agents in the benchmark: one budget for all, and rows that say what they were."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.lm.architectures import Architecture, load_architecture
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.paper import agent_systems
+from compevo_core.paper.agent_systems import (
+    configure_agents,
+    count_built,
+    fit_agents,
+    report_built_parameters,
+)
+from compevo_core.paper.changes import find_variant
+from compevo_core.paper.method import BUDGETS, STANDARD, Budget, FitInputs, TrainingPlan
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
+from tests.support.models import build_model
+from tests.support.population import news_pool, tiny, windows
+
+# Of the paper's table "Multi-agent baseline configurations" (D.4), in millions.
+PUBLISHED_MILLIONS = {
+    "sa": 41.9,
+    "mael": 419.4,
+    "mae-gpt": 419.4,
+    "mad-rl": 1258.4,
+    "compevo": 922.8,
+}
+SYSTEMS = sorted(PUBLISHED_MILLIONS)
+
+
+def _inputs(budget: Budget, seed: int) -> FitInputs:
+    return FitInputs(train=windows("train", 4), val=windows("val", 2), seed=seed, budget=budget)
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=str)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_gets_the_updates_of_the_budget(system: str, budget) -> None:
+    run = configure_agents(system, _inputs(budget, 4)).run
+    assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
+    assert (run.batch_size, run.seed) == (budget.round_windows, 4)
+
+
+def test_the_full_budget_has_as_many_rewritings_as_the_preset() -> None:
+    preset = RunConfig.preset("default")
+    assert configure_agents("compevo", _inputs(STANDARD, 0)).run.rounds == preset.run.rounds
+
+
+def test_a_system_is_trained_sealed_and_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    def configure(system: str, inputs: FitInputs) -> RunConfig:
+        return find_variant(system).configure(tiny(run__rounds=1, run__seed=inputs.seed))
+
+    monkeypatch.setattr(agent_systems, "configure_agents", configure)
+    train, val = windows("train", 4), windows("val", 2, first_day=20)
+    inputs = FitInputs(train=train, val=val, seed=2, budget=STANDARD, news=news_pool())
+    fitted = fit_agents("mael", inputs)
+
+    views = windows("test", 2, first_day=40).views()
+    assert fitted.predict(views).shape == (len(views), 48)
+    assert np.isfinite(fitted.predict(views)).all()
+    assert fitted.count_answers() == (0, 2 * 3 * len(views))
+
+    facts = fitted.facts
+    assert (fitted.name, facts.backbone, facts.news_top_k) == ("mael", "tiny-random", 2)
+    assert facts.config_hash == configure("mael", inputs).hash
+    assert facts.seedless_hash == configure("mael", replace(inputs, seed=0)).hash
+    assert len(facts.artifact_hash) == 64
+    # Three agents, each with an adapter and a head: a third of them is one agent's.
+    assert facts.trainable_parameters and facts.trainable_parameters % 3 == 0
+
+
+def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        agent_systems,
+        "configure_agents",
+        lambda system, *_: find_variant(system).configure(
+            tiny(run__rounds=3, run__checkpoint_every=1)
+        ),
+    )
+    told: list[int] = []
+
+    def stop_in_the_second_round(record: RoundRecord) -> None:
+        told.append(record.round)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    inputs = FitInputs(
+        train=windows("train", 4),
+        val=windows("val", 2, first_day=20),
+        seed=0,
+        budget=STANDARD,
+        news=news_pool(),
+        training=TrainingPlan(folder=tmp_path / "run", on_round=stop_in_the_second_round),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        fit_agents("compevo", inputs)
+    fitted = fit_agents("compevo", inputs)
+    assert told == [0, 1, 2]
+
+    # The clock of a second fit would say nothing of a training that was finished before it.
+    summary = RunFolder(tmp_path / "run").read_metrics()
+    for found in (fitted, fit_agents("compevo", inputs)):
+        assert found.facts.train_seconds == summary["seconds"] > 0
+        assert found.facts.peak_memory_gb == summary["peak_memory_gb"] > 0
+    assert told == [0, 1, 2]
+
+
+def test_a_system_without_news_is_refused() -> None:
+    inputs = FitInputs(train=windows("train", 2), val=windows("val", 2), seed=0, budget=STANDARD)
+    with pytest.raises(ConfigError, match="sa reads news"):
+        fit_agents("sa", inputs)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_built_system_has_the_published_number_of_parameters(system: str) -> None:
+    llama = load_architecture("llama-3.1-8b")
+    built = count_built(llama, system, agents=10, rank=16)
+    assert round(built / 1e6, 1) == PUBLISHED_MILLIONS[system]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_system_that_is_counted_is_the_one_that_trains(system: str) -> None:
+    config = find_variant(system).configure(tiny())
+    sizes = load_backbone(config.backbone, device="cpu").model.config.to_dict()
+    architecture = Architecture.from_mapping(sizes, name="tiny")
+    counted = count_built(architecture, system, agents=3, rank=4)
+    model = build_model(config)
+    decoder = sum(p.numel() for p in model.decoder.module.parameters())
+    assert model.trainable_parameters == counted + decoder
+
+
+def test_a_system_that_is_built_otherwise_than_listed_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert report_built_parameters("smollm2-135m", methods=["mael"])["methods"]["mael"]
+    monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
+    with pytest.raises(ConfigError, match="mael as built trains 7 parameters"):
+        report_built_parameters("smollm2-135m", methods=["mael"])

@@ -1,0 +1,128 @@
+"""Named changes: each changes what its name says, none repeats the full method."""
+
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.paper.changes import (
+    ABLATION,
+    EXPERIMENTS,
+    find_experiment,
+    find_variant,
+    list_changes,
+)
+from compevo_core.report.paper.changes import PRINTED
+from compevo_core.report.paper.published import list_subjects
+from tests.support.population import tiny
+from tests.support.population import windows as make_windows
+
+EXPECTED = {
+    "random-layers": {"backbone.weights": "random"},
+    "no-news": {"news.top_k": 0},
+    "swapped-news": {},
+    "fixed-logics": {"evolution.every": 0},
+    "equal-weights": {"selection.uniform": True},
+    "no-known-errors": {"calibration.known_errors": "none"},
+    "alike-agents": {"population.members": ()},
+}
+
+
+def full_method() -> RunConfig:
+    """Settings in which every control takes something away."""
+    return tiny(
+        population__agents=2,
+        population__members=[{"prior": "gbm", "seed": 1}, {"lookback_steps": 24}],
+        calibration__known_errors="mean",
+    )
+
+
+def list_differences(base: RunConfig, changed: RunConfig) -> dict[str, object]:
+    return {
+        f"{section}.{key}": value
+        for section, values in changed.to_dict().items()
+        for key, value in values.items()
+        if value != base.to_dict()[section][key]
+    }
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_control_changes_what_its_name_says_and_nothing_else(name: str) -> None:
+    changed = find_variant(name).configure(full_method())
+    assert list_differences(full_method(), changed) == EXPECTED[name]
+
+
+def test_one_agent_is_the_first_member_alone() -> None:
+    config = find_variant("one-agent").configure(full_method())
+    assert config.population.agents == 1
+    assert config.population.members == full_method().population.members[:1]
+    # A population of agents that are alike has no entry to keep.
+    assert find_variant("one-agent").configure(tiny()).population.members == ()
+
+
+def test_variants_controls_and_systems_are_the_ablation() -> None:
+    assert set(list_changes("control")) == {*EXPECTED, "one-agent"}
+    assert EXPERIMENTS[ABLATION].names == list_changes("variant", "control", "system")
+    assert find_variant("no-grpo").configure(tiny()).grpo.enabled is False
+
+
+def test_what_would_repeat_the_full_method_is_known_before_it_trains() -> None:
+    def list_unchanged(config: RunConfig) -> set[str]:
+        changes = EXPERIMENTS[ABLATION].changes
+        return {change.name for change in changes if change.changes_nothing(config)}
+
+    assert list_unchanged(full_method()) == set()
+    assert list_unchanged(tiny()) == {"no-known-errors", "alike-agents"}
+    assert find_variant("swapped-news").changes_nothing(tiny(news__top_k=0))
+
+
+def test_only_swapped_news_gets_other_windows() -> None:
+    windows = make_windows("train", 40)
+    assert find_variant("no-news").change_windows(windows) is windows
+    swapped = find_variant("swapped-news").change_windows(windows)
+    assert swapped.hash != windows.hash
+    # Runs of several seeds are scored together, so all were trained on the same windows.
+    assert find_variant("swapped-news").change_windows(windows).hash == swapped.hash
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news"}))
+def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str) -> None:
+    keys = {
+        key
+        for change in EXPERIMENTS[name].changes
+        for key in list_differences(tiny(), change.configure(tiny()))
+    }
+    assert len(keys - {"population.members"}) == 1
+
+
+def test_every_reference_is_a_change_of_its_experiment_and_names_no_other() -> None:
+    references = [experiment.reference for experiment in EXPERIMENTS.values()]
+    assert len(set(references)) == len(references)
+    for experiment in EXPERIMENTS.values():
+        assert experiment.reference in experiment.names
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_what_the_paper_prints_is_varied_here_too(name: str) -> None:
+    assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)
+
+
+def test_more_agents_than_members_reuse_these_with_seeds_of_their_own() -> None:
+    base = tiny(
+        population__agents=2, population__members=[{"prior": "gbm"}, {"lookback_steps": 24}]
+    )
+    (change,) = EXPERIMENTS["agents"].select(["agents=3"])
+    members = change.configure(base).population.members
+    assert [(member.prior, member.seed) for member in members] == [
+        ("gbm", 0),
+        ("shared", 1),
+        ("gbm", 2),
+    ]
+
+
+def test_an_unknown_experiment_or_change_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="known: ablation, lambda-pg"):
+        find_experiment("lamda")
+    with pytest.raises(ConfigError, match="'tau=7'"):
+        EXPERIMENTS["tau"].select(["tau=7"])
+    with pytest.raises(ConfigError, match="'no-new'; known: compevo"):
+        find_variant("no-new")

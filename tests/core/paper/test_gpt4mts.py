@@ -1,0 +1,149 @@
+"""GPT4MTS: what it reads, in which order, and against a computation known without it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.baselines import Forecaster
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.data.scaling import Scaler
+from compevo_core.errors import LeakageError
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.networks.fitting import FitBudget
+from compevo_core.networks.forecaster import NetworkBaseline
+from compevo_core.networks.gpt4ts import GPT4TS
+from compevo_core.networks.layers import count_trainable
+from compevo_core.paper.gpt4mts import (
+    GPT4MTS,
+    NewsReader,
+    make_gpt4mts,
+    write_instruction,
+)
+from compevo_core.paper.known_news import NEWS_DAYS
+from compevo_core.paper.news_changes import swap_news
+from tests.support.population import news_pool, windows
+
+POOL = news_pool()
+WIDTH, SIZE = 32, POOL.embeddings.shape[1]
+TRAIN = windows("train", 4)
+VAL = windows("val", 2, first_day=8)
+QUICK = FitBudget(passes=1, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+
+
+def fit(backbone, *, reads_news=True, train=TRAIN, seed=0):
+    kind = make_gpt4mts(POOL, backbone, reads_news=reads_news)
+    return NetworkBaseline.fit("gpt4mts", train, VAL, seed=seed, budget=QUICK, kind=kind)
+
+
+def test_the_states_of_the_patches_are_those_of_all_tokens_read_in_order(backbone):
+    # The published computation, written out with the backbone's own layers: what was written in
+    # front, patches behind it, the states of the patches alone through one linear map.
+    torch.manual_seed(3)
+    network = GPT4MTS(backbone, embedding_size=SIZE, layers=2, matmul_dtype=None).eval()
+    torch.nn.init.normal_(network.news.age)
+    inputs = NewsReader(POOL, backbone, layers=2).encode(VAL.views(), Scaler.fit(TRAIN))
+
+    values = inputs.values_NL
+    patches = [values[:, start : start + 16] for start in range(0, 40, 8)]
+    last = torch.cat([values[:, 40:], values[:, -1:].expand(-1, 8)], dim=1)
+    tokens = [
+        (inputs.instruction_ND @ network.instruction.weight.T + network.instruction.bias)[:, None],
+        network.news(inputs.news_NSE),
+        *[
+            (part @ network.embedding.weight.T + network.embedding.bias)[:, None]
+            for part in (*patches, last)
+        ],
+    ]
+    states = backbone.decoder(inputs_embeds=torch.cat(tokens, dim=1)).last_hidden_state
+    assert states.shape[1] == 1 + NEWS_DAYS + 6
+    expected = states[:, -6:].flatten(1) @ network.projection.weight.T + network.projection.bias
+    torch.testing.assert_close(network(inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_it_trains_what_gpt4ts_trains_and_the_maps_of_its_prompts(backbone):
+    instruction = WIDTH * WIDTH + WIDTH
+    # Embedding and ages; attention among days; two linear maps and two norms.
+    attention = 4 * (WIDTH * WIDTH + WIDTH)
+    news = (SIZE + 1) * WIDTH + NEWS_DAYS * WIDTH + attention + 2 * (WIDTH + 1) * WIDTH + 4 * WIDTH
+    plain = count_trainable(GPT4TS(backbone.decoder))
+    without = GPT4MTS(backbone, embedding_size=SIZE, reads_news=False)
+    assert count_trainable(without) == plain + instruction
+    assert count_trainable(GPT4MTS(backbone, embedding_size=SIZE)) == plain + instruction + news
+
+
+def test_products_in_another_type_change_little_and_leave_the_backbone_as_it_was(backbone):
+    torch.manual_seed(0)
+    exact = GPT4TS(backbone.decoder).eval()
+    torch.manual_seed(0)
+    rounded = GPT4TS(backbone.decoder, matmul_dtype=torch.bfloat16).eval()
+    patches = torch.randn(3, 6, WIDTH, requires_grad=True)
+    states = rounded.transform(patches)
+    torch.testing.assert_close(states, exact.transform(patches), rtol=0.05, atol=0.05)
+    assert not torch.equal(states, exact.transform(patches))
+
+    states.sum().backward()
+    assert patches.grad.abs().sum() > 0
+    kept = backbone.decoder.layers[0].self_attn.q_proj.weight
+    assert kept.dtype == torch.float32
+
+
+def test_an_instruction_names_the_task_and_the_shape_of_the_input():
+    view = replace(TRAIN[0].view, x=np.linspace(4000.0, 5000.0, 48))
+    assert write_instruction(view) == (
+        "Predict next-day electricity load for NSW1. The last 48 values in MW: lowest 4000.0, "
+        "highest 5000.0, median 4500.0; they rise."
+    )
+    assert write_instruction(replace(view, x=view.x[::-1])).endswith("they fall.")
+
+
+def test_an_instruction_is_read_alike_alone_and_among_longer_ones(backbone):
+    reader = NewsReader(POOL, backbone)
+    texts = ["Predict.", "Predict the next day of a series whose name is long."]
+    together = reader._read(texts)
+    alone = NewsReader(POOL, backbone)._read(texts[:1])
+    torch.testing.assert_close(together[0], alone[0], rtol=0.02, atol=0.02)
+    assert not torch.allclose(together[0], together[1], atol=0.1)
+    # What was read once is not read again.
+    reader._decoder = None
+    assert torch.equal(reader._read(texts[:1])[0], together[0])
+
+
+def test_news_change_the_forecast_and_the_twin_without_them_never_sees_them(backbone):
+    views = VAL.views()
+    without = [replace(view, candidate_ids=()) for view in views]
+    own = fit(backbone)
+    assert not np.array_equal(own.predict(views), own.predict(without))
+    twin = fit(backbone, reads_news=False)
+    assert np.array_equal(twin.predict(views), twin.predict(without))
+    # The control of every news arm: another day's articles, on the same fitted network.
+    assert own.predict(swap_news(VAL, 0).views()).shape == (len(views), 48)
+
+
+def test_a_fit_is_bit_equal_for_a_seed_and_survives_saving(backbone, tmp_path):
+    first, again, other = fit(backbone), fit(backbone), fit(backbone, seed=1)
+    forecast = first.predict(VAL.views())
+    assert forecast.tobytes() == again.predict(VAL.views()).tobytes()
+    assert forecast.tobytes() != other.predict(VAL.views()).tobytes()
+
+    first.save(tmp_path)
+    loaded = NetworkBaseline.load(tmp_path, make_gpt4mts(POOL, backbone))
+    assert isinstance(loaded, Forecaster) and loaded.name == "gpt4mts"
+    assert loaded.predict(VAL.views()).tobytes() == forecast.tobytes()
+    assert loaded.predict([]).shape == (0, 48)
+
+
+def test_later_news_and_later_splits_are_refused(backbone):
+    early = TRAIN[0].view
+    leaking = replace(early, origin_utc=POOL.get_date(early.candidate_ids[0]))
+    fitted = fit(backbone)
+    with pytest.raises(LeakageError, match="not available before"):
+        fitted.predict([leaking])
+    with pytest.raises(LeakageError, match="test"):
+        fit(backbone, train=windows("test", 2, first_day=20))

@@ -1,0 +1,165 @@
+"""LTP-LLM: sentences by content, what the memory decodes, and the numeric model without it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.data.scaling import Scaler
+from compevo_core.errors import LeakageError
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.networks.fitting import FitBudget
+from compevo_core.networks.forecaster import NetworkBaseline
+from compevo_core.networks.gpt4ts import PatchNetwork
+from compevo_core.networks.layers import NetworkInputs, count_trainable
+from compevo_core.paper import ltp_llm
+from compevo_core.paper.ltp_llm import (
+    LTPLLM,
+    PatternInputs,
+    PatternMemory,
+    PatternWriter,
+    make_ltp_llm,
+    write_pattern_prompt,
+)
+from tests.support.population import windows
+
+TRAIN = windows("train", 4)
+VAL = windows("val", 2, first_day=8)
+ENCODER = HashingEncoder()
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def write_short_sentences(monkeypatch):
+    monkeypatch.setattr(ltp_llm, "SENTENCE_TOKENS", 6)
+
+
+class Scribe(PatternWriter):
+    """Writes the facts themselves, and counts how often it is asked."""
+
+    asked = 0
+
+    def _generate(self, prompts):
+        self.asked += len(prompts)
+        return [prompt[::-1] for prompt in prompts]
+
+
+def test_a_sentence_is_written_once_for_equal_facts_and_kept_between_processes(backbone, tmp_path):
+    views = TRAIN.views()
+    # Another size of the same shape has the same facts.
+    larger = [replace(view, x=view.x * 1.5) for view in views]
+    writer = Scribe(backbone, tmp_path)
+    sentences = writer.write(views)
+    assert writer.write(larger) == sentences
+    assert writer.asked == len({write_pattern_prompt(view) for view in views}) < 2 * len(views)
+
+    again = Scribe(backbone, tmp_path)
+    assert again.write(views) == sentences and again.asked == 0
+    assert sentences == [write_pattern_prompt(view)[::-1] for view in views]
+
+
+def test_what_two_processes_wrote_is_kept_together(backbone, tmp_path):
+    first, second = Scribe(backbone, tmp_path), Scribe(backbone, tmp_path)
+    first.write(TRAIN.views()[:1])
+    second.write(TRAIN.views()[1:2])
+    third = Scribe(backbone, tmp_path)
+    third.write(TRAIN.views()[:2])
+    assert third.asked == 0
+
+
+def test_the_backbone_writes_the_same_alone_and_among_longer_prompts(backbone):
+    writer = PatternWriter(backbone)
+    prompts = ["The values", "A longer prompt about a series. The values"]
+    together = writer._generate(prompts)
+    assert together[:1] == writer._generate(prompts[:1])
+    assert all(text.startswith("The values") and "\n" not in text for text in together)
+
+
+def test_a_prompt_holds_facts_in_words_from_before_the_origin():
+    view = TRAIN[0].view
+    rising = replace(view, x=np.linspace(4000.0, 5000.0, 48))
+    # 2 January 2019 in Sydney, a Wednesday after New Year's Day.
+    assert write_pattern_prompt(rising) == (
+        "Predict next-day electricity load for NSW1. The last 48 values rose, were highest in "
+        "their last quarter and lowest in their first quarter. The target day is a working day "
+        "between December and February, after a public holiday (New Year's Day).\n"
+        "Pattern to expect, in one sentence: The values"
+    )
+    assert " fell, " in write_pattern_prompt(replace(view, x=rising.x[::-1]))
+    wave = np.sin(np.linspace(0, 2 * np.pi, 48))
+    assert "ended where they began" in write_pattern_prompt(replace(view, x=wave * wave))
+
+
+def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
+    memory = PatternMemory(embedding_size=3, width=2)
+    with torch.no_grad():
+        memory.query.weight.zero_()
+        memory.query.bias.zero_()
+        memory.keys.zero_()
+        memory.values.copy_(torch.arange(32.0).reshape(16, 2))
+        # No key fits better than another: the mean of all values.
+        assert memory(torch.ones(1, 3)).tolist() == [[15.0, 16.0]]
+
+        # One key fits by ln 15 more, behind the scale of eight: half of all.
+        memory.query.bias[0] = 1.0
+        memory.keys[2, 0] = 8 * np.log(15)
+        rest = (memory.values.sum(0) - memory.values[2]) / 15
+        expected = (memory.values[2] + rest) / 2
+        torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
+
+
+def test_before_the_first_update_it_is_the_numeric_model_alone():
+    torch.manual_seed(1)
+    network, plain = LTPLLM(embedding_size=5, width=12), PatchNetwork(width=12)
+    with torch.no_grad():
+        plain.embedding.load_state_dict(network.embedding.state_dict())
+        plain.projection.weight.copy_(network.projection.weight[:, : 6 * 12])
+        plain.projection.bias.copy_(network.projection.bias)
+    numbers = NetworkInputs.encode(VAL.views(), Scaler.fit(TRAIN))
+    inputs = PatternInputs(
+        values_NL=numbers.values_NL,
+        past_NLM=numbers.past_NLM,
+        future_NHM=numbers.future_NHM,
+        sentence_NE=torch.randn(len(VAL), 5),
+    )
+    torch.testing.assert_close(network(inputs), plain(numbers))
+    memory = 5 * 64 + 64 + 16 * 64 + 16 * 12
+    assert count_trainable(network) == count_trainable(plain) + memory + 12 * 48
+
+
+def test_it_fits_saves_and_refuses_later_windows(backbone, tmp_path):
+    budget = FitBudget(passes=2, batch_size=4)
+
+    def fit(train=TRAIN, seed=0):
+        kind = make_ltp_llm(Scribe(backbone), ENCODER)
+        return NetworkBaseline.fit("ltp-llm", train, VAL, seed=seed, budget=budget, kind=kind)
+
+    fitted = fit()
+    forecast = fitted.predict(VAL.views())
+    assert forecast.tobytes() == fit().predict(VAL.views()).tobytes()
+    assert forecast.tobytes() != fit(seed=1).predict(VAL.views()).tobytes()
+    poisoned = VAL.with_truth(np.full_like(VAL.truth(), 1e9))
+    assert fitted.predict(poisoned.views()).tobytes() == forecast.tobytes()
+
+    fitted.save(tmp_path)
+    loaded = NetworkBaseline.load(tmp_path, make_ltp_llm(Scribe(backbone), ENCODER))
+    assert loaded.predict(VAL.views()).tobytes() == forecast.tobytes()
+    assert loaded.predict([]).shape == (0, 48)
+    with pytest.raises(LeakageError, match="test"):
+        fit(windows("test", 2, first_day=20))
+
+
+def test_another_sentence_gives_another_forecast(backbone):
+    budget = FitBudget(passes=3, batch_size=4)
+    kind = make_ltp_llm(Scribe(backbone), ENCODER)
+    fitted = NetworkBaseline.fit("ltp-llm", TRAIN, VAL, budget=budget, kind=kind)
+    view = VAL[0].view
+    holiday = replace(view, calendar=replace(view.calendar, target_holiday="Christmas Day"))
+    assert not np.array_equal(fitted.predict([view]), fitted.predict([holiday]))

@@ -1,0 +1,231 @@
+"""LUD of a run folder: by hand, with few questions, counted failures and remembered verdicts."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.lm import backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.lud import update_magnitude
+from compevo_core.paper.lud_judges import PROMPT_HASH
+from compevo_core.paper.lud_measure import (
+    measure_lud,
+    space_rounds,
+    tabulate_lud,
+    write_lud_rows,
+)
+from compevo_core.report.inputs import LUD_COLUMNS, read_inputs
+from compevo_core.runtime.files import write_text
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.cli.main import app
+from tests.support.lud import LOGICS, ScriptedJudge, finished_run
+from tests.support.report_samples import NOW
+from tests.support.round_records import round_record
+
+ENCODER = HashingEncoder()
+
+
+def measure_delta(before: str, after: str) -> float:
+    return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
+
+
+def test_updates_are_measured_from_first_to_last_and_from_round_to_round(tmp_path) -> None:
+    summary = measure_lud(finished_run(tmp_path / "run"), [ScriptedJudge()], ENCODER)
+    first, second = summary["agents"]
+    assert first["first_to_last"] == 0.0  # it came back to its seed logic
+    steps = [measure_delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
+    assert first["mean_delta"] == pytest.approx(sum(steps) / 4)
+    assert (first["unchanged"], second["unchanged"]) == (1, 2)
+    assert second["first_to_last"] == pytest.approx(measure_delta(LOGICS[0][1], LOGICS[4][1]))
+
+
+def test_an_update_without_an_indicator_and_an_unchanged_text_count_as_zero(tmp_path) -> None:
+    judge = ScriptedJudge(zero="outages")
+    summary = measure_lud(finished_run(tmp_path / "run"), [judge], ENCODER)["judges"][0]
+    assert len(judge.asked) == summary["asked"] == 5
+    mine = summary["agents"][0]
+    assert (mine["pairs"], mine["unchanged"]) == (4, 1)
+    assert (mine["mean_rius"], mine["mean_strategy_shift"]) == (0.5, 0.5)
+    counted = measure_delta(LOGICS[0][0], LOGICS[1][0]) + measure_delta(LOGICS[3][0], LOGICS[4][0])
+    assert mine["mean_lud"] == pytest.approx(counted / 4)
+
+
+def test_the_files_say_who_judged_what_with_which_prompt(tmp_path) -> None:
+    run = finished_run(tmp_path / "run")
+    summary = measure_lud(run, [ScriptedJudge("a"), ScriptedJudge("b")], ENCODER, pairs=2)
+    assert json.loads((run / "lud.json").read_text()) == summary
+    assert (summary["encoder"], summary["prompt_hash"]) == ("hashing", PROMPT_HASH)
+    assert summary["updates_an_agent"] == 4
+    assert summary["artifact_hash"] and summary["config_hash"]
+
+    rows = pl.read_csv(run / "lud.csv")
+    assert rows.height == 2 * 4 * 2
+    assert set(rows["judge"]) == {"a", "b"}
+    assert set(rows["prompt_hash"]) == {PROMPT_HASH}
+    assert rows["delta"].null_count() == 0
+    assert set(rows.drop_nulls("rius")["round"]) == set(summary["judged_rounds"]) == {1, 4}
+
+
+def test_a_second_call_asks_nothing_and_finds_the_same(tmp_path) -> None:
+    run = finished_run(tmp_path / "run")
+    first = measure_lud(run, [ScriptedJudge()], ENCODER)
+    again = ScriptedJudge()
+    assert measure_lud(run, [again], ENCODER) == first
+    assert again.asked == []
+
+
+def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) -> None:
+    summary = measure_lud(
+        finished_run(tmp_path / "run"), [ScriptedJudge(fails="outages")], ENCODER
+    )["judges"][0]
+    assert summary["failures"] == 1
+    assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
+
+
+def test_two_judges_are_compared_over_the_changed_updates_both_scored(tmp_path) -> None:
+    judges = [
+        ScriptedJudge("a", zero="outages"),
+        ScriptedJudge("b", zero="outages", fails="storms"),
+    ]
+    (summary,) = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)["agreement"]
+    assert (summary["first"], summary["second"], summary["n"]) == ("a", "b", 4)
+    assert summary["kappa_gate"] == 1.0 and summary["pearson_lud"] == pytest.approx(1.0)
+    assert (
+        summary["kappa_evidence_recombination"] is None
+    )  # both always say 0: chance alone agrees fully
+
+
+def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
+    run = RunFolder(tmp_path / "run")
+    finished_run(run.path, LOGICS[:1])
+    write_text(run.rounds_file, "")
+    for number, row in enumerate(LOGICS[:3]):
+        following = LOGICS[number + 1]
+        record = round_record(
+            number,
+            logics=list(row),
+            group_logics=[[logic] for logic in following],
+            group_rewards=[[-0.5], [-0.25]],
+            played_rewards=[-0.75, -0.75],
+        )
+        run.append_round(record)
+
+    judges = [ScriptedJudge("a"), ScriptedJudge("b", fails="storms")]
+    gains = [judge["gains"] for judge in measure_lud(run.path, judges, ENCODER, pairs=2)["judges"]]
+    assert [summary["n"] for summary in gains] == [4, 3]
+    # Both agents are unchanged in one round each: LUD 0, whatever the reward.
+    assert sum(gains[0]["n_by_regime"]) == 4
+    weighted = zip(gains[0]["n_by_regime"], gains[0]["mean_gain_by_regime"], strict=True)
+    assert sum(n * gain for n, gain in weighted if n) == pytest.approx(2 * 0.25 + 2 * 0.5)
+
+
+def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_them(
+    tmp_path,
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    finished_run(run.path, LOGICS[:1])
+    write_text(run.rounds_file, "")
+    # Two supervised rounds, then a rewriting every second round.
+    played = ["seed", "seed", "seed", "storms", "storms", "outages"]
+    rewrites = [False, False, True, False, True, False]
+    for number, (logic, evolved) in enumerate(zip(played, rewrites, strict=True)):
+        texts = [logic, f"{logic} too"]
+        run.append_round(round_record(number, logics=texts, evolved=evolved))
+
+    judge = ScriptedJudge()
+    summary = measure_lud(run.path, [judge], ENCODER)
+    assert (summary["rounds"], summary["updates_an_agent"]) == (6, 2)
+    assert summary["judged_rounds"] == [3, 5]
+    assert set(judge.asked) == {
+        ("seed", "storms"),
+        ("seed too", "storms too"),
+        ("storms", "outages"),
+        ("storms too", "outages too"),
+    }
+    rows = pl.read_csv(run.path / "lud.csv")
+    assert sorted(rows["round"].to_list()) == [3, 3, 5, 5]
+    assert summary["agents"][0]["unchanged"] == 0
+    steps = [measure_delta("seed", "storms"), measure_delta("storms", "outages")]
+    assert summary["agents"][0]["mean_delta"] == pytest.approx(sum(steps) / 2)
+
+
+def test_a_run_of_one_round_has_nothing_to_judge(tmp_path) -> None:
+    summary = measure_lud(
+        finished_run(tmp_path / "run", LOGICS[:1]),
+        [ScriptedJudge("a"), ScriptedJudge("b")],
+        ENCODER,
+    )
+    assert summary["agents"][0]["mean_delta"] is None and summary["judges"][0]["agents"] == []
+    assert summary["agreement"][0]["n"] == 0
+
+
+@pytest.mark.parametrize(
+    ("updates", "count", "rounds"),
+    [(59, 8, [1, 9, 18, 26, 34, 42, 51, 59]), (3, 8, [1, 2, 3]), (5, 1, [5]), (0, 8, [])],
+)
+def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds) -> None:
+    assert space_rounds(updates, count) == rounds
+
+
+def test_a_folder_without_a_run_and_an_altered_model_are_refused(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
+        measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
+    run = finished_run(tmp_path / "run")
+    (run / "model" / "config.json").write_text((run / "model" / "config.json").read_text() + " ")
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        measure_lud(run, [ScriptedJudge()], ENCODER)
+
+
+def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_be_asked(
+    tmp_path, monkeypatch
+) -> None:
+    run = finished_run(tmp_path / "run")
+    first = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    assert first.exit_code == 0, first.output
+    assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
+    monkeypatch.setattr(
+        backbone, "load_backbone", lambda _: pytest.fail("loaded without a question")
+    )
+    second = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+
+
+SUMMARY = {
+    "encoder": "minilm",
+    "config_hash": "c1",
+    "artifact_hash": "a1",
+    "agreement": [{"first": "x", "second": "y", "n": 9, "kappa_gate": 0.5, "pearson_lud": 0.6}],
+    "judges": [
+        {
+            "name": "x",
+            "gains": {
+                "n": 4,
+                "pearson_r": 0.3,
+                "pearson_p": 0.2,
+                "regimes": ["low", "high"],
+                "n_by_regime": [3, 1],
+                "mean_lud_by_regime": [0.1, 0.7],
+                "mean_gain_by_regime": [0.0, 0.02],
+            },
+        }
+    ],
+}
+
+
+def test_a_run_has_a_row_a_pair_of_judges_a_regime_and_one_over_all_updates():
+    rows = tabulate_lud(SUMMARY, "electricity")
+    assert rows["subject"].to_list() == ["x / y", "low", "high", "all"]
+    assert rows["kappa"].to_list() == [0.5, None, None, None]
+    assert rows["pearson_r"].to_list() == [0.6, None, None, 0.3]
+
+
+def test_a_run_measured_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
+    write_lud_rows(tmp_path, SUMMARY, "electricity")
+    write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": "a2"}, "electricity")
+    write_lud_rows(tmp_path, SUMMARY, "electricity")
+    lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
+    assert [row["artifact_hash"] for row in lud] == ["a2"] * 4 + ["a1"] * 4
+    assert set(LUD_COLUMNS) <= set(lud[0])

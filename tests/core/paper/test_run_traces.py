@@ -1,0 +1,266 @@
+"""A finished run as rows: its rounds, its final logics, whether its reward still moves."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, find_topics
+from compevo_core.errors import DataError
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.lud import update_magnitude
+from compevo_core.paper.run_traces import (
+    LOGIC_SCHEMA,
+    MIN_ROUNDS,
+    TRACE_SCHEMA,
+    RunIdentity,
+    find_components,
+    list_final_logics,
+    measure_plateau,
+    place_logics,
+    read_typed,
+    theil_sen_slope,
+    trace_rounds,
+    write_traces,
+)
+from compevo_core.report.inputs import read_inputs
+from compevo_core.training.run_folder import RunFolder
+from tests.support.report_samples import NOW
+from tests.support.round_records import round_record
+
+IDENTITY = RunIdentity(
+    dataset="electricity", method="mae-gpt", budget="quick", seed=3, commit="c0", config_hash="h0"
+)
+TEXTS = ["Watch storms.", "Read policy."]
+RECORDS = [
+    round_record(0, logics=TEXTS, evolved=False, val_mae_scaled=0.75),
+    round_record(1, logics=TEXTS, evolved=True, rewards=[-0.125, -0.5], unique_news=[7, 2]),
+    round_record(2, logics=[TEXTS[0], "Watch the sun."], evolved=False, epoch=1, loss_pred=1 / 3),
+]
+
+
+def rows_of(records=RECORDS, **chosen):
+    rows = trace_rounds(records, IDENTITY, HashingEncoder()).to_dicts()
+    return [row for row in rows if all(row[name] == value for name, value in chosen.items())]
+
+
+def test_a_round_has_a_row_of_the_population_and_one_of_each_agent():
+    rows = rows_of()
+    assert [(row["round"], row["agent"]) for row in rows] == [
+        (number, agent) for number in range(3) for agent in (None, 0, 1)
+    ]
+    assert list(rows[0]) == list(TRACE_SCHEMA)
+    assert {(row["method"], row["budget"], row["seed"]) for row in rows} == {
+        ("mae-gpt", "quick", 3)
+    }
+
+
+def test_losses_are_of_the_population_and_rewards_and_news_of_agents():
+    population = rows_of(agent=None)
+    # L_pred, and not the weighted sum of all terms.
+    assert [row["loss"] for row in population] == [0.5, 0.5, 0.333333]
+    assert [row["val_error"] for row in population] == [0.75, None, None]
+    assert [row["epoch"] for row in population] == [0, 0, 1]
+    first, second = (row for row in rows_of(round=1) if row["agent"] is not None)
+    assert (first["reward"], first["unique_news"]) == (-0.125, 7)
+    assert (second["reward"], second["unique_news"]) == (-0.5, 2)
+    assert first["loss"] is None and population[0]["reward"] is None
+
+
+def test_a_shift_stands_in_the_round_that_plays_the_new_logics_and_is_zero_for_a_kept_one():
+    assert [row["logic_shift"] for row in rows_of(agent=0)] == [None, None, 0.0]
+    encode = HashingEncoder().encode
+    (expected,) = update_magnitude(encode([TEXTS[1]]), encode(["Watch the sun."]))
+    assert [row["logic_shift"] for row in rows_of(agent=1)] == [
+        None,
+        None,
+        pytest.approx(expected, abs=1e-5),
+    ]
+
+
+def final(texts, **changes):
+    record = round_record(0, agents=len(texts), logics=texts)
+    return list_final_logics([record], replace(IDENTITY, **changes))
+
+
+def test_topics_are_those_of_the_grammar_in_every_sentence_it_can_write():
+    verbs, topics, regions, times, signs = build_slots(["NSW1", "VIC1"])
+    for number, topic in enumerate(topics):
+        parts = (verbs, (topic,), regions, times, signs)
+        sentence = "".join(slot[number % len(slot)] for slot in parts).strip()
+        assert " and ".join(find_topics(sentence)) == topic.strip()
+    assert find_topics(SLOT_SEED_LOGICS[2]) == ("public holidays",)
+    for free in ("", "Track public holidays.", "Read news about storms in any region."):
+        assert find_topics(free) == ()
+
+
+def test_a_row_holds_the_last_logic_and_how_the_reward_moved():
+    rewards = np.linspace(-1, 0, 40) ** 3
+    records = [
+        round_record(number, agents=1, logics=[f"logic {number}"], rewards=[reward])
+        for number, reward in enumerate(rewards)
+    ]
+    (row,) = list_final_logics(records, IDENTITY).to_dicts()
+    expected = measure_plateau(rewards, IDENTITY.seed)
+    assert row["logic"] == "logic 39" and list(row) == list(LOGIC_SCHEMA)
+    for name, value in (
+        ("reward_change", expected.change),
+        ("reward_slope", expected.slope),
+        ("slope_low", expected.low),
+        ("slope_high", expected.high),
+    ):
+        assert row[name] == pytest.approx(value, rel=1e-5)
+    # A run that is too short for the test has none.
+    assert final(["a", "b"])["reward_slope"].to_list() == [None, None]
+
+
+def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
+    # By hand: along the first axis, then the third; the second is constant.
+    vectors = np.array([[3.0, 1, 0], [-3, 1, 0], [0, 1, 1], [0, 1, -1]])
+    place, shown = find_components(vectors)
+    assert np.allclose(place, [[3, 0, 0], [-3, 0, 0], [0, 1, 0], [0, -1, 0]])
+    assert shown == pytest.approx(1.0)
+    # Another order of the texts turns no axis over.
+    turned, _ = find_components(vectors[::-1])
+    assert np.allclose(turned[::-1], place)
+
+
+def test_the_share_of_the_variance_counts_what_three_axes_leave_out():
+    _, shown = find_components(np.eye(5))
+    assert shown == pytest.approx(3 / 4)
+    alike, shown = find_components(np.ones((3, 5)))
+    assert not alike.any() and shown == 1.0
+    alone, _ = find_components(np.ones((1, 5)))
+    assert alone.shape == (1, 3)
+
+
+def test_distances_are_to_the_other_agents_of_the_same_run_alone():
+    rows = pl.concat(
+        [
+            final(["watch storms", "watch storms", "read policy"]),
+            final(["watch storms"], method="sa"),
+        ]
+    )
+    placed = place_logics(rows, HashingEncoder())
+    # Texts without a word in common have the distance 1.
+    assert placed["distance_to_others"].to_list() == [0.5, 0.5, 1.0, None]
+    assert placed["encoder"].to_list() == ["hashing"] * 4
+    assert placed["x"].n_unique() == 2 and placed["shown_variance"].to_list() == [1.0] * 4
+
+
+def make_run(folder, rounds=3, words=("storms", "policy")):
+    run = RunFolder(folder)
+    run.path.mkdir()
+    for number in range(rounds):
+        run.append_round(
+            round_record(number, agents=len(words), logics=[f"watch {word}" for word in words])
+        )
+    return run.path
+
+
+def test_a_run_written_again_replaces_its_rows_and_leaves_those_of_others(tmp_path):
+    long, short = make_run(tmp_path / "long", 5), make_run(tmp_path / "short", 2)
+    results, encoder = tmp_path / "results", HashingEncoder()
+    others = [
+        replace(IDENTITY, seed=4),
+        replace(IDENTITY, budget=""),
+        replace(IDENTITY, method="compevo"),
+    ]
+    for identity in (IDENTITY, *others):
+        write_traces(results, long, identity, encoder)
+    write_traces(results, short, IDENTITY, encoder)
+
+    traces = read_typed(results / "traces-electricity.csv", TRACE_SCHEMA)
+    counts = traces.group_by("method", "budget", "seed").len().sort("method", "budget", "seed")
+    assert counts.rows() == [
+        ("compevo", "quick", 3, 15),
+        ("mae-gpt", "", 3, 15),
+        ("mae-gpt", "quick", 3, 6),
+        ("mae-gpt", "quick", 4, 15),
+    ]
+    assert read_typed(results / "logics-electricity.csv", LOGIC_SCHEMA).height == 8
+
+
+def test_every_logic_gets_its_place_anew_when_a_run_comes_in(tmp_path):
+    results, encoder = tmp_path / "results", HashingEncoder()
+    write_traces(results, make_run(tmp_path / "a"), IDENTITY, encoder)
+    path = results / "logics-electricity.csv"
+    before = read_typed(path, LOGIC_SCHEMA)
+    other = make_run(tmp_path / "b", words=("rain", "rates"))
+    write_traces(results, other, replace(IDENTITY, method="sa"), encoder)
+    after = read_typed(path, LOGIC_SCHEMA)
+    assert after["logic"][:2].to_list() == before["logic"].to_list()
+    assert after["x"][:2].to_list() != before["x"].to_list()
+    assert abs(sum(after["x"].to_list())) < 1e-3
+
+
+def test_a_folder_without_rounds_writes_nothing(tmp_path):
+    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
+        write_traces(tmp_path / "results", tmp_path, IDENTITY, HashingEncoder())
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path):
+    path = tmp_path / "traces-electricity.csv"
+    path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
+    before = path.read_text()
+    with pytest.raises(DataError, match=r"traces-electricity\.csv: has the columns"):
+        write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
+    assert path.read_text() == before
+
+
+def test_the_report_knows_both_files_by_their_columns(tmp_path):
+    results = tmp_path / "results"
+    paths = write_traces(results, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
+    for path in paths:
+        path.rename(path.with_name(f"any-{path.name}"))
+    inputs = read_inputs(results, [], mode="archive", generated_at=NOW)
+    assert inputs.unread == []
+    assert (inputs.traces.height, inputs.logics.height) == (9, 2)
+    assert inputs.logics.schema == LOGIC_SCHEMA
+
+
+def noise(rounds):
+    return np.random.default_rng(0).normal(0, 0.05, rounds)
+
+
+def test_a_slope_is_the_median_over_pairs_by_hand():
+    # Pairs: 1, 1, 3, 1, 4, 7 over the rounds between them.
+    assert theil_sen_slope(np.array([0.0, 1.0, 2.0, 9.0])) == pytest.approx(2.0)
+    # One outlier of nine moves the mean slope and not this one.
+    assert theil_sen_slope(np.array([0, 1, 2, 3, 90, 5, 6, 7, 8.0])) == pytest.approx(1.0)
+
+
+def test_change_is_the_last_quarter_minus_the_first_and_the_slope_that_of_the_last_half():
+    reward = np.concatenate([np.full(10, -1.0), np.full(10, -0.7), np.arange(20) * 0.01])
+    plateau = measure_plateau(reward, 0)
+    assert plateau.change == pytest.approx(np.arange(10, 20).mean() * 0.01 + 1.0)
+    assert plateau.slope == pytest.approx(0.01) and plateau.n_rounds == 20
+    assert plateau.low == pytest.approx(0.01) == plateau.high
+
+
+def test_a_reward_that_rises_first_and_then_stands_is_flat_and_one_that_goes_on_is_not():
+    rounds = np.arange(120)
+    settled = measure_plateau(-np.exp(-rounds / 10) + noise(120), 1)
+    rising = measure_plateau(0.005 * rounds + noise(120), 1)
+    falling = measure_plateau(-0.005 * rounds + noise(120), 1)
+    assert settled.is_flat and settled.low < settled.slope < settled.high
+    assert settled.change > 0.2
+    assert not rising.is_flat and rising.low > 0
+    assert not falling.is_flat and falling.high < 0
+
+
+def test_blocks_make_the_interval_wider_where_neighbours_agree():
+    # Ten rounds at a time in common: as if there were a tenth of them.
+    steady = np.repeat(noise(16), 10)
+    shuffled = np.random.default_rng(3).permutation(steady)
+    apart, together = measure_plateau(shuffled, 0), measure_plateau(steady, 0)
+    assert together.high - together.low > 1.5 * (apart.high - apart.low)
+
+
+def test_a_short_run_has_no_test_and_the_same_run_the_same_interval():
+    assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
+    assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
+    with pytest.raises(DataError):
+        measure_plateau([float("nan")] * 40, 0)

@@ -1,0 +1,172 @@
+"""The section on mechanism: curves of methods, what is plotted of which rows, and its tables."""
+
+import json
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from compevo_core.paper.run_traces import TRACE_SCHEMA
+from compevo_core.report.mechanism import (
+    GROUPS,
+    list_groups,
+    list_methods,
+    make_curve,
+    plateau_table,
+    plot_dynamics,
+    plot_rewards,
+    rank_news,
+    run_plateau_table,
+    shift_table,
+    topics_table,
+)
+from compevo_core.report.page import render_page
+from compevo_core.report.rows import empty_rows
+from tests.support.report_samples import HOSTILE, make_inputs, make_rounds, make_run
+from tests.support.traced_samples import make_traced_inputs
+
+
+def rows_of(*rows):
+    """Rows of (seed, round, agent, unique_news)."""
+    names = ("seed", "round", "agent", "unique_news")
+    made = [dict(zip(names, row, strict=True)) | {"method": "sa"} for row in rows]
+    return pl.DataFrame(made, schema=TRACE_SCHEMA)
+
+
+def test_a_point_is_the_mean_over_seeds_of_the_mean_over_agents_by_hand():
+    # Seed 1 has three agents and must not count three times.
+    rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
+    curve = make_curve(rows, "unique_news")
+    assert curve == ([4.0], [4.5], [2.0], [7.0], 2)
+    assert make_curve(rows, "reward") is None
+
+
+def test_neighbouring_rounds_share_a_point_and_rounds_without_a_value_none():
+    rows = rows_of(*((0, number, 0, number) for number in range(2 * GROUPS)))
+    every_other = rows.with_columns(
+        pl.when(pl.col("round") % 2 == 0).then("unique_news").alias("unique_news")
+    )
+    assert make_curve(rows, "unique_news").mean == [number + 0.5 for number in range(0, 40, 2)]
+    assert make_curve(every_other, "unique_news").rounds == list(range(0, 40, 2))
+
+
+def test_ranks_are_of_the_agents_of_one_seed_over_its_last_rounds():
+    # Agent 1 leads in seed 0 and agent 0 in seed 1; round 0 does not count.
+    rows = rows_of(
+        *((0, 0, agent, 99) for agent in (0, 1)),
+        *((0, number, agent, 2 + 4 * agent) for number in (1, 2) for agent in (0, 1)),
+        *((1, number, agent, 8 - 4 * agent) for number in (1, 2) for agent in (0, 1)),
+    )
+    assert rank_news(rows, 2) == [7.0, 3.0]
+
+
+def test_methods_stand_in_the_papers_order_and_others_behind():
+    rows = pl.DataFrame({"method": ["no-diversity", "compevo", "sa", "mad-rl"]})
+    assert list_methods(rows) == ["sa", "mad-rl", "compevo", "no-diversity"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return make_traced_inputs(tmp_path_factory.mktemp("traced"))
+
+
+def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
+    (group,) = list_groups(inputs)
+    assert group["title"] == "Electricity, budget small"
+    pictures = [*group["pictures"], group["space"]["still"]]
+    assert len(pictures) == 5
+    assert all("MAD-RL 1 and CompEvo 2" in picture.caption for picture in pictures)
+    last = inputs.traces.filter(pl.col("round") == 35)
+    for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
+        error = last.filter(pl.col("method") == method)["val_error"].mean()
+        assert f"{name} {error:.4f}" in pictures[0].caption
+
+
+def test_every_picture_says_in_words_what_it_shows(inputs):
+    loss, error = plot_dynamics(inputs.traces)
+    assert "MAD-RL from" in loss.alt and "(1 seed)" in loss.alt and "(2 seeds)" in loss.alt
+    own = [line for line in loss.figure.axes[0].get_lines() if line.get_label() == "CompEvo"]
+    assert len(own[0].get_xdata()) == 20
+    # A band where there is more than one seed, and the points that validation has.
+    assert len(loss.figure.axes[0].collections) == 1
+    assert list(error.figure.axes[0].get_lines()[0].get_xdata()) == [5, 11, 17, 23, 29, 35]
+
+    rewards = plot_rewards(inputs.traces)
+    assert [len(plot.figure.axes[0].get_lines()) for plot in rewards] == [3, 3]
+    assert len({plot.figure.axes[0].get_ylim() for plot in rewards}) == 1
+
+
+def test_nothing_is_drawn_of_what_has_no_rows(inputs):
+    assert list_groups(make_inputs()) == []
+    assert 'id="mechanism"' not in render_page(make_inputs())
+    still = replace(inputs, traces=inputs.traces.filter(inputs.traces["method"] == "mad-rl"))
+    (group,) = list_groups(replace(still, logics=inputs.logics.clear()))
+    assert len(group["pictures"]) == 3
+    assert [group[name] for name in ("plateau", "topics", "shifts", "space")] == [None] * 4
+
+
+def test_updates_stand_by_epoch_and_who_rewrites_none_is_named(inputs):
+    table = shift_table(inputs.traces)
+    assert table.header[1:] == ["Epoch 1", "updates", "Epoch 2", "updates", *table.header[5:]]
+    (row,) = table.rows
+    # Two seeds, three agents; the first of twelve rounds follows no rewriting.
+    assert (row[0], row[2], row[4]) == ("CompEvo", "66", "72")
+    assert "MAD-RL" in table.notes[0]
+
+
+def test_the_plateau_table_counts_intervals_and_claims_no_equilibrium(inputs):
+    table = plateau_table(inputs.logics)
+    assert [row[:2] for row in table.rows] == [["MAD-RL", "3"], ["CompEvo", "6"]]
+    for row, count in zip(table.rows, (3, 6), strict=True):
+        flat, rising, falling = int(row[4].split()[0]), int(row[5]), int(row[6])
+        assert flat + rising + falling == count
+        assert row[2].startswith("+0.")
+
+
+def test_a_run_has_the_test_of_its_own_agents_if_it_is_long_enough():
+    assert run_plateau_table(make_run()) is None
+    run = replace(make_run(), rounds=make_rounds(60))
+    table = run_plateau_table(run)
+    assert [row[0] for row in table.rows] == ["agent 0", "agent 1", "agent 2"]
+    rising = [
+        record.model_copy(update={"rewards": [0.01 * record.round] * 3})
+        for record in make_rounds(60)
+    ]
+    (first, *_) = run_plateau_table(replace(run, rounds=rising)).rows
+    assert first[2:] == [
+        "+1.0000",
+        "+1.0000 to +1.0000",
+        "still rising over the last 30 rounds: no plateau",
+    ]
+
+
+def test_topics_count_agents_and_alike_logics_are_seen(inputs):
+    topics = ["fuel prices; public holidays", "fuel prices", *[""] * 7]
+    frame = inputs.logics.sort("method").with_columns(
+        pl.Series("topics", topics), pl.lit("one").alias("logic")
+    )
+    debate, own = topics_table(frame).rows
+    assert own[:5] == ["CompEvo", "6", "1 of 6", "2", "fuel prices (2), public holidays (1)"]
+    assert debate[:5] == ["MAD-RL", "3", "1 of 3", "0", "n/a"]
+    distances = inputs.logics.filter(pl.col("method") == "mad-rl")["distance_to_others"]
+    assert debate[5] == f"{distances.mean():.4f}"
+
+
+def test_the_logics_are_a_figure_to_turn_with_escaped_texts_and_a_still_picture(inputs):
+    page = render_page(inputs)
+    text = re.search(
+        r'<script type="application/json" id="space-0">(.*?)</script>', page, re.DOTALL
+    )
+    figure = json.loads(text[1])
+    assert [trace["name"] for trace in figure["data"]] == ["MAD-RL", "CompEvo"]
+    assert {trace["type"] for trace in figure["data"]} == {"scatter3d"}
+    hover = " ".join(text for trace in figure["data"] for text in trace["text"])
+    assert "&lt;script&gt;" in hover and "<script>" not in hover
+    assert HOSTILE not in page
+    (group,) = list_groups(inputs)
+    assert "% of the variance" in group["space"]["still"].caption
+    assert len({trace["marker"]["symbol"] for trace in figure["data"]}) == 2
+    # The script of the charts comes with it, and is allowed by its hash alone.
+    assert "Plotly" in page and "script-src" in page
+    assert "script-src" not in render_page(make_inputs(rows=empty_rows()))

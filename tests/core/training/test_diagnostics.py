@@ -1,0 +1,497 @@
+"""Instruments of appendix B: gaps, conflict, regret and its growth, health of a population."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import ArrayLike
+
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
+from compevo_core.training.diagnostics import (
+    MIN_FIT_POINTS,
+    GradientConflict,
+    RegretTracker,
+    aggregate_best_response_gap,
+    assign_fixed_logics,
+    best_response_gap,
+    fit_growth_exponent,
+    gradient_conflict,
+    gradient_norm,
+    measure_health,
+    regret_of_sums,
+    summarize_regret_growth,
+    weight_entropy,
+)
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+numbers = st.floats(-100, 100, allow_nan=False, width=32)
+
+
+def test_the_gap_is_the_best_own_sample_minus_what_was_played() -> None:
+    gap = best_response_gap([[-3.0, -1.0, -2.0], [-5.0, -4.0, -6.0]], [-2.0, -4.0])
+    assert gap.tolist() == [1.0, 0.0]
+
+
+def test_an_agent_that_carried_a_better_logic_than_its_group_has_no_gap() -> None:
+    assert best_response_gap([[-3.0, -2.0]], [-1.0]).tolist() == [0.0]
+
+
+def test_the_aggregate_gap_by_hand_for_two_agents_and_one_point() -> None:
+    # Aggregate 0.5*2 + 0.5*6 = 4 against a truth of 1: loss 9.
+    # Agent 0 switching to 0 gives 3 (loss 4), agent 1 switching to 2 gives 2 (loss 1).
+    group = np.array([[[[2.0]], [[0.0]]], [[[6.0]], [[2.0]]]])
+    gap = aggregate_best_response_gap(group, [[[2.0]], [[6.0]]], [0.5, 0.5], [[1.0]])
+    assert gap.tolist() == [5.0, 8.0]
+    absolute = aggregate_best_response_gap(
+        group, [[[2.0]], [[6.0]]], [0.5, 0.5], [[1.0]], metric="mae"
+    )
+    assert absolute.tolist() == [1.0, 2.0]
+
+
+def test_the_aggregate_gap_rewards_a_worse_own_forecast_that_cancels_the_others_error() -> None:
+    # Alone, agent 0 is perfect; the best response to a peer that is 2 too high is to be 2 too low.
+    group = np.array([[[[1.0]], [[-1.0]]], [[[3.0]], [[3.0]]]])
+    gap = aggregate_best_response_gap(group, [[[1.0]], [[3.0]]], [0.5, 0.5], [[1.0]])
+    assert gap.tolist() == [1.0, 0.0]
+
+
+def test_masked_targets_do_not_enter_the_aggregate_gap() -> None:
+    group = np.array([[[[2.0, 50.0]], [[1.0, -50.0]]]])
+    gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
+    assert gap.tolist() == [1.0]
+
+
+@settings(deadline=None)
+@given(
+    arrays(float, (3, 4, 2, 5), elements=numbers),
+    arrays(float, (2, 5), elements=numbers),
+    arrays(float, 3, elements=st.floats(0, 1)),
+)
+def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, raw) -> None:
+    weights = (raw + 0.1) / (raw + 0.1).sum()
+    played = group[:, 0]
+    aggregate = np.tensordot(weights, played, 1)
+    expected = []
+    for i in range(3):
+        losses = [
+            np.mean((aggregate - weights[i] * played[i] + weights[i] * group[i, g] - truth) ** 2)
+            for g in range(4)
+        ]
+        expected.append(max(0.0, np.mean((aggregate - truth) ** 2) - min(losses)))
+    gap = aggregate_best_response_gap(group, played, weights, truth)
+    np.testing.assert_allclose(gap, expected, atol=1e-8)
+    assert (gap >= 0).all()
+
+
+def _regret_by_round(played_T: list[float], fixed_TK: list[list[float]]) -> np.ndarray:
+    """Regret after each of T rounds of one agent, from the rewards of the rounds."""
+    return regret_of_sums(np.cumsum(played_T), np.cumsum(fixed_TK, axis=0))
+
+
+def test_regret_against_the_best_fixed_logic_by_hand() -> None:
+    fixed = [[1.0, 0.0], [0.0, 3.0], [1.0, 0.0]]
+    assert _regret_by_round([0.0, 0.0, 2.0], fixed).tolist() == [1.0, 3.0, 1.0]
+
+
+@settings(deadline=None)
+@given(arrays(float, (12, 4), elements=numbers), st.integers(0, 3))
+def test_playing_one_fixed_logic_never_has_negative_regret_and_the_best_one_ends_at_zero(
+    fixed, k
+) -> None:
+    assert (_regret_by_round(fixed[:, k], fixed) >= 0).all()
+    assert _regret_by_round(fixed[:, fixed.sum(axis=0).argmax()], fixed)[-1] == pytest.approx(
+        0.0, abs=1e-9
+    )
+
+
+@settings(deadline=None)
+@given(arrays(float, (12, 4), elements=numbers))
+def test_group_regret_never_falls_and_bounds_the_fixed_regret_when_the_group_is_fixed(
+    rewards,
+) -> None:
+    played = rewards[:, 0]
+    group = np.cumsum(best_response_gap(rewards, played))
+    assert (np.diff(group) >= 0).all()
+    assert (group >= _regret_by_round(played, rewards) - 1e-9).all()
+
+
+def _conflict_of(main: ArrayLike, strategy: ArrayLike) -> GradientConflict:
+    """The condition for two gradient vectors."""
+    main_P, strategy_P = np.asarray(main), np.asarray(strategy)
+    return gradient_conflict(
+        float(np.linalg.norm(main_P)),
+        float(np.linalg.norm(strategy_P)),
+        float(main_P @ strategy_P),
+    )
+
+
+def test_opposed_gradients_conflict_by_hand() -> None:
+    conflict = _conflict_of([1.0, 0.0], [-2.0, 0.0])
+    assert (conflict.cosine, conflict.margin, conflict.holds) == (-1.0, -1.0, False)
+
+    mild = _conflict_of([3.0, 0.0], [-2.0, 0.0])
+    assert (mild.cosine, mild.margin, mild.holds) == (-1.0, 1.0, True)
+
+    assert _conflict_of([1.0, 0.0], [0.0, 5.0]).holds
+
+
+def test_zero_gradients_have_no_direction() -> None:
+    assert gradient_conflict(2.0, 0.0, 0.0).holds
+    assert not gradient_conflict(0.0, 2.0, 0.0).holds
+
+
+@settings(deadline=None)
+@given(arrays(float, 6, elements=numbers), arrays(float, 6, elements=numbers))
+def test_the_condition_holds_exactly_when_the_joint_step_still_descends_the_main_loss(
+    main, strategy
+) -> None:
+    progress = float(main @ (main + strategy))
+    norm = float(np.linalg.norm(main))
+    conflict = _conflict_of(main, strategy)
+    if norm > 1e-3 and abs(progress) > 1e-6 * norm * (norm + float(np.linalg.norm(strategy))):
+        assert conflict.holds == (progress > 0)
+        assert conflict.margin * norm == pytest.approx(progress, rel=1e-5, abs=1e-6)
+
+
+def test_the_gradient_norm_is_that_of_the_concatenation() -> None:
+    assert gradient_norm([[3.0], [[4.0, 0.0]]]) == 5.0
+    assert gradient_norm([]) == 0.0
+
+
+def test_entropy_by_hand() -> None:
+    assert weight_entropy([1.0, 0.0]) == 0.0
+    assert weight_entropy([0.25] * 4) == pytest.approx(math.log(4))
+
+
+@settings(deadline=None)
+@given(arrays(float, 5, elements=st.floats(0, 10)))
+def test_entropy_lies_between_one_agent_and_a_plain_mean(raw) -> None:
+    weights = (raw + 1e-6) / (raw + 1e-6).sum()
+    assert 0.0 <= weight_entropy(weights) <= math.log(5) + 1e-12
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: best_response_gap([[1.0, np.nan]], [1.0]),
+        lambda: gradient_conflict(float("inf"), 1.0, 0.0),
+        lambda: gradient_conflict(-1.0, 1.0, 0.0),
+        lambda: weight_entropy([0.5, 0.6]),
+    ],
+)
+def test_unusable_input_is_refused(call) -> None:
+    with pytest.raises(DataError):
+        call()
+
+
+def test_weights_that_differ_by_window_weigh_each_windows_own_switch() -> None:
+    # The second agent counts in the second window alone: in the first it could gain nothing.
+    group = np.ones((2, 1, 2, 1))
+    gap = aggregate_best_response_gap(
+        group, np.zeros((2, 2, 1)), [[1.0, 0.0], [0.5, 0.5]], [[1.0], [1.0]]
+    )
+    assert gap.tolist() == [0.875, 0.375]
+
+
+def _train(out: Path, config: RunConfig, **options: object) -> dict[str, object]:
+    return train(
+        config, windows("train", 8), windows("val", 3, first_day=20), news_pool(), out, **options
+    )
+
+
+def _read_rounds(run: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def _regret_of_history(played_T: np.ndarray, fixed_TK: np.ndarray) -> np.ndarray:
+    """Regret after each round, from the definition: best fixed logic in hindsight minus played."""
+    return np.cumsum(fixed_TK, axis=0).max(axis=1) - np.cumsum(played_T)
+
+
+def test_an_agent_is_compared_with_its_own_seed_logic_and_the_ones_after_it() -> None:
+    assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
+    assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
+    assert assign_fixed_logics(2, 0) == [[], []]
+
+
+def test_two_rounds_by_hand_take_the_best_fixed_logic_in_hindsight() -> None:
+    tracker = RegretTracker.start(1, 2)
+
+    first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
+    assert first == {
+        "regret": [0.5],
+        "fixed_rewards": [[-0.5, -2.0]],
+        "played_rewards": [-1.0],
+        "group_regret": [0.25],
+    }
+
+    second = tracker.add_round(np.array([[-1.0, -3.0, -0.25]]), np.array([0.5]))
+    assert second["regret"] == [-0.25]  # -2.25 of the second logic against -2.0 played
+    assert second["group_regret"] == [0.75]
+
+
+@settings(deadline=None)
+@given(
+    arrays(
+        float,
+        st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4)),
+        elements=st.floats(-9, 9),
+    )
+)
+def test_sums_restored_before_every_round_give_the_regret_of_the_whole_history(
+    scores_TAK: np.ndarray,
+) -> None:
+    tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
+    measured = []
+    for scores_AK in scores_TAK:
+        tracker = RegretTracker.from_dict(json.loads(json.dumps(tracker.to_dict())))
+        measured.append(tracker.add_round(scores_AK, np.zeros(2))["regret"])
+
+    expected = [_regret_of_history(scores_TAK[:, a, 0], scores_TAK[:, a, 1:]) for a in range(2)]
+    np.testing.assert_allclose(np.array(measured).T, expected, atol=1e-9)
+
+
+def test_a_fixed_logic_equal_to_the_played_one_gives_no_regret() -> None:
+    tracker = RegretTracker.start(3, 1)
+    for reward in (-1.0, -0.1, -7.5):
+        assert tracker.add_round(np.full((3, 2), reward), np.zeros(3))["regret"] == [0.0, 0.0, 0.0]
+
+
+def test_without_fixed_logics_regret_is_absent_and_the_groups_is_measured() -> None:
+    measured = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
+    assert measured == {
+        "regret": None,
+        "fixed_rewards": None,
+        "played_rewards": None,
+        "group_regret": [0.5, 0.0],
+    }
+
+
+@pytest.mark.slow
+def test_fixed_logics_are_scored_on_the_rounds_windows_and_change_nothing_in_the_run(
+    tmp_path: Path,
+) -> None:
+    _train(tmp_path / "with", tiny(run__fixed_logics=2))
+    summary = _train(tmp_path / "without", tiny(run__fixed_logics=0))
+    scored, unscored = _read_rounds(tmp_path / "with"), _read_rounds(tmp_path / "without")
+
+    # All that the two runs may differ in: what is measured, and time.
+    added = {"regret", "fixed_rewards", "played_rewards", "seconds", "eta_seconds", "train_seconds"}
+    shared = [
+        [{k: v for k, v in record.items() if k not in added} for record in rounds]
+        for rounds in (scored, unscored)
+    ]
+    assert shared[0] == shared[1]
+
+    hashes = [
+        json.loads((tmp_path / name / "model" / "manifest.json").read_text())["files"]
+        for name in ("with", "without")
+    ]
+    assert {k: v for k, v in hashes[0].items() if k != "config.json"} == {
+        k: v for k, v in hashes[1].items() if k != "config.json"
+    }
+
+    assert summary["regret_exponent"] is None
+    assert all(record["regret"] is None for record in unscored)
+    assert np.shape([record["fixed_rewards"] for record in scored]) == (4, 3, 2)
+
+    # Round 0 plays the seed logics, which are the first fixed ones.
+    assert [row[0] for row in scored[0]["fixed_rewards"]] == scored[0]["played_rewards"]
+
+    played, fixed = (
+        np.array([record[key] for record in scored]) for key in ("played_rewards", "fixed_rewards")
+    )
+    expected = [_regret_of_history(played[:, a], fixed[:, a])[-1] for a in range(3)]
+    np.testing.assert_allclose(scored[-1]["regret"], expected, rtol=1e-12)
+    assert np.ptp(fixed, axis=2).max() > 0
+
+
+@pytest.mark.slow
+def test_dropout_of_the_training_pass_does_not_enter_the_comparison(tmp_path: Path) -> None:
+    _train(
+        tmp_path,
+        tiny(
+            population__dropout=0.5,
+            run__rounds=3,
+            run__fixed_logics=1,
+            optim__forecast_lr=1e-2,
+            evolution__temperature=5.0,
+        ),
+    )
+    rounds = _read_rounds(tmp_path)
+    assert [row[0] for row in rounds[0]["fixed_rewards"]] == rounds[0]["played_rewards"]
+    unchanged = [(r, a) for r in rounds for a in range(3) if r["logics"][a] == SEED_LOGICS[a]]
+    assert all(r["fixed_rewards"][a][0] == r["played_rewards"][a] for r, a in unchanged)
+
+
+class _Stopped(BaseException):
+    """Stand for a kill between rounds."""
+
+
+@pytest.mark.slow
+def test_a_resumed_run_continues_the_same_sums(tmp_path: Path) -> None:
+    def stop(record: RoundRecord) -> None:
+        if record.round == 1:
+            raise _Stopped
+
+    config = tiny(run__fixed_logics=2, run__validate_every=0)
+    whole = _train(tmp_path / "whole", config)
+    with pytest.raises(_Stopped):
+        _train(tmp_path / "parts", config, on_round=stop)
+    parts = _train(tmp_path / "parts", config)
+
+    keys = ("regret", "group_regret", "fixed_rewards", "played_rewards")
+    resumed, uninterrupted = (
+        [[record[key] for key in keys] for record in _read_rounds(tmp_path / name)]
+        for name in ("parts", "whole")
+    )
+    assert resumed == uninterrupted
+    assert parts["regret_exponent"] == whole["regret_exponent"] is not None
+    assert uninterrupted[-1][0] != uninterrupted[1][0]
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
+def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(
+    power: float, expected: float
+) -> None:
+    fit = fit_growth_exponent(
+        3.0 * np.arange(1, 201) ** power, generator=np.random.default_rng(0), samples=50
+    )
+    assert fit.exponent == pytest.approx(expected, abs=1e-9)
+    assert fit.low == pytest.approx(expected, abs=1e-6)
+    assert fit.high == pytest.approx(expected, abs=1e-6)
+    assert (fit.n_used, fit.n_left_out) == (180, 20)
+
+
+def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one() -> (
+    None
+):
+    covered, excluded = 0, 0
+    rounds = np.arange(1, 301)
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        steps = np.diff(5 * np.sqrt(rounds), prepend=0.0) + generator.normal(0, 0.3, 300)
+        fit = fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
+        covered += fit.low <= 0.5 <= fit.high
+        excluded += fit.high < 1
+    assert covered >= 16
+    assert excluded == 20
+
+
+def test_the_interval_is_the_same_for_the_same_generator() -> None:
+    regret = np.cumsum(np.random.default_rng(1).uniform(0, 1, 60))
+    fits = [
+        fit_growth_exponent(regret, generator=np.random.default_rng(2), samples=40)
+        for _ in range(2)
+    ]
+    assert fits[0] == fits[1]
+
+
+def test_negative_regret_has_no_exponent_and_says_why() -> None:
+    fit = fit_growth_exponent(-np.arange(1.0, 50.0), generator=np.random.default_rng(0))
+    assert math.isnan(fit.exponent)
+    assert fit.n_left_out == 49
+    assert "positive regret" in fit.reason
+
+
+def test_a_square_root_is_fitted_for_agents_and_mean() -> None:
+    root = np.sqrt(np.arange(1, 41))
+    regrets = np.stack([root, 3 * root], axis=1).tolist()
+    summary = summarize_regret_growth(regrets, seed=1)
+
+    assert [fit["exponent"] for fit in summary["agents"]] == pytest.approx([0.5, 0.5])
+    assert summary["mean"]["exponent"] == pytest.approx(0.5)
+    assert summary["mean"]["low"] <= 0.5 <= summary["mean"]["high"]
+    assert summarize_regret_growth(regrets, seed=1) == summary
+
+
+def test_too_few_rounds_give_null_and_the_reason() -> None:
+    short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
+    assert short["mean"]["exponent"] is None
+    assert "positive regret" in short["mean"]["reason"]
+    json.dumps(short, allow_nan=False)
+
+
+def test_rounds_without_fixed_logics_have_no_growth() -> None:
+    assert summarize_regret_growth([None, None], seed=0) is None
+    assert summarize_regret_growth([], seed=0) is None
+
+
+TRUTH = np.zeros((2, 2))
+
+
+def _forecasts(*errors: list[float]) -> np.ndarray:
+    return np.array(errors).reshape(len(errors), 2, 2)
+
+
+def test_agents_whose_errors_are_unrelated_count_as_many_and_their_mean_beats_the_best() -> None:
+    # Orthogonal errors without a mean: the correlation is 0.
+    health = measure_health(_forecasts([1, 1, -1, -1], [2, -2, 2, -2]), TRUTH)
+    assert health.error_correlation == pytest.approx(0.0)
+    assert health.effective_agents == pytest.approx(2.0)
+    # The mean's absolute errors are 1.5, 0.5, 0.5, 1.5; the best agent's are 1.
+    assert health.gain_over_best == pytest.approx(0.0)
+
+    better = measure_health(_forecasts([2, 1, -1, -2], [-1, 2, -2, 1]), TRUTH)
+    assert better.gain_over_best == pytest.approx(100 * (1.5 - 1.0) / 1.5)
+
+
+def test_a_correlation_of_a_half_makes_three_agents_worth_one_and_a_half() -> None:
+    # Every two rows share half of their variance.
+    base = np.eye(4)[:3] - 0.25
+    unit = base / np.linalg.norm(base, axis=1, keepdims=True)
+    gram = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
+    mixed = np.linalg.cholesky(gram) @ np.linalg.inv(np.linalg.cholesky(unit @ unit.T)) @ unit
+    health = measure_health(mixed.reshape(3, 2, 2), TRUTH)
+    assert health.error_correlation == pytest.approx(0.5)
+    assert health.effective_agents == pytest.approx(3 / 2)
+
+
+@pytest.mark.parametrize("error", [[1.0, 2.0, 3.0, 5.0], [1.0, 1.0, 1.0, 1.0], [0.0] * 4])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_identical_agents_and_a_lone_one_are_worth_one(agents: int, error: list[float]) -> None:
+    health = measure_health(_forecasts(*[error] * agents), TRUTH)
+    assert health.error_correlation == 1.0
+    assert health.effective_agents == 1.0
+    assert health.gain_over_best == pytest.approx(0.0)
+
+
+def test_a_population_that_is_worse_than_its_best_agent_says_so() -> None:
+    health = measure_health(_forecasts([1, 1, 1, 1], [3, 3, 3, 5]), TRUTH)
+    assert health.gain_over_best == pytest.approx(100 * (1.0 - 2.25))
+    assert health.error_correlation == 0.0  # one error does not vary
+
+
+def test_errors_that_cancel_count_no_more_agents_than_there_are() -> None:
+    health = measure_health(_forecasts([1, -1, 1, -1], [-1, 1, -1, 1]), TRUTH)
+    assert health.error_correlation == pytest.approx(-1.0)
+    assert health.effective_agents == 2.0
+    assert health.gain_over_best == pytest.approx(100.0)
+
+
+def test_masked_targets_do_not_count() -> None:
+    forecast = _forecasts([1, 2, 3, 9], [3, 2, 1, -50])
+    masked = measure_health(forecast, [[0.0, 0.0], [0.0, np.nan]])
+    assert masked.error_correlation == pytest.approx(-1.0)
+    assert masked.gain_over_best == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "truth"),
+    [
+        (np.zeros((2, 2, 2)), np.full((2, 2), np.nan)),
+        (np.full((2, 2, 2), np.nan), TRUTH),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(values: np.ndarray, truth: np.ndarray) -> None:
+    with pytest.raises(DataError):
+        measure_health(values, truth)

@@ -1,0 +1,168 @@
+"""The endpoint of a deployment: one POST, what each failure means, and who asks it."""
+
+import json
+
+import pytest
+import requests
+import responses
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import (
+    ConfigError,
+    SchemaDrift,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
+from compevo_core.paper.changes import find_variant
+from compevo_core.paper.lud_judges import EndpointJudge, JudgeVerdict
+from compevo_pipeline.config import endpoints as judge_transport
+from compevo_pipeline.config.endpoints import endpoint_transport, read_selector
+from tests.support.population import tiny
+
+BASE = "https://judge.example/v1"
+URL = f"{BASE}/chat/completions"
+KEY = "not-a-real-key"
+
+
+@responses.activate
+def test_a_verdict_comes_back_through_http_with_the_key_in_one_header() -> None:
+    reply = {
+        "choices": [{"message": {"content": '{"strategy_shift": 1, "evidence_recombination": 1}'}}]
+    }
+    responses.post(URL, json=reply)
+    judge = EndpointJudge(model="m", transport=endpoint_transport(BASE + "/", api_key=KEY))
+    assert judge.judge("old", "new") == JudgeVerdict(1, 1)
+    request = responses.calls[0].request
+    assert request.headers["Authorization"] == f"Bearer {KEY}"
+    assert json.loads(request.body)["temperature"] == 0
+    assert KEY not in request.body.decode()
+
+
+@responses.activate
+def test_without_a_key_no_authorization_is_sent() -> None:
+    responses.post(URL, json={})
+    endpoint_transport(BASE, api_key=None)({})
+    assert "Authorization" not in responses.calls[0].request.headers
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (408, SourceTransient),
+        (429, SourceTransient),
+        (500, SourceTransient),
+        (503, SourceTransient),
+        (401, SourceBlocked),
+        (403, SourceBlocked),
+        (400, SourceRejected),
+        (404, SourceRejected),
+        (307, SourceRejected),
+    ],
+)
+@responses.activate
+def test_every_status_has_a_meaning_and_no_message_holds_the_key(
+    status: int, error: type[Exception]
+) -> None:
+    responses.post(
+        URL, status=status, headers={"Location": "https://elsewhere.example/"}, json={"echo": KEY}
+    )
+    with pytest.raises(error, match=str(status)) as caught:
+        endpoint_transport(BASE, api_key=KEY)({})
+    assert KEY not in str(caught.value)
+    assert len(responses.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [requests.ConnectTimeout(), requests.ReadTimeout(), requests.ConnectionError()]
+)
+@responses.activate
+def test_no_connection_and_no_answer_in_time_are_transient(failure: Exception) -> None:
+    responses.post(URL, body=failure)
+    with pytest.raises(SourceTransient, match="try again"):
+        endpoint_transport(BASE, api_key=None)({})
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff\xfe", b""])
+@responses.activate
+def test_an_answer_that_is_not_a_json_object_is_drift(body: bytes) -> None:
+    responses.post(URL, body=body)
+    with pytest.raises(SchemaDrift):
+        endpoint_transport(BASE, api_key=None)({})
+
+
+@responses.activate
+def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 10)
+    responses.post(URL, json={"text": "x" * 100})
+    with pytest.raises(SchemaDrift, match="more than 10 bytes"):
+        endpoint_transport(BASE, api_key=None)({})
+
+
+def test_the_time_limit_is_passed_on_and_redirects_are_not_followed() -> None:
+    class Session(requests.Session):
+        def post(self, url, **kwargs):  # type: ignore[override]
+            self.arguments = kwargs
+            raise requests.ReadTimeout
+
+    session = Session()
+    with pytest.raises(SourceTransient):
+        endpoint_transport(BASE, api_key=None, timeout_seconds=7.0, session=session)({})
+    assert session.arguments["timeout"] == 7.0
+    assert session.arguments["allow_redirects"] is False
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x/v1",
+        "judge.example/v1",
+        "https://me:pw@judge.example/v1",
+        "https://judge.example/v1?key=1",
+        "",
+    ],
+)
+def test_an_odd_address_is_refused_before_any_request(url: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        endpoint_transport(url, api_key=None)
+
+
+def test_a_key_goes_in_clear_to_this_machine_only() -> None:
+    with pytest.raises(ConfigError, match="in clear"):
+        endpoint_transport("http://judge.example/v1", api_key=KEY)
+    for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+        endpoint_transport(f"http://{host}/v1", api_key=KEY)
+    endpoint_transport("http://judge.example/v1", api_key=None)
+
+
+def with_endpoint() -> RunConfig:
+    config = find_variant("mae-gpt").configure(tiny())
+    return config.with_overrides({"evolution.selector": "endpoint:writer"})
+
+
+@responses.activate
+def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch) -> None:
+    monkeypatch.setenv("COMPEVO_JUDGE_URL", "https://judge.example/v1")
+    monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
+    monkeypatch.setenv("COMPEVO_JUDGE_KEY", "not-a-real-key")
+    responses.post("https://judge.example/v1/chat/completions", json={"choices": []})
+
+    selector = read_selector(with_endpoint())
+    assert selector is not None and selector({"model": "writer"}) == {"choices": []}
+    request = responses.calls[0].request
+    assert request.headers["Authorization"] == "Bearer not-a-real-key"
+    assert json.loads(request.body) == {"model": "writer"}
+
+
+def test_a_run_that_names_no_endpoint_asks_none(monkeypatch) -> None:
+    monkeypatch.setenv("COMPEVO_JUDGE_URL", "https://judge.example/v1")
+    monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
+    assert read_selector(tiny()) is None
+    assert read_selector(find_variant("mae-gpt").configure(tiny())) is None
+
+
+def test_a_run_that_names_one_without_an_address_is_refused(monkeypatch) -> None:
+    monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
+    monkeypatch.delenv("COMPEVO_JUDGE_MODEL", raising=False)
+    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
+        read_selector(with_endpoint())

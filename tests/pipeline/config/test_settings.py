@@ -1,0 +1,128 @@
+"""The environment, folders, run names."""
+
+from pathlib import Path
+
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError
+from compevo_pipeline.config.settings import (
+    REPOSITORY,
+    Layout,
+    Settings,
+    child_environment,
+    process_rank,
+)
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.runs import (
+    find_current_run,
+    has_current_run,
+    make_run_name,
+    set_current_run,
+)
+from tests.support.window_samples import make_window, make_window_set
+
+
+def test_the_defaults_are_sample_mode_below_the_repository():
+    settings = Settings.from_environment({})
+    assert settings == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
+    assert settings.preset_for(Mode.SAMPLE, "electricity-operational") == "demo"
+    assert settings.preset_for(Mode.ARCHIVE, "electricity") == "default"
+
+
+def test_the_report_is_linked_where_its_address_is_named():
+    named = Settings.from_environment({"COMPEVO_REPORT_URL": "http://127.0.0.1:3001"})
+    assert named.report_url == "http://127.0.0.1:3001"
+
+
+def test_operational_demand_has_a_preset_of_its_own_that_a_deployment_may_replace(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
+    assert settings.preset_for(Mode.ARCHIVE, "electricity-operational") == "operational"
+    named = Settings(home=tmp_path, mode=Mode.ARCHIVE, preset="paper")
+    assert named.preset_for(Mode.ARCHIVE, "electricity-operational") == "paper"
+
+
+def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.SAMPLE)
+    assert settings.layout(Mode.SAMPLE).root == tmp_path / "sample"
+    assert (
+        settings.layout(Mode.ARCHIVE)
+        == settings.layout(Mode.LIVE)
+        == Layout(root=tmp_path / "real")
+    )
+
+
+@pytest.mark.parametrize(
+    "env", [{"COMPEVO_MODE": "archive"}, {"COMPEVO_MODE": "archive", "COMPEVO_ARCHIVE": "/no"}]
+)
+def test_archive_mode_without_an_archive_says_what_to_set(env):
+    with pytest.raises(ConfigError, match="COMPEVO_ARCHIVE"):
+        Settings.from_environment(env)
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="live, archive, sample"):
+        Settings.from_environment({"COMPEVO_MODE": "demo"})
+
+
+def test_a_child_gets_our_environment_and_its_threads(monkeypatch):
+    monkeypatch.setenv("COMPEVO_MARK", "ours")
+    assert child_environment(2)["OMP_NUM_THREADS"] == "2"
+    assert child_environment()["COMPEVO_MARK"] == "ours"
+
+
+def test_the_rank_is_read_from_torchrun(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert process_rank() == (3, 4, 1)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name)
+    assert process_rank() == (0, 1, 0)
+
+
+def test_a_run_is_named_by_configuration_and_data_so_that_another_never_overwrites_it():
+    one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
+    data = [make_window_set(count) for count in (2, 3)]
+    names = {make_run_name("x", c, d) for c in (one, other) for d in data}
+    assert len(names) == 4 and all(name.startswith("x-") for name in names)
+
+
+def test_another_test_or_inference_window_leaves_the_name_of_a_run_as_it_is():
+    config, before = RunConfig.preset("tiny"), make_window_set(2)
+    for split in ("test", "inference"):
+        grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
+        assert grown.hash != before.hash
+        assert make_run_name("x", config, grown) == make_run_name("x", config, before)
+    for split in ("train", "val"):
+        grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
+        assert make_run_name("x", config, grown) != make_run_name("x", config, before)
+
+
+def test_the_current_run_is_the_last_finished_one(tmp_path):
+    layout = Layout(root=tmp_path)
+    assert not has_current_run(layout, "traffic")
+    with pytest.raises(DataError, match="materialize models/compevo"):
+        find_current_run(layout, "traffic")
+    set_current_run(layout, "traffic", "one")
+    set_current_run(layout, "traffic", "two")
+    assert find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")
+
+
+def test_a_judge_is_an_address_and_a_model_and_its_key_is_in_no_text_made_of_the_settings():
+    env = {
+        "COMPEVO_JUDGE_URL": "https://judge.example/v1",
+        "COMPEVO_JUDGE_MODEL": "m",
+        "COMPEVO_JUDGE_KEY": "s3cret",
+    }
+    settings = Settings.from_environment(env)
+    assert (settings.judge_url, settings.judge_model) == ("https://judge.example/v1", "m")
+    assert settings.judge_key.get_secret_value() == "s3cret"
+    assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()}"
+
+
+@pytest.mark.parametrize(("given", "missing"), [("URL", "MODEL"), ("MODEL", "URL")])
+def test_half_a_judge_is_refused_with_the_variable_to_set(given, missing):
+    with pytest.raises(ConfigError, match=f"set COMPEVO_JUDGE_{missing}"):
+        Settings.from_environment({f"COMPEVO_JUDGE_{given}": "x"})

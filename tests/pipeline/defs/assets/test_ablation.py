@@ -1,0 +1,147 @@
+"""The ablation asset: every variant under every seed, each paired with the full method."""
+
+import json
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper.changes import list_changes
+from compevo_core.report.rows import average_over_seeds
+from compevo_pipeline.cli.main import app
+from compevo_pipeline.defs.assets.research import AblationConfig
+from compevo_pipeline.storage.news_store import NewsStore
+from tests.support import population as small
+from tests.support.deployment import deploy
+
+VARIANTS = ["compevo", "no-grpo", "swapped-news"]
+SEEDS = [0, 1]
+SETTINGS = {"population": {"agents": 2}, "run": {"rounds": 1, "validate_every": 0}}
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    """A deployment without sources, in which two seeds of three variants were trained."""
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    parts = [
+        small.windows("train", 6),
+        small.windows("val", 2, first_day=40),
+        small.windows("test", 2, first_day=60),
+        small.windows("test", 2, first_day=100),
+    ]
+    # Other news every day: which day lends its news can then be told.
+    ids = tuple(small.article_ids())
+    varied = [
+        replace(window, view=replace(window.view, candidate_ids=ids[place % len(ids) :]))
+        for place, window in enumerate(window for part in parts for window in part)
+    ]
+    windows = WindowSet(varied, dataset="electricity")
+    windows.write(deployment.layout.windows("electricity"))
+    NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
+
+    config = {
+        "variants": VARIANTS,
+        "seeds": SEEDS,
+        "settings": SETTINGS,
+    }
+    deployment.materialize(
+        "ablation/variants", dataset="electricity", config={"ablation/variants": config}
+    )
+    return deployment.layout
+
+
+@pytest.fixture(scope="module")
+def pooled(layout):
+    path = layout.results / "ablation-electricity.csv"
+    rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA)
+    return rows.filter(pl.col("entity") == "pooled")
+
+
+@pytest.mark.slow
+def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
+    assert pooled.select("method", "seed").rows() == [(v, s) for v in VARIANTS for s in SEEDS]
+    trained = [
+        json.loads(path.read_text())["run"]["seed"]
+        for path in (layout.root / "runs").glob("experiment-electricity-*/config.json")
+    ]
+    assert sorted(trained) == sorted(SEEDS * len(VARIANTS))
+    assert pooled["artifact_hash"].n_unique() == len(pooled)
+    assert set(read_configs(layout.results)) == set(pooled["config_hash"])
+
+
+@pytest.mark.slow
+def test_the_seeds_of_a_variant_meet_the_same_windows_and_become_one_row(pooled):
+    assert set(pooled.group_by("method").agg(pl.col("data_hash").n_unique())["data_hash"]) == {1}
+    averaged = average_over_seeds(pooled)
+    assert averaged.select("method", "seeds").rows() == [(v, len(SEEDS)) for v in VARIANTS]
+    assert (averaged["mae_low"] < averaged["mae_high"]).all()
+
+
+@pytest.mark.slow
+def test_every_variant_is_paired_with_the_full_method_over_all_seeds(layout, pooled):
+    paired = pl.read_csv(layout.results / "paired-ablation-electricity.csv")
+    assert paired.columns == list(PAIRED_TEST_SCHEMA)
+    assert paired.select("method_a", "method_b", "n").rows() == [
+        ("no-grpo", "compevo", 8),
+        ("swapped-news", "compevo", 8),
+    ]
+
+    # All truths are observed: the mean over windows is that over points.
+    mae = dict(pooled.group_by("method").agg(pl.col("mae").mean()).iter_rows())
+    expected = [mae[variant] - mae["compevo"] for variant in VARIANTS[1:]]
+    assert paired["mean_difference"].to_list() == pytest.approx(expected, abs=1e-6)
+    assert (paired["interval_low"] <= paired["interval_high"]).all()
+
+
+@pytest.mark.slow
+def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monkeypatch):
+    def read_trained():
+        return {path: path.read_bytes() for path in layout.root.glob("runs/*/rounds.jsonl")}
+
+    before = read_trained()
+    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
+    changes = [
+        f"--set={section}.{name}={value}"
+        for section, settings in SETTINGS.items()
+        for name, value in settings.items()
+    ]
+    names = ",".join(VARIANTS)
+    main = ["experiment", "ablation", "electricity", "--only", names, "--preset", "tiny"]
+    result = CliRunner().invoke(
+        app, [*main, "--seeds", str(len(SEEDS)), *changes, "--results", str(tmp_path)]
+    )
+    assert result.exit_code == 0, result.output
+
+    # A training that is made again writes other seconds into its records.
+    assert len(before) == len(VARIANTS) * len(SEEDS) and read_trained() == before
+    rows = pl.read_csv(tmp_path / "ablation-electricity.csv", schema_overrides=RESULT_SCHEMA)
+    assert rows.filter(pl.col("entity") == "pooled")["mae"].to_list() == pooled["mae"].to_list()
+
+
+def test_seeds_are_the_ones_named_or_that_of_the_run():
+    def select(**fields):
+        config = AblationConfig(**fields)
+        return config.select_seeds(config.resolve("tiny"))
+
+    assert select(seeds=[5, 2, 5]) == [5, 2]
+    assert select(seeds=[5, 2], settings={"run": {"seed": 7}}) == [5, 2]
+    assert select(settings={"run": {"seed": 7}}) == [7]
+    assert select() == [AblationConfig().resolve("tiny").run.seed]
+
+
+def test_an_experiment_has_changes_of_its_own_and_one_that_trains_nothing_is_no_launch():
+    def list_names(config: AblationConfig) -> list[str]:
+        return [change.name for change in config.select_variants()]
+
+    assert list_names(AblationConfig()) == list_changes("variant")
+    assert list_names(AblationConfig(experiment="agents"))[:2] == ["agents=1", "agents=2"]
+    with pytest.raises(ConfigError, match="agents has no change 'no-grpo'"):
+        AblationConfig(experiment="agents", variants=["no-grpo"]).select_variants()
+    with pytest.raises(Exception, match="tau"):
+        AblationConfig(experiment="tau")

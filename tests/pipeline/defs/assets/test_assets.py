@@ -1,0 +1,266 @@
+"""The graph end to end on synthetic electricity with a tiny random backbone, in this process."""
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import SchemaDrift
+from compevo_core.evaluation.result_rows import RESULT_COLUMNS
+from compevo_pipeline.checks.availability import find_availability_violations
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.runs import find_current_run
+from compevo_pipeline.work.deployment import Deployment
+from tests.support.deployment import deploy, few_feeds
+
+DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
+ONE_ROUND = {"settings": {"run": {"rounds": 1, "validate_every": 0, "checkpoint_every": 1}}}
+
+
+def metadata(result, key):
+    event = next(
+        e for e in result.get_asset_materialization_events() if e.asset_key.to_user_string() == key
+    )
+    return event.step_materialization_data.materialization.metadata
+
+
+def checks(result):
+    return {
+        (c.asset_key.to_user_string(), c.check_name): c
+        for c in result.get_asset_check_evaluations()
+    }
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def data(deployment):
+    return deployment.materialize(*DATA)
+
+
+@pytest.fixture(scope="module")
+def trained(deployment, data):
+    config = {
+        "models/compevo": ONE_ROUND,
+        "evaluation/baselines": {"seeds": 1},
+        "evaluation/test": {"scopes": 1},
+    }
+    return deployment.materialize(*config, dataset="electricity", config=config)
+
+
+@pytest.fixture(scope="module")
+def leakage(deployment, trained):
+    return deployment.materialize(
+        "leakage/inference_2026", config={"leakage/inference_2026": {"every": 5, "seeds": 1}}
+    )
+
+
+def files_under(folder):
+    return {
+        p.relative_to(folder): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*.parquet")
+    }
+
+
+def test_data_assets_report_rows_previews_and_plots(data):
+    shown = metadata(data, "series/electricity")
+    assert shown["dagster/row_count"].value == shown["synthetic_rows"].value > 10_000
+    assert shown["plot"].value.startswith("![") and "data:image/png;base64," in shown["plot"].value
+    preview = shown["preview"].value
+    assert preview.schema.columns[0].name == "series_id" and len(preview.records) == 6
+    assert "more rows" in preview.records[-1].data["series_id"]
+    assert metadata(data, "windows/electricity")["hash"].value
+
+
+def test_every_check_of_sound_data_passes(data):
+    evaluated = checks(data)
+    assert len(evaluated) == 9 + 6 + 3
+    assert [key for key, check in evaluated.items() if not check.passed] == []
+
+
+def test_materializing_twice_changes_no_stored_row_and_no_window(deployment, data):
+    before = files_under(deployment.layout.series)
+    window_hash = WindowSet.read(deployment.layout.windows("electricity")).hash
+    stored = NewsStore(deployment.layout.news_database).read_articles()
+    again = deployment.materialize(*DATA)
+    assert files_under(deployment.layout.series) == before
+    assert WindowSet.read(deployment.layout.windows("electricity")).hash == window_hash
+    assert NewsStore(deployment.layout.news_database).read_articles().equals(stored)
+    assert metadata(again, "news/embeddings")["newly_embedded"].value == 0
+
+
+def test_the_title_of_every_candidate_was_embedded_ahead_and_no_other(deployment, data):
+    windows = WindowSet.read(deployment.layout.windows("electricity"))
+    named = {name for view in windows.views() for name in view.candidate_ids}
+    articles = NewsStore(deployment.layout.news_database).read_named(named)
+    embeddings = EmbeddingStore(deployment.layout.embeddings, "hashing")
+    assert embeddings.find_missing(articles["title"].to_list()) == []
+
+    shown = metadata(data, "news/embeddings")
+    assert len(named) <= shown["nameable_articles"].value <= shown["articles"].value
+    assert shown["newly_embedded"].value == len(embeddings)
+
+
+def test_a_training_gets_the_articles_that_its_windows_name_alone(deployment, trained):
+    windows = WindowSet.read(deployment.layout.windows("electricity"))
+    named = {name for view in windows.views() for name in view.candidate_ids}
+    pool = NewsPool.read(deployment.layout.news_pool("electricity"))
+    assert set(pool.articles["article_id"]) == named
+
+
+def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
+    run = find_current_run(deployment.layout, "electricity")
+    assert (run / "model" / "manifest.json").is_file()
+    shown = metadata(trained, "models/compevo/electricity")
+    assert shown["rounds"].value == 1 and shown["artifact_hash"].value
+    assert "data:image/png" in shown["loss_plot"].value and shown["logics"].value.startswith("0. ")
+    assert json.loads((run / "config.json").read_text())["run"]["rounds"] == 1
+
+
+def test_every_number_of_a_population_says_of_which_mode_it_is(trained):
+    for layer in ("models/compevo", "evaluation/baselines", "evaluation/test"):
+        assert metadata(trained, f"{layer}/electricity")["mode"].value == "sample"
+
+
+def test_training_again_with_equal_settings_returns_the_finished_run(deployment, trained):
+    model = find_current_run(deployment.layout, "electricity") / "model" / "manifest.json"
+    before = model.stat().st_mtime_ns
+    deployment.materialize(
+        "models/compevo", dataset="electricity", config={"models/compevo": ONE_ROUND}
+    )
+    assert model.stat().st_mtime_ns == before
+
+
+def test_rows_of_the_population_and_the_baselines_are_of_the_same_windows(deployment, trained):
+    population = pl.read_csv(deployment.layout.results / "compevo-electricity.csv")
+    baselines = pl.read_csv(deployment.layout.results / "baselines-electricity.csv")
+    assert population.columns == list(RESULT_COLUMNS)
+    assert population["n_windows"].to_list()[-1] == 13 and set(population["subset"]) == {
+        "n2f-test-100"
+    }
+    on_same_windows = baselines.filter(
+        (pl.col("subset") == "n2f-test-100") & (pl.col("entity") == "pooled")
+    )
+    assert set(on_same_windows["n_windows"]) == {13} and set(on_same_windows["data_hash"]) == set(
+        population["data_hash"]
+    )
+    assert {"persistence", "calendar-ridge", "gbm"} <= set(on_same_windows["method"])
+    assert population["synthetic"].all()
+
+
+def test_the_population_is_compared_with_every_baseline_by_a_paired_test(deployment, trained):
+    paired = pl.read_csv(deployment.layout.results / "paired-electricity.csv")
+    assert set(paired["method_b"]) >= {"persistence", "calendar-ridge", "gbm"} and set(
+        paired["n"]
+    ) == {13}
+    assert paired["p_value"].is_between(0, 1).all()
+
+
+def test_a_population_cannot_be_scored_on_origins_the_baselines_skipped(deployment, trained):
+    result = deployment.materialize(
+        "evaluation/test",
+        dataset="electricity",
+        config={"evaluation/test": {"every": 2}},
+        raise_on_error=False,
+    )
+    assert not result.success
+    assert "give both evaluation assets the same settings" in str(
+        result.failure_data_for_node("evaluation__test__electricity")
+    )
+
+
+@pytest.mark.slow
+def test_the_2026_inference_changes_nothing_and_its_blocking_checks_pass(deployment, leakage):
+    evaluated = {name: check for (key, name), check in checks(leakage).items()}
+    assert set(evaluated) == {
+        "artifact_unchanged",
+        "available_before_origin",
+        "nothing_of_2026_in_training",
+        "every_window_scored",
+    }
+    assert all(check.passed and check.blocking for check in evaluated.values())
+    rows = pl.read_csv(deployment.layout.results / "leakage-2026.csv").filter(
+        pl.col("entity") == "pooled"
+    )
+    by_subset = dict(rows.group_by("subset").agg(pl.col("n_windows").unique()).iter_rows())
+    # Four of 20 origins by five regions; of the months, every fifth day.
+    assert by_subset == {
+        "inference-2026-100-every-5": [20],
+        "inference-2026-02-every-5": [10],
+        "inference-2026-03-every-5": [30],
+    }
+    assert "published" in set(rows["method"])
+
+
+@pytest.mark.slow
+def test_an_altered_model_is_refused_by_the_2026_inference(deployment, leakage):
+    logics = find_current_run(deployment.layout, "electricity") / "model" / "logics.json"
+    before = logics.read_text()
+    logics.write_text(before + " ")
+    try:
+        result = deployment.materialize("leakage/inference_2026", raise_on_error=False)
+    finally:
+        logics.write_text(before)
+    assert not result.success
+
+
+def test_an_article_that_became_available_late_fails_the_blocking_check(
+    deployment, data, monkeypatch
+):
+    read = NewsStore.read_named
+
+    def shifted(self, ids):
+        return read(self, ids).with_columns(pl.col("available_at") + timedelta(days=9))
+
+    workspace = Deployment(settings=Settings(home=deployment.home, mode=Mode.SAMPLE, preset="tiny"))
+    views = WindowSet.read(deployment.layout.windows("electricity")).views()[:50]
+    assert find_availability_violations(workspace, "electricity", views) == []
+    monkeypatch.setattr(NewsStore, "read_named", shifted)
+    violations = find_availability_violations(workspace, "electricity", views)
+    assert {violation.kind for violation in violations} == {"late article"}
+
+
+@pytest.mark.slow
+def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, trained):
+    result = deployment.materialize("report/site")
+    page = deployment.layout.report.read_text()
+    assert "Sample data" in page
+    shown = metadata(result, "report/site")
+    assert shown["result_rows"].value > 20 and shown["mode"].value == "sample"
+
+    # A path is no link; where something serves the report, there is one.
+    assert "page" not in shown
+    served = deploy(deployment.home, settings={"report_url": "http://127.0.0.1:3001"}).materialize(
+        "report/site"
+    )
+    assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001"
+
+
+def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_was(deployment, data):
+    before = files_under(deployment.layout.series)
+
+    def drifted(raws):
+        raise SchemaDrift(f"{raws[0].name}, line 1: header is 'x'; fetch it again")
+
+    feeds = few_feeds()
+    changed = [
+        replace(feed, parsers={FrameKind.COVARIATES: drifted}) if feed.name == "weather" else feed
+        for feed in feeds["electricity"]
+    ]
+    broken = deploy(deployment.home, feeds={**feeds, "electricity": changed})
+    result = broken.materialize("series/electricity", raise_on_error=False)
+    assert not result.success
+    failure = result.failure_data_for_node("series__electricity")
+    assert "combined_weather_data.csv, line 1" in str(failure.user_failure_data.description)
+    assert files_under(deployment.layout.series) == before

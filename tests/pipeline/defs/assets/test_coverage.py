@@ -1,0 +1,85 @@
+"""``sources/coverage`` and ``compevo sources``: what is missing is seen, text from data is text."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from compevo_pipeline.cli.main import main
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.assets.coverage import check_coverage, coverage
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.work.deployment import Deployment
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+NOTE = "SourceTransient: ![x](http://h/p.png)\x1b[31m"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    settings = Settings(home=tmp_path, mode=Mode.LIVE)
+    ledger = Ledger(settings.layout(Mode.LIVE).ledger)
+    ledger.record_fetched("aemo", "a_20260301.zip", url="u", sha256="0", now=NOW)
+    ledger.confirm()
+    ledger.mark_absent("aemo", "a_20260302.zip", "u", NOW)
+    return Deployment(settings=settings, mode=Mode.LIVE)
+
+
+def fail(workspace):
+    ledger = Ledger(workspace.layout.ledger)
+    ledger.record_failure("aemo", "a_20260303.zip", url="u", note=NOTE, now=NOW)
+
+
+def materialize(workspace):
+    result = dg.materialize(
+        [coverage, check_coverage],
+        resources={
+            "workspace": workspace,
+            "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
+        },
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+    )
+    (event,) = result.asset_materializations_for_node("sources__coverage")
+    (check,) = result.get_asset_check_evaluations()
+    return event.metadata, check
+
+
+def test_a_failed_file_warns_and_an_absent_one_does_not(workspace):
+    metadata, check = materialize(workspace)
+    assert check.passed and check.metadata["absent"].value == 1
+    assert metadata["months"].records[0].data["2026-03"] == "50 %, 1 absent"
+
+    fail(workspace)
+    metadata, check = materialize(workspace)
+    assert not check.passed and check.severity is dg.AssetCheckSeverity.WARN
+    reasons = {row.data["state"]: row.data["why"] for row in metadata["missing_files"].records}
+    assert reasons["absent"] == "" and reasons["failed"].startswith("SourceTransient: ")
+    # The one Markdown on the page is the plot: reasons are cells of tables, which load nothing.
+    markdown = [
+        value.value for value in metadata.values() if isinstance(value, dg.MarkdownMetadataValue)
+    ]
+    assert len(markdown) == 1 and "http" not in markdown[0]
+
+
+def test_an_empty_home_has_an_empty_table(tmp_path):
+    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE), mode=Mode.LIVE)
+    metadata, check = materialize(empty)
+    assert check.passed and metadata["dagster/row_count"].value == 0 and "heat" not in metadata
+
+
+def test_the_terminal_shows_the_same_without_control_characters(workspace, monkeypatch, capsys):
+    fail(workspace)
+    monkeypatch.setenv("COMPEVO_HOME", str(workspace.settings.home))
+    monkeypatch.setenv("COMPEVO_MODE", "live")
+    with pytest.raises(SystemExit, match="0"):
+        main(["sources", "--dataset", "aemo"])
+    shown = capsys.readouterr().out
+    assert "2026-03" in shown and "33 %, 1 absent, 1 failed" in shown
+    assert "aemo/a_20260302.zip  absent, asked again 2026-03-10 12:15" in shown
+    assert "aemo/a_20260303.zip  failed, asked again next run: SourceTransient" in shown
+    assert "\x1b" not in shown
+
+    with pytest.raises(SystemExit, match="0"):
+        main(["sources", "--dataset", "nobody"])
+    assert "nothing is stored of nobody in live mode" in capsys.readouterr().out

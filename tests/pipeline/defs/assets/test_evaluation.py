@@ -1,0 +1,148 @@
+"""The evaluation assets and ``compevo evaluate`` on one trained run."""
+
+import logging
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
+
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.panels import read_panels
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.cli.main import app
+from compevo_pipeline.storage.code_versions import read_commit
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.runs import set_current_run
+from tests.support import population as small
+from tests.support.deployment import deploy
+
+RUN = "electricity-run"
+SEEDS = 2
+EVERY = 2
+
+
+def invoke(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def read_rows(*paths):
+    rows = [pl.read_csv(path, schema_overrides=RESULT_SCHEMA) for path in paths]
+    return pl.concat(rows).drop(
+        "seconds", "seconds_per_window"
+    )  # the one cell that two measurements never share
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    """A deployment whose windows, news and one trained run are made without its sources."""
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    layout = deployment.layout
+
+    parts = [
+        small.windows("train", 6),
+        small.windows("val", 2, first_day=40),
+        small.windows("test", 4, first_day=60),
+    ]
+    windows = WindowSet([window for part in parts for window in part], dataset="electricity")
+    windows.write(layout.windows("electricity"))
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
+    small.news_pool().write(layout.news_pool("electricity"))
+
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
+    settings = ("--preset", "tiny", "--set", "run.rounds=1", "--set", "population.agents=2")
+    invoke("train", *given, "--out", layout.run(RUN), *settings)
+    set_current_run(layout, "electricity", RUN)
+    return deployment
+
+
+@pytest.fixture(scope="module")
+def by_asset(deployment):
+    """Results folder and run folder as the assets leave them."""
+    settings = {
+        "evaluation/baselines": {"every": EVERY, "seeds": SEEDS},
+        "evaluation/test": {"every": EVERY},
+    }
+    deployment.materialize(*settings, dataset="electricity", config=settings)
+    run = RunFolder(deployment.layout.run(RUN))
+    return deployment.layout.results, run.panels_file.read_text(), run.predictions_file.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def by_command(deployment, by_asset, tmp_path_factory):
+    """Results folder and run folder as the command leaves them, once the assets' files are gone."""
+    layout = deployment.layout
+    run = RunFolder(layout.run(RUN))
+    run.panels_file.unlink()
+    run.predictions_file.unlink()
+
+    results = tmp_path_factory.mktemp("results")
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
+    words = ("--results", results, "--experiment", "test", "--every", EVERY, "--seeds", SEEDS)
+    invoke("evaluate", run.path, *given, *words)
+    return results, run
+
+
+def test_the_command_makes_the_rows_of_the_assets_cell_by_cell(by_asset, by_command):
+    from_asset = read_rows(
+        by_asset[0] / "compevo-electricity.csv", by_asset[0] / "baselines-electricity.csv"
+    )
+    from_command = read_rows(by_command[0] / "test.csv")
+
+    assert_frame_equal(from_command, from_asset, check_exact=True)
+    assert from_command.filter(pl.col("method") == "gbm")["seed"].unique().to_list() == [0, 1]
+    assert from_command.filter(pl.col("method") == "compevo")["parse_failure_rate"].to_list() == [
+        0.0,
+        0.0,
+        0.0,
+    ]
+    assert set(from_command["subset"]) == {"test-every-2"}
+    assert set(from_command["commit"]) == {read_commit()}
+
+
+def test_the_command_leaves_the_other_files_of_the_assets(by_asset, by_command):
+    results, run = by_command
+    paired = [pl.read_csv(by_asset[0] / "paired-electricity.csv")]
+    paired.append(pl.read_csv(results / "paired-test.csv"))
+    assert_frame_equal(*paired, check_exact=True)
+    fitted = {"calendar-ridge", "gbm", "blend"}
+    assert set(paired[0]["method_b"]) == {
+        *("compevo-equal", "compevo-prior", "persistence"),
+        *fitted,
+        *(f"{name}-recalibrated" for name in fitted),
+    }
+
+    assert read_configs(results) == read_configs(by_asset[0])
+    assert run.panels_file.read_text() == by_asset[1]
+    assert len(read_panels(run.panels_file)) == 4
+    assert pl.read_parquet(run.predictions_file).equals(pl.read_parquet(by_asset[2]))
+
+
+def test_a_split_without_windows_is_refused_before_anything_is_written(deployment, tmp_path):
+    layout = deployment.layout
+    words = ["evaluate", layout.run(RUN), "--windows", layout.windows("electricity")]
+    words += [
+        "--news",
+        layout.news_pool("electricity"),
+        "--results",
+        tmp_path / "none",
+        "--split",
+        "inference",
+    ]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+
+    assert "no window in inference" in str(result.exception)
+    assert not (tmp_path / "none").exists()
+
+
+def test_progress_is_logged_with_the_time_left(by_command, deployment, caplog):
+    layout = deployment.layout
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
+    words = ("--results", layout.root / "other", "--split", "val", "--seeds", 1)
+    with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.results"):
+        invoke("evaluate", layout.run(RUN), *given, *words)
+    assert any("val: 4/4 windows, 0s left" in line for line in caplog.messages)

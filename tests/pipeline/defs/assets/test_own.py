@@ -1,0 +1,115 @@
+"""A user's own data sets in the graph: the same assets; a broken declaration hurts no one."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.execution.api import create_execution_plan
+
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from tests.pipeline.sources.test_registry import SOUND, declare
+from tests.support.deployment import DagsterHome, deploy
+from tests.support.own_tables import write_demand
+
+NEWS = """
+[news]
+articles = "articles.csv"
+"""
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+    home = tmp_path_factory.mktemp("home")
+    folder = home / "datasets"
+    folder.mkdir()
+    write_demand(folder / "demand.csv", days=60)
+    (folder / "articles.csv").write_text(
+        "published_at,title\n2024-01-10 08:00,Plant in Lyon closes for a week of repairs\n",
+        encoding="utf-8",
+    )
+    declare(folder, SOUND + NEWS)
+    declare(folder, SOUND.replace("stamp", "![x](http://host/y)").replace("[grid]", ""), "broken")
+    return deploy(home)
+
+
+def test_an_own_data_set_has_the_assets_of_any_other(deployment: DagsterHome) -> None:
+    graph = deployment.defs.resolve_asset_graph()
+    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
+    assert len(of_bitcoin) == 10 and of_bitcoin <= names
+
+    embeddings = graph.get(dg.AssetKey(["news", "embeddings"]))
+    assert dg.AssetKey(["series", "demand"]) in embeddings.parent_keys
+
+
+@pytest.mark.parametrize("name", ["full_demand", "refresh_demand"])
+def test_its_articles_are_embedded_after_they_are_read_and_its_results_shown_at_the_end(
+    deployment: DagsterHome, name: str
+) -> None:
+    plan = create_execution_plan(deployment.defs.resolve_job_def(name))
+    steps = [step.key for step in plan.get_all_steps_in_topo_order()]
+    assert steps.index("series__demand") < steps.index("news__embeddings")
+    assert steps[-2:] == ["report__site", "report__cleaned"]
+
+
+def test_no_job_of_another_data_set_reads_the_users_files(deployment: DagsterHome) -> None:
+    own = {dg.AssetKey(["series", "demand"]), dg.AssetKey(["windows", "demand"])}
+    for name in ("demo", "full", "refresh", "full_traffic", "refresh_exchange"):
+        job = deployment.defs.resolve_job_def(name)
+        assert not own & set(job.asset_layer.executable_asset_keys), name
+    for name in ("full_demand", "refresh_demand"):
+        job = deployment.defs.resolve_job_def(name)
+        assert own <= set(job.asset_layer.executable_asset_keys)
+
+
+def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(
+    deployment: DagsterHome,
+) -> None:
+    key = dg.AssetKey(["broken", "broken"])
+    node = deployment.defs.resolve_asset_graph().get(key)
+    assert "grid is missing" in (node.description or "")
+
+    result = deployment.materialize("broken/broken", raise_on_error=False)
+    assert not result.success
+    assert "broken.toml" in str(result.failure_data_for_node("broken__broken"))
+
+
+def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(
+    deployment: DagsterHome,
+) -> None:
+    deployment.materialize("news/articles")
+    deployment.materialize("series/demand", "windows/demand")
+    windows = WindowSet.read(deployment.layout.windows("demand"))
+
+    assert not windows.manifest["synthetic"]
+    assert set(windows.manifest["n_by_split"]) == {"train", "val", "test"}
+    views = windows.views()
+    assert {view.task for view in views} == {"Predict the next 48 values of {entity}, 30min each"}
+    seen = [view for view in views if view.candidate_ids]
+    # 08:00 in Paris on the 10th: from the midnight of the 11th on, for a week.
+    assert {f"{view.origin_utc:%m-%dT%H}" for view in seen} == {
+        f"01-{day}T23" for day in range(10, 17)
+    }
+    assert all(len(view.candidate_ids) == 1 for view in seen)
+
+
+def test_a_row_that_was_removed_from_the_file_is_removed_from_the_store(
+    deployment: DagsterHome,
+) -> None:
+    folder = deployment.home / "datasets"
+    write_demand(folder / "demand.csv", days=50)
+    deployment.materialize("series/demand")
+    path: Path = deployment.layout.root
+    from compevo_pipeline.storage.series_store import SeriesStore
+
+    assert SeriesStore(path).read("demand").height == 50 * 48
+
+
+def test_the_registry_error_of_a_broken_one_reaches_whoever_asks_for_it(
+    deployment: DagsterHome,
+) -> None:
+    from compevo_pipeline.sources.registry import load_registry
+
+    with pytest.raises(ConfigError, match="grid is missing"):
+        load_registry(deployment.home / "datasets")["broken"]

@@ -1,0 +1,173 @@
+"""The next day of a user's own data set, through its assets: issued, refused, scored, refreshed."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.data.datasets import DATASETS
+from compevo_core.forecast.issued import find_issued, read_issued
+from compevo_pipeline.cli.main import app
+from compevo_pipeline.defs.asset_keys import make_target_days
+from compevo_pipeline.defs.assets.forecast import build_next_day_asset
+from compevo_pipeline.defs.forecast_alarms import select_disjoint
+from compevo_pipeline.sources.registry import load_registry
+from compevo_pipeline.work.results import read_scored
+from tests.pipeline.sources.test_registry import SOUND, declare
+from tests.support.deployment import DagsterHome, deploy
+from tests.support.own_tables import write_demand
+from tests.support.scored_samples import make_rows
+
+pytestmark = pytest.mark.slow
+
+DAYS = 50  # 2024-01-01 to 2024-02-19
+NEXT = "2024-02-20"
+NEWS = """
+[news]
+articles = "articles.csv"
+"""
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+    """An own data set with a trained population, whose file ends before the day to forecast."""
+    home = tmp_path_factory.mktemp("home")
+    folder = home / "datasets"
+    folder.mkdir()
+    write_demand(folder / "demand.csv", days=DAYS)
+    (folder / "articles.csv").write_text(
+        "published_at,title\n2024-02-18 08:00,Plant in Lyon closes for a week of repairs\n",
+        encoding="utf-8",
+    )
+    declare(folder, SOUND + NEWS)
+    found = deploy(home)
+    found.materialize("series/demand")
+    found.materialize("news/embeddings", "windows/demand", "models/compevo/demand")
+    return found
+
+
+def issue(deployment: DagsterHome, day: str, **options: Any) -> dg.ExecuteInProcessResult:
+    return deployment.materialize("forecast/next_day/demand", partition=day, **options)
+
+
+def read_metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    (event,) = result.get_asset_materialization_events()
+    return dict(event.step_materialization_data.materialization.metadata)
+
+
+def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: DagsterHome) -> None:
+    first = read_metadata(issue(deployment, NEXT))
+    assert (first["issued_now"].value, first["mode"].value) == (True, "sample")
+    assert first["by_series"].records[0].data["entity"] == "load_mw"
+
+    again = read_metadata(issue(deployment, NEXT))
+    assert (again["issued_now"].value, again["notes"].value) == (False, "none")
+
+    # Midnight in Paris without daylight saving: the day begins at 23:00 UTC.
+    origin = load_registry(deployment.home / "datasets")["demand"].spec.market_offset
+    assert origin == timedelta(hours=1)
+    assert first["information_until"].value == "2024-02-19T23:00:00+00:00"
+
+
+def test_the_command_line_reads_the_same_record(deployment: DagsterHome) -> None:
+    issue(deployment, NEXT)
+    env = {"COMPEVO_HOME": str(deployment.home), "COMPEVO_MODE": "sample"}
+    arguments = ["forecast", "demand", "--day", NEXT]
+    result = CliRunner().invoke(app, arguments, env=env)
+    assert result.exit_code == 0, result.output
+    folders = list(deployment.layout.issued("demand").glob("*/known-*"))
+    assert len([path for path in folders if "20240219T2300Z" in str(path)]) == 1
+
+
+def test_a_day_that_the_file_does_not_reach_is_refused(deployment: DagsterHome) -> None:
+    result = issue(deployment, "2024-02-22", raise_on_error=False)
+    assert not result.success
+    said = str(result.failure_data_for_node("forecast__next_day__demand"))
+    assert "load_mw" in said and "read the newest values" in said
+
+
+def test_it_knows_no_issue_time_of_a_publisher(deployment: DagsterHome) -> None:
+    config = {"forecast/next_day/demand": {"known_to": "issue-time"}}
+    result = issue(deployment, NEXT, config=config, raise_on_error=False)
+    assert "views of demand all know to midnight" in str(
+        result.failure_data_for_node("forecast__next_day__demand")
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"known_to": "noon"}, "noon"),
+        ({"news_limit_hours": 0.0}, "news_limit_hours"),
+        ({"stale_news": "shout"}, "shout"),
+        ({"day": NEXT}, "day"),
+    ],
+)
+def test_a_wrong_choice_is_refused_at_launch(
+    deployment: DagsterHome, config: dict[str, Any], said: str
+) -> None:
+    job = deployment.defs.resolve_job_def("refresh_demand")
+    ops = {"ops": {"forecast__next_day__demand": {"config": config}}}
+    with pytest.raises(Exception, match=said):
+        dg.validate_run_config(job, ops)
+
+
+def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(
+    deployment: DagsterHome,
+) -> None:
+    issue(deployment, NEXT)
+    write_demand(deployment.home / "datasets" / "demand.csv", days=DAYS + 1)
+    result = deployment.defs.resolve_job_def("refresh_demand").execute_in_process(
+        partition_key="2024-02-21",
+        instance=deployment.instance,
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+    )
+    made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
+    assert made[0] == "series/demand" and made[-2:] == ["report/site", "report/cleaned"]
+    assert made.index("forecast/next_day/demand") < made.index("forecast/scored/demand")
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert checks["drift"].passed and checks["next_inputs"].passed
+
+    rows = read_scored(deployment.layout, "demand")
+    assert set(rows["day"]) == {date(2024, 2, 20)}
+    assert {"compevo", "persistence"} <= set(rows["method"])
+    # The new day was issued too, and waits for its truth.
+    spec = load_registry(deployment.home / "datasets")["demand"].spec
+    origin = pl.Series([date(2024, 2, 21)]).cast(pl.Datetime("us", "UTC"))[0] - spec.market_offset
+    issued = read_issued(find_issued(deployment.layout.issued("demand"), origin, origin))
+    assert issued.origin.date() == date(2024, 2, 21)
+
+
+def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(
+    deployment: DagsterHome,
+) -> None:
+    spec = load_registry(deployment.home / "datasets")["demand"].spec
+    days = make_target_days(spec)
+    assert days.get_first_partition_key() == "2024-02-10"
+    # 1:00 on 2 March at UTC+14, where tomorrow is the 3rd.
+    now = datetime(2024, 3, 1, 11, tzinfo=UTC)
+    assert days.get_partition_keys(current_time=now)[-1] == "2024-03-03"
+    assert make_target_days(DATASETS["exchange"]).get_first_partition_key() == "2000-01-01"
+
+
+def test_the_page_says_how_far_a_forecast_reaches() -> None:
+    def describe(name: str) -> str:
+        (spec,) = build_next_day_asset(DATASETS[name]).specs
+        return str(spec.description)
+
+    assert "for a day," in describe("electricity-operational")
+    assert "for 48 days," in describe("exchange")
+
+
+def test_the_alarms_count_no_step_of_overlapping_forecasts_twice() -> None:
+    rows = make_rows({"compevo": [1.0] * 10})
+    days = sorted(set(rows["day"]))
+    assert sorted(set(select_disjoint(rows, DAY)["day"])) == days
+    assert sorted(set(select_disjoint(rows, 4 * DAY)["day"])) == days[::4]
+    # Days that nobody asked for do not shift those that count.
+    late = rows.filter(pl.col("day") != days[4])
+    assert sorted(set(select_disjoint(late, 4 * DAY)["day"])) == [days[0], days[5], days[9]]

@@ -1,0 +1,232 @@
+"""Forecasts issued and scored through Dagster: live, filled in later, and in a refresh."""
+
+import shutil
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.defs.forecast_alarms import (
+    check_coverage,
+    check_drift,
+    check_next_inputs,
+    find_due_origin,
+)
+from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
+from compevo_pipeline.sources.feeds import Feed
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.results import read_scored
+from tests.support import operational
+from tests.support import population as small
+from tests.support.deployment import DagsterHome, deploy, few_feeds
+from tests.support.scored_samples import make_rows
+from tests.support.window_samples import from_nem
+
+DAYS = (date(2026, 2, 22), date(2026, 2, 23), date(2026, 2, 24))
+CLOCKED = ["issued_at", "scored_at"]
+SPEC = ELECTRICITY_OPERATIONAL
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a deployment at 17:00 before the first day."""
+    home = tmp_path_factory.mktemp("trained")
+    operational.make_deployment(home, operational.issue_time(DAYS[0]))
+    return home
+
+
+def copy_home(trained: Path, home: Path) -> DagsterHome:
+    shutil.copytree(trained, home, dirs_exist_ok=True)
+    return deploy(home)
+
+
+@pytest.fixture(scope="module")
+def live(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+    """A deployment that was refreshed every day from what had been measured by then."""
+    deployment = copy_home(trained, tmp_path_factory.mktemp("live"))
+    for day in DAYS:
+        operational.store_until(deployment.layout, operational.issue_time(day))
+        deployment.materialize("forecast/next_day", partition=day.isoformat())
+        deployment.materialize("forecast/scored")
+    operational.store_until(deployment.layout, operational.NOW)
+    deployment.materialize("forecast/scored")
+    return deployment
+
+
+def read(layout: Layout) -> pl.DataFrame:
+    return read_scored(layout, operational.DATASET)
+
+
+def test_every_issued_day_is_scored_once_its_truth_is_there(live: DagsterHome) -> None:
+    rows = read(live.layout)
+    assert sorted(set(rows["day"])) == list(DAYS)
+    # A week before the first days nothing was measured.
+    population = {"compevo", "compevo-equal", "compevo-prior", "compevo-agent-0"}
+    assert population | {"published", "persistence"} <= set(rows["method"])
+    assert "weekly" not in set(rows["method"])
+    assert live.layout.scored(operational.DATASET).with_suffix(".csv").exists()
+
+
+def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> None:
+    path = live.layout.scored(operational.DATASET)
+    before = path.stat().st_mtime_ns
+    result = live.materialize("forecast/scored")
+    assert path.stat().st_mtime_ns == before
+
+    (event,) = result.get_asset_materialization_events()
+    shown = event.step_materialization_data.materialization.metadata
+    assert (shown["added"].value, shown["revised"].value, shown["waiting_for_truth"].value) == (
+        0,
+        0,
+        0,
+    )
+    references = {record.data["reference"] for record in shown["skill"].records}
+    days = {str(record.data["day"]) for record in shown["last_days"].records}
+    assert "best member" in references
+    assert "2026-02-24" in days
+    assert "data:image/png" in shown["plot"].value and shown["mode"].value == "sample"
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert set(checks) == {"drift", "coverage", "next_inputs"}
+    assert all(check.passed and not check.blocking for check in checks.values())
+
+
+def test_days_that_are_filled_in_later_have_the_history_of_live_ones(
+    live: DagsterHome, trained: Path, tmp_path: Path
+) -> None:
+    backfill = copy_home(trained, tmp_path)
+    # Everything is stored from the start, and days come in another order.
+    operational.store_until(backfill.layout, operational.NOW)
+    for day in (DAYS[2], DAYS[0], DAYS[1]):
+        backfill.materialize("forecast/next_day", partition=day.isoformat())
+    backfill.materialize("forecast/scored")
+    assert read(backfill.layout).drop(CLOCKED).equals(read(live.layout).drop(CLOCKED))
+
+
+def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
+    trained: Path, tmp_path: Path
+) -> None:
+    deployment = copy_home(trained, tmp_path)
+    operational.store_until(deployment.layout, operational.NOW)
+    for known_to in ("midnight", "issue-time"):
+        result = deployment.materialize(
+            "forecast/next_day",
+            partition=DAYS[0].isoformat(),
+            config={"forecast/next_day": {"known_to": known_to}},
+        )
+
+    (event,) = result.get_asset_materialization_events()
+    shown = event.step_materialization_data.materialization.metadata["of_this_day"].records
+    # Seven hours of the evening before lie between them.
+    assert [
+        tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
+        for record in shown
+    ] == [
+        ("issue-time", "2026-02-21 07:00 UTC", True),
+        ("midnight", "2026-02-21 14:00 UTC", False),
+    ]
+
+
+def make_feeds(until: datetime) -> dict[str, tuple[Feed, ...]]:
+    """Feeds of operational demand that hold what had been measured by an instant."""
+    series, published = operational.make_frames()
+    known = series.filter(pl.col("start_utc") < until)
+    raw = wrap_sample("made_up", "day.json", b"{}")
+    feed = Feed(
+        name="made-up",
+        read_files=lambda mode, archive, clock: iter([raw]),
+        parsers={FrameKind.SERIES: lambda _: known, FrameKind.PUBLISHED: lambda _: published},
+    )
+    return {**few_feeds(), operational.DATASET: (feed,)}
+
+
+@pytest.mark.slow
+def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_report(
+    trained: Path, tmp_path: Path
+) -> None:
+    day = DAYS[1]
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    selected = [
+        *(f"{group}/{operational.DATASET}" for group in ("series", "windows")),
+        *("forecast/next_day", "forecast/scored", "leakage/inference_2026", "report/site"),
+    ]
+
+    def refresh(until: datetime, of: date) -> dg.ExecuteInProcessResult:
+        deployment = deploy(tmp_path, feeds=make_feeds(until))
+        return deployment.defs.resolve_job_def("refresh").execute_in_process(
+            partition_key=of.isoformat(),
+            asset_selection=[dg.AssetKey(key.split("/")) for key in selected],
+            instance=deployment.instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+
+    layout = Layout(root=tmp_path / "sample")
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
+    assert refresh(operational.issue_time(day), day).success
+    assert read(layout).is_empty() and layout.report.exists()
+
+    # A day later: yesterday's forecast is scored by the run that issues tomorrow's.
+    result = refresh(operational.issue_time(DAYS[2]) + timedelta(hours=7), DAYS[2])
+    made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
+    order = [made.index(key) for key in selected if key != "leakage/inference_2026"]
+    assert order == sorted(order)
+    assert set(read(layout)["day"]) == {day}
+
+    # Nobody trained the population of the frozen experiment: that is said, and the page is written.
+    (skipped,) = [
+        event.step_materialization_data.materialization.metadata["skipped"].value
+        for event in result.get_asset_materialization_events()
+        if event.asset_key.path[0] == "leakage"
+    ]
+    assert "no population of electricity is trained" in skipped
+
+
+def test_alarms_say_what_they_saw() -> None:
+    days = 60
+    rows = make_rows(
+        {"compevo": [100.0 + i % 3 for i in range(30)] + [400.0 + i % 3 for i in range(30)]}
+        | {"published": [100.0] * days},
+        coverage=[0.5] * days,
+    )
+    drift, coverage = check_drift(rows), check_coverage(rows)
+    assert not drift.passed and "issue-time: sum" in str(drift.description)
+    assert not coverage.passed and "50.0% of 28 days" in str(coverage.description)
+    assert drift.severity is coverage.severity is dg.AssetCheckSeverity.WARN
+
+
+@pytest.mark.parametrize(
+    ("now", "day", "until"),
+    [
+        (from_nem(2026, 2, 23, 16, 59), date(2026, 2, 23), from_nem(2026, 2, 23)),
+        (from_nem(2026, 2, 23, 17), date(2026, 2, 24), from_nem(2026, 2, 23, 17)),
+    ],
+)
+def test_the_forecast_that_is_due_changes_at_the_issue_time(
+    now: datetime, day: date, until: datetime
+) -> None:
+    origin = find_due_origin(SPEC, now)
+    assert (origin.day, origin.until) == (day, until)
+
+
+def test_live_inputs_are_judged_against_what_the_next_forecast_needs(
+    trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained / "sample", tmp_path / "real")
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    now = operational.issue_time(DAYS[0])
+    found = check_next_inputs(workspace, SPEC, now)
+    # Values and publication are of this very hour; the sample's news are of 2018.
+    assert found.metadata["values_age_hours"].value == 0.0
+    assert found.metadata["publication_age_hours"].value == 0.0
+    assert not found.passed and "the newest article is of 2018" in str(found.description)
+
+    later = check_next_inputs(workspace, SPEC, now + timedelta(days=1))
+    assert "NSW1: the series does not reach over the inputs" in str(later.description)
+    sample = workspace.settings.model_copy(update={"mode": Mode.SAMPLE})
+    assert check_next_inputs(Deployment(settings=sample), SPEC, datetime.now(UTC)).passed
+    aside = Deployment(settings=workspace.settings, mode=Mode.SAMPLE)
+    assert not check_next_inputs(aside, SPEC, now).passed

@@ -1,0 +1,105 @@
+"""The asset of a model: when it trains, when it takes the finished run, and what it says of it."""
+
+import re
+import shutil
+
+import pytest
+
+from compevo_core.training.run_folder import RunFolder, write_manifest
+from compevo_pipeline.config.settings import REPOSITORY
+from compevo_pipeline.defs.assets import training
+from compevo_pipeline.defs.launchers import Launchers
+from compevo_pipeline.storage.runs import find_current_run, hash_model
+from tests.support.deployment import deploy
+from tests.support.round_records import round_record
+
+MODEL = "models/compevo/exchange"
+
+
+class FakeLauncher:
+    """Writes a run folder as the trainer does: a finished run stays unless it starts over."""
+
+    def __init__(self):
+        self.trained = []
+
+    def launch(self, context, jobs):
+        (job,) = jobs
+        folder = job.folder
+        if folder.is_finished and job.resume:
+            return {"artifact_hash": hash_model(folder.path)}
+
+        if not job.resume:
+            folder.begin_again()
+        self.trained.append(job.resume)
+        folder.model.mkdir(parents=True)
+        (folder.model / "weights").write_text(f"training {len(self.trained)}")
+        folder.append_round(round_record(0))
+        sealed = write_manifest(folder.model, {"start": folder.read_start()})
+        folder.write_metrics({"artifact_hash": sealed})
+        return {"artifact_hash": sealed}
+
+
+class FakeLaunchers(Launchers):
+    def __init__(self, launcher):
+        self._launcher = launcher
+
+    def get(self, kind, processes, pod_client):
+        return self._launcher
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, sample_home):
+    return shutil.copytree(sample_home.home, tmp_path_factory.mktemp("home") / "copy")
+
+
+def materialize(home, launcher):
+    """Materializes the model; returns the version of its data and of its code."""
+    deployment = deploy(home, launchers=FakeLaunchers(launcher))
+    (event,) = deployment.materialize(MODEL).get_asset_materialization_events()
+    tags = event.step_materialization_data.materialization.tags
+    return tags["dagster/data_version"], tags["dagster/code_version"]
+
+
+def use_code(monkeypatch, version):
+    monkeypatch.setattr(training, "code_version", lambda *sources: version)
+
+
+@pytest.mark.slow
+def test_other_code_trains_a_finished_run_anew_and_equal_code_takes_it(home, monkeypatch):
+    launcher = FakeLauncher()
+    use_code(monkeypatch, "version-one")
+    first = materialize(home, launcher)
+    assert materialize(home, launcher) == first and launcher.trained == [True]
+
+    use_code(monkeypatch, "version-two")
+    second = materialize(home, launcher)
+    assert launcher.trained == [True, False]
+    assert (first[1], second[1]) == ("version-one", "version-two")
+    assert materialize(home, launcher) == second and len(launcher.trained) == 2
+
+    # The version is that of the model: what is scored with another one is stale.
+    run = find_current_run(deploy(home).layout, "exchange")
+    assert second[0] == hash_model(run) != first[0]
+
+
+def test_a_run_that_a_command_trained_is_taken_as_it_is(home, monkeypatch):
+    launcher = FakeLauncher()
+    use_code(monkeypatch, "version-two")
+    before = materialize(home, launcher)
+    run = find_current_run(deploy(home).layout, "exchange")
+    # Trained again by a command, in the place of the asset's: what is kept is of another model.
+    (RunFolder(run).model / "weights").write_text("of a command")
+    write_manifest(RunFolder(run).model, {"start": RunFolder(run).read_start()})
+    trained = len(launcher.trained)
+
+    use_code(monkeypatch, "version-three")
+    assert materialize(home, launcher)[0] == hash_model(run) != before[0]
+    assert len(launcher.trained) == trained
+
+
+def test_every_package_that_a_training_imports_decides_the_version_of_its_code():
+    text = "".join(path.read_text() for path in (REPOSITORY / "compevo_core/training").glob("*.py"))
+    imported = set(re.findall(r"from (compevo_core)\.(\w+)\.", text))
+    # Diagnostics measure a training and decide nothing of it.
+    decisive = {"/".join(names) for names in imported} - {"compevo_core/diagnostics"}
+    assert decisive <= set(training.TRAINING_CODE) and len(decisive) > 4

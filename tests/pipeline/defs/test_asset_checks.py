@@ -1,0 +1,85 @@
+"""Asset checks on stored sample data: together, in part and alone."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs import asset_checks
+from compevo_pipeline.defs.asset_checks import check_data_age
+from compevo_pipeline.defs.asset_keys import series_key
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.work.deployment import Deployment
+
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+
+
+def run_checks(deployment, *names):
+    """Run checks by ``asset/key:check`` without the assets; return the keys that were evaluated."""
+    keys = [
+        dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check)
+        for asset, check in (name.split(":") for name in names)
+    ]
+    selection = dg.AssetSelection.checks(*keys)
+    job = dg.define_asset_job("checks", selection, executor_def=dg.in_process_executor)
+    defs = dg.Definitions.merge(deployment.defs, dg.Definitions(jobs=[job]))
+    result = defs.resolve_job_def("checks").execute_in_process(instance=deployment.instance)
+    assert result.get_asset_materialization_events() == []
+    return {
+        f"{check.asset_key.to_user_string()}:{check.check_name}"
+        for check in result.get_asset_check_evaluations()
+        if check.passed
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "series/exchange:gaps",
+        "series/exchange:data_age",
+        "news/articles:has_title",
+        "windows/exchange:splits_disjoint",
+    ],
+)
+def test_a_check_runs_alone(sample_home, name):
+    assert run_checks(sample_home, name) == {name}
+
+
+def test_a_check_that_was_not_selected_is_not_computed(sample_home, monkeypatch):
+    def fail(*_):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr(asset_checks, "find_availability_violations", fail)
+    monkeypatch.setattr(asset_checks, "run_suites", fail)
+    names = {"windows/exchange:no_shared_windows", "series/exchange:data_age"}
+    assert run_checks(sample_home, *names) == names
+
+
+@pytest.mark.parametrize(
+    ("mode", "age", "passed"),
+    [
+        (Mode.LIVE, timedelta(days=4), True),
+        (Mode.LIVE, timedelta(days=6), False),
+        (Mode.LIVE, None, False),
+        (Mode.ARCHIVE, timedelta(days=900), True),
+    ],
+)
+def test_data_may_be_as_old_as_its_source_allows_and_files_do_not_age(tmp_path, mode, age, passed):
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=mode))
+    newest = None if age is None else NOW - age
+    result = check_data_age(
+        series_key("exchange"), newest, timedelta(days=5), workspace, lambda: NOW
+    )
+    assert (result.check_name, result.passed) == ("data_age", passed)
+    assert result.severity is dg.AssetCheckSeverity.WARN
+    assert result.metadata["limit_hours"].value == 120
+
+
+@pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
+def test_a_run_on_other_data_in_a_live_deployment_clears_no_warning(tmp_path, mode):
+    settings = Settings(home=tmp_path, mode=Mode.LIVE, archive=tmp_path)
+    workspace = Deployment(settings=settings, mode=mode.value)
+    result = check_data_age(series_key("exchange"), NOW, timedelta(days=5), workspace, lambda: NOW)
+    assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "this run read other data" in result.description

@@ -1,0 +1,233 @@
+"""The asset graph: assets, dependencies, pools, blocking checks, and a light import."""
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.defs.asset_keys import target_days
+from compevo_pipeline.defs.jobs import job_name, run_config
+from compevo_pipeline.sources.common.base import Mode
+from tests.support.deployment import deploy
+
+DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
+
+USERS_OF_THE_GPU = (
+    *("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants"),
+    "benchmark/methods",
+)
+SCORES = ("ablation/variants", "evaluation/baselines", "evaluation/test", "evaluation/lud")
+
+# Traffic has windows of hours that start within a day.
+FORECAST = ("electricity", "exchange", "bitcoin")
+FORECASTS = {
+    f"forecast/{name}{dataset}"
+    for name in ("next_day", "scored")
+    for dataset in ("", *(f"/{d}" for d in FORECAST))
+}
+GRAPH = {
+    **{f"ablation/variants/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
+    **{f"evaluation/baselines/{d}": {f"windows/{d}"} for d in DATASETS},
+    **{
+        f"evaluation/test/{d}": {f"evaluation/baselines/{d}", f"models/compevo/{d}"}
+        for d in DATASETS
+    },
+    **{f"evaluation/lud/{d}": {f"models/compevo/{d}"} for d in DATASETS},
+    **{f"benchmark/methods/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
+    "leakage/inference_2026": {
+        "models/compevo/electricity",
+        "news/embeddings",
+        "windows/electricity",
+    },
+    "forecast/next_day": {
+        "models/compevo/electricity-operational",
+        "news/embeddings",
+        "windows/electricity-operational",
+    },
+    "forecast/scored": {"forecast/next_day", "series/electricity-operational"},
+    **{
+        f"forecast/next_day/{d}": {f"models/compevo/{d}", "news/embeddings", f"windows/{d}"}
+        for d in FORECAST
+    },
+    **{f"forecast/scored/{d}": {f"forecast/next_day/{d}", f"series/{d}"} for d in FORECAST},
+    **{f"models/compevo/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
+    "news/articles": set(),
+    "sources/coverage": set(),
+    "news/embeddings": {"news/articles"},
+    "report/site": {
+        *(f"{score}/{d}" for score in SCORES for d in DATASETS),
+        "leakage/inference_2026",
+        *FORECASTS,
+    },
+    "report/cleaned": {"report/site"},
+    **{f"series/{d}": set() for d in DATASETS},
+    **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
+}
+
+
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs
+
+
+@pytest.fixture(scope="module")
+def graph(defs):
+    return defs.resolve_asset_graph()
+
+
+def test_the_graph_is_the_designed_one(graph):
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert parents == GRAPH
+
+
+def test_days_to_forecast_and_methods_to_run_are_the_only_partitions(graph):
+    partitioned = {
+        key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
+    }
+    days = {name for name in FORECASTS if "next_day" in name}
+    assert partitioned == days | {f"benchmark/methods/{d}" for d in DATASETS}
+
+
+@pytest.mark.parametrize(
+    ("mode", "meaning"),
+    [(Mode.SAMPLE, "synthetic data"), (Mode.ARCHIVE, "files"), (Mode.LIVE, "endpoints")],
+)
+def test_every_asset_and_the_launchpad_say_the_mode_before_anything_runs(tmp_path, mode, meaning):
+    settings = Settings(home=tmp_path, mode=mode, archive=tmp_path)
+    defs = build_defs(settings)
+    graph = defs.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        shown = graph.get(key).description
+        assert shown.startswith(f"[{mode}: ") and meaning in shown.split("]")[0]
+        assert mode in graph.get(key).kinds
+    assert meaning in defs.metadata["mode"].value
+
+    # What the launchpad fills in.
+    resolved = dg.validate_run_config(defs.resolve_job_def("full"), {})
+    assert resolved["resources"]["workspace"]["config"]["mode"] == mode
+
+
+def test_every_asset_has_an_owner_a_description_a_kind_and_a_group(graph):
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.owners and node.description and node.kinds, key
+        assert node.group_name == key.path[0]
+
+
+def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
+    pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
+    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
+    assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
+        *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
+        *(name for name in FORECASTS if "next_day" in name),
+        "leakage/inference_2026",
+    }
+
+
+def test_checks_that_find_leaks_or_broken_data_block_what_is_downstream(graph):
+    blocking = {
+        (k.asset_key.to_user_string(), k.name)
+        for k in graph.asset_check_keys
+        if graph.get_check_spec(k).blocking
+    }
+    for name in (
+        "artifact_unchanged",
+        "available_before_origin",
+        "nothing_of_2026_in_training",
+        "every_window_scored",
+    ):
+        assert ("leakage/inference_2026", name) in blocking
+    for dataset in DATASETS:
+        assert ("windows/" + dataset, "splits_disjoint") in blocking
+        assert {
+            ("series/" + dataset, n) for n in ("schema", "grid", "units", "duplicates", "ranges")
+        } < blocking
+        assert ("series/" + dataset, "gaps") not in blocking
+
+
+def made_by(defs, job):
+    keys = defs.resolve_job_def(job).asset_layer.executable_asset_keys
+    return {key.to_user_string() for key in keys}
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
+    everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    trained_and_scored = {name for name in everything if name.count("/") == 2}
+    of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
+    # A job has no partitions, and the methods of the benchmark are partitions.
+    on_demand = {name for name in everything if name.startswith("benchmark/")}
+    expected = everything - of_others - FORECASTS - on_demand - {"sources/coverage"}
+    if dataset != "electricity":
+        # Nothing of other data sets is read either.
+        others = set(DATASETS) - {dataset}
+        expected -= {f"{layer}/{other}" for layer in ("series", "windows") for other in others}
+        expected -= {"leakage/inference_2026"}
+    for name in ("demo", "full"):
+        assert made_by(defs, job_name(name, dataset)) == expected
+
+
+NEWS_AND_REPORT = {"news/articles", "news/embeddings", "report/site", "report/cleaned"}
+
+
+def test_refresh_trains_nothing_and_reads_what_its_forecast_and_the_2026_inference_need(defs):
+    read = ("electricity-operational", "electricity")
+    assert made_by(defs, "refresh") == NEWS_AND_REPORT | {
+        *(f"{layer}/{dataset}" for layer in ("series", "windows") for dataset in read),
+        *("forecast/next_day", "forecast/scored", "leakage/inference_2026"),
+    }
+    assert defs.resolve_job_def("refresh").partitions_def == target_days
+
+
+@pytest.mark.parametrize("dataset", ["electricity", "exchange", "bitcoin", "traffic"])
+def test_each_other_data_set_has_a_refresh_of_its_own_with_days_where_its_windows_have(
+    defs, dataset
+):
+    days = () if dataset == "traffic" else ("forecast/next_day", "forecast/scored")
+    job = job_name("refresh", dataset)
+    assert made_by(defs, job) == NEWS_AND_REPORT | {
+        f"{layer}/{dataset}" for layer in ("series", "windows", *days)
+    }
+    assert (defs.resolve_job_def(job).partitions_def is None) is (dataset == "traffic")
+
+
+def test_every_job_shows_that_its_runs_live(defs):
+    for job in defs.resolve_all_job_defs():
+        # A run that does not would count as started for days when its machine dies.
+        assert "watch_dead_runs" in job.executor_def.executor_creation_fn.__qualname__, job.name
+
+
+def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
+    archive = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=tmp_path)
+    job = build_defs(archive).resolve_job_def("demo")
+    config = job.run_config
+    assert config == run_config("demo")
+    assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
+
+
+def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
+    schedule = defs.resolve_schedule_def("refresh_evening")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == (
+        ["45 17 * * *", "15 18 * * *", "0 19 * * *"],
+        "Australia/Brisbane",
+    )
+
+
+def test_loading_the_definitions_imports_no_heavy_library():
+    heavy = (
+        *("torch", "transformers", "peft", "sentence_transformers"),
+        *("great_expectations", "matplotlib.pyplot", "dagster_k8s"),
+    )
+    code = (
+        f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

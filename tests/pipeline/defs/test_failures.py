@@ -1,0 +1,103 @@
+import dagster as dg
+import pytest
+
+from compevo_core import errors
+from compevo_pipeline.defs.definition import to_dagster, translate_errors
+from compevo_pipeline.errors import (
+    MAX_RETRY_AFTER_S,
+    POLICIES,
+    RetryDecision,
+    Throttled,
+    get_policy,
+    plan_short_wait,
+)
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
+
+
+def test_every_source_error_of_the_family_has_a_policy():
+    family = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.CompEvoError)
+    ]
+    assert len(family) > 8
+    assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
+
+
+def test_only_transient_errors_are_retried():
+    retried = [kind for kind, policy in POLICIES if policy.retries]
+    assert retried == [errors.SourceTransient]
+    assert isinstance(to_dagster(EmptyNewsAnswer("x")), dg.RetryRequested)
+
+
+def test_waits_double_and_a_publishers_own_wish_is_honoured():
+    waits = [
+        to_dagster(errors.SourceTransient("x"), attempt=attempt).seconds_to_wait
+        for attempt in range(3)
+    ]
+    assert waits == [60, 120, 240]
+    assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
+    assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
+    assert to_dagster(Throttled("next year", 10**7)).seconds_to_wait == MAX_RETRY_AFTER_S
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "wait_s"),
+    [
+        (errors.SourceTransient("x"), 0, 2.0),
+        (errors.SourceTransient("x"), 1, 8.0),
+        (errors.SourceTransient("x"), 2, None),  # then it is Dagster's
+        (Throttled("x", 20.0), 0, 20.0),
+        (Throttled("x", 31.0), 0, None),  # too long to hold a worker
+        (errors.SourceBlocked("x"), 0, None),
+        (errors.SourceAbsent("x"), 0, None),
+        (errors.SchemaDrift("x"), 0, None),
+    ],
+)
+def test_a_step_waits_shortly_and_few_times_and_leaves_the_rest_to_dagster(error, attempt, wait_s):
+    assert plan_short_wait(error, attempt, 0.0) == wait_s
+
+
+def test_waits_are_spread_over_half_their_length():
+    assert plan_short_wait(errors.SourceTransient("x"), 0, 1.0) == 3.0
+
+
+def test_a_transient_error_out_of_tries_is_final_and_says_so():
+    failure = to_dagster(errors.SourceTransient("timeout at x"), attempt=3)
+    assert isinstance(failure, dg.Failure)
+    assert failure.allow_retries is False
+    assert failure.description == "SourceTransient: timeout at x (given up after 3 retries)"
+
+
+def test_a_torn_file_on_disk_is_not_retried():
+    assert isinstance(to_dagster(errors.SourceTransient("truncated"), retry=False), dg.Failure)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.SourceAbsent, errors.SourceRejected, errors.SourceBlocked, errors.SchemaDrift]
+)
+def test_a_permanent_error_stops_at_once_with_a_remedy(kind):
+    with pytest.raises(dg.Failure) as caught, translate_errors():
+        raise kind("the file, line 3")
+    assert caught.value.allow_retries is False
+    assert "the file, line 3" in caught.value.description
+    assert caught.value.metadata["remedy"].value
+    assert isinstance(caught.value.__cause__, kind)
+
+
+def test_errors_that_are_not_ours_are_left_alone():
+    with pytest.raises(ZeroDivisionError), translate_errors():
+        1 / 0  # noqa: B018 -- raises
+
+
+def test_dagster_runs_a_permanently_failing_asset_exactly_once():
+    tries = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=5))
+    def broken():
+        tries.append(1)
+        with translate_errors():
+            raise errors.SourceRejected("405")
+
+    assert not dg.materialize([broken], raise_on_error=False).success
+    assert len(tries) == 1

@@ -1,0 +1,196 @@
+"""A launch: what the launchpad shows of every setting, and what is refused before any work."""
+
+import dagster as dg
+import pytest
+
+from compevo_core.config.run import RunConfig, iterate_settings, list_presets
+from compevo_core.config.sections import MemberConfig
+from compevo_core.errors import ConfigError
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.defs.assets.training import TrainConfig
+from compevo_pipeline.launchers.worker import TrainJob, prepare_job
+from tests.support.deployment import deploy
+
+STEP = "models__compevo__electricity"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full")
+
+
+def launch(job, config, step=STEP):
+    """Create the plan of a run, as a launch does, and return what the step would be given."""
+    resolved = dg.validate_run_config(job, {"ops": {step: {"config": config}}})
+    return resolved["ops"][step]["config"]
+
+
+def shown_fields():
+    return TrainConfig.schema_of_launch().fields
+
+
+def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_bounds():
+    sections = shown_fields()["settings"].config_type.fields
+    for dotted, field in iterate_settings():
+        section, name = dotted.split(".")
+        shown = sections[section].config_type.fields[name]
+        assert shown.description.startswith(" ".join(field.description.split())), dotted
+        assert not shown.is_required and not shown.default_provided, dotted
+
+    agents = sections["population"].config_type.fields["agents"].description
+    assert "library: 10" in agents and "tiny 3" in agents and "at least 1, at most 64" in agents
+    decoder = sections["forecast"].config_type.fields["decoder"].config_type
+    assert decoder.config_values == ["head", "text"]
+    members = sections["population"].config_type.fields["members"].config_type.inner_type
+    assert set(members.fields) == set(MemberConfig.model_fields)
+
+
+def test_presets_and_launchers_are_choices():
+    fields = shown_fields()
+    assert fields["preset"].config_type.inner_type.config_values == list_presets()
+    assert fields["launcher"].config_type.config_values == ["process", "torchrun", "kubernetes"]
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"preset": "defualt"}, "defualt"),
+        ({"presett": "demo"}, "presett"),
+        ({"settings": {"populaton": {"agents": 3}}}, "populaton"),
+        ({"settings": {"population": {"agent": 3}}}, "agent"),
+        ({"settings": {"population": {"agents": "three"}}}, "agents"),
+        ({"settings": {"forecast": {"decoder": "heads"}}}, "heads"),
+        ({"settings": {"population": {"members": [{"prior": "gmb"}]}}}, "gmb"),
+    ],
+)
+def test_a_typo_is_refused_by_the_schema(job, config, named):
+    with pytest.raises(dg.DagsterInvalidConfigError, match=named):
+        launch(job, config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"settings": {"run": {"rounds": -5}}}, r"settings.run.rounds = -5 is below 0"),
+        ({"settings": {"run": {"seed": -7}}}, r"settings.run.seed = -7 is below 0"),
+        ({"settings": {"population": {"agents": 65}}}, "is above 64: number of agents"),
+        (
+            {"settings": {"population": {"members": [{"lookback_steps": 0}]}}},
+            r"members\[0\].lookback_steps = 0 is below 1",
+        ),
+        ({"launcher": "torchrun", "processes": -2}, "processes = -2 is below 1"),
+        ({"processes": 2}, "for the launcher torchrun, and this one is process"),
+        ({"shard_backbone": True}, "shard_backbone needs several processes"),
+        ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone needs several"),
+        ({"preset": "tiny", "preset_file": "a.toml"}, "leave one of them out"),
+        ({"preset_file": "nowhere.toml"}, "nowhere.toml"),
+        (
+            {"preset": "tiny", "settings": {"population": {"members": [{}]}}},
+            "1 members for 3 agents",
+        ),
+    ],
+)
+def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job, config, message):
+    with pytest.raises(ConfigError, match=message):
+        launch(job, config)
+
+
+@pytest.mark.parametrize(
+    ("step", "config"),
+    [
+        ("ablation__variants__electricity", {"variants": []}),
+        ("ablation__variants__electricity", {"scopes": 0}),
+        ("evaluation__baselines__electricity", {"every": 0}),
+        ("evaluation__test__electricity", {"scopes": 0}),
+        ("evaluation__lud__electricity", {"pairs": 0}),
+        ("leakage__inference_2026", {"seeds": 0}),
+    ],
+)
+def test_no_asset_takes_a_number_that_stands_for_something_else(job, step, config):
+    with pytest.raises(ConfigError, match=next(iter(config))):
+        launch(job, config, step)
+
+
+def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp_path):
+    nothing = TrainConfig.model_validate(launch(job, {}))
+    assert nothing.resolve("demo") == RunConfig.preset("demo")
+
+    settings = {"population": {"agents": 2, "members": [{"prior": "gbm"}, {}]}}
+    settings["optim"] = {"head_lr": None, "forecast_lr": 1}
+    given = launch(job, {"preset": "tiny", "settings": settings})
+    expected = RunConfig.preset("tiny").with_overrides(
+        {
+            "population.agents": 2,
+            "population.members": [{"prior": "gbm"}, {}],
+            "optim.head_lr": None,
+            "optim.forecast_lr": 1.0,
+        }
+    )
+    assert TrainConfig.model_validate(given).resolve("demo") == expected
+
+    own = tmp_path / "own.toml"
+    own.write_text("[run]\nseed = 9\n")
+    from_file = TrainConfig.model_validate(launch(job, {"preset_file": str(own)}))
+    assert from_file.resolve("demo").run.seed == 9
+
+
+@pytest.mark.parametrize(
+    ("step", "config", "named"),
+    [
+        ("series__traffic", {"feeds": ["pemss"]}, "pemss"),
+        ("series__traffic", {"feeds": ["exchange"]}, "exchange"),
+        ("series__traffic", {"feeds": []}, "feeds"),
+        ("series__traffic", {"since": "yesterday"}, "since 'yesterday' is not a day like"),
+        ("series__traffic", {"since": "2026-02-01", "until": "2026-01-01"}, "is not before until"),
+        ("news__articles", {"feeds": ["aemo"]}, "aemo"),
+        ("news__embeddings", {"encodr": "hashing"}, "encodr"),
+        ("windows__traffic", {"news_cutoff": "end"}, "end"),
+    ],
+)
+def test_a_wrong_choice_of_what_is_read_is_refused_before_any_work(traffic, step, config, named):
+    with pytest.raises((dg.DagsterInvalidConfigError, ConfigError), match=named):
+        launch(traffic, config, step)
+
+
+@pytest.mark.parametrize(
+    ("step", "config"),
+    [
+        (
+            "series__traffic",
+            {
+                "feeds": ["pems"],
+                "since": "2026-01-01",
+                "until": "2026-02-01",
+                "tolerate_gaps": True,
+            },
+        ),
+        ("windows__traffic", {"news_cutoff": "horizon-end"}),
+        ("news__embeddings", {"encoder": "hashing"}),
+    ],
+)
+def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(
+    traffic, step, config
+):
+    assert launch(traffic, config, step) == config
+    left_out = launch(traffic, {}, step)
+    assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False})
+
+
+@pytest.fixture(scope="module")
+def traffic(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full_traffic")
+
+
+def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
+    split = TrainConfig(launcher="torchrun", processes=2, shard_backbone=True)
+    for chosen, expected in ((split, True), (TrainConfig(), False)):
+        config = RunConfig.preset("tiny")
+        job = prepare_job(
+            Layout(root=tmp_path),
+            tmp_path,
+            tmp_path,
+            config,
+            "run",
+            shard_backbone=chosen.shard_backbone,
+        )
+        assert TrainJob.read(job.write()).shard_backbone is expected

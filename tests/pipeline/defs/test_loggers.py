@@ -1,0 +1,127 @@
+"""The terminal's view of a run: a bar where there is a terminal, plain lines elsewhere."""
+
+import io
+
+import dagster as dg
+import pytest
+from rich.console import Console
+
+from compevo_pipeline.defs.jobs import _describe_failure as describe_failure
+from compevo_pipeline.defs.loggers import (
+    ProgressHandler,
+    ProgressView,
+    get_usual_seconds,
+    progress_logger,
+)
+
+
+class Ticks:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def make_view(steps, *, is_live=False, clock=None):
+    console = Console(file=io.StringIO(), force_terminal=is_live, width=200)
+    return ProgressView(steps, console, is_live=is_live, clock=clock or Ticks())
+
+
+def text_of(view):
+    return view._console.file.getvalue()
+
+
+def test_the_time_left_follows_how_fast_the_finished_steps_were():
+    left = []
+    for slowness in (1, 2):
+        clock = Ticks()
+        view = make_view(["models__compevo", "report__site"], clock=clock)
+        assert view.describe_time_left() == ""
+        clock.now = slowness * get_usual_seconds("report__site")
+        view.finish_step("report__site")
+        left.append(view.describe_time_left())
+    assert left == ["about 1m10s left", "about 2m20s left"]
+
+
+def test_a_plain_line_begins_with_the_time_and_the_steps_done():
+    clock = Ticks()
+    view = make_view(["models__compevo", "report__site"], clock=clock)
+    view.finish_step("report__site")
+    clock.now = 65.0
+    view.write("x [bold]y[/bold]")
+    assert text_of(view) == "[ 1m05s  1/2] x [bold]y[/bold]\n"
+
+
+def test_a_terminal_shows_one_bar_with_the_current_step_and_removes_it_at_the_end():
+    view = make_view(["models__compevo", "report__site"], is_live=True)
+    view.start_step("models__compevo")
+    view.write("round 1/2")
+    view._bar.refresh()
+    shown = text_of(view)
+    assert "0/2 steps" in shown and "models/compevo" in shown and "round 1/2" in shown
+    view.close()
+    assert text_of(view).endswith("\x1b[?25h") or "\x1b[2K" in text_of(view)[len(shown) :]
+
+
+def test_the_longest_prefix_names_a_steps_usual_duration():
+    assert (
+        get_usual_seconds("news__embeddings")
+        != get_usual_seconds("news__articles")
+        != get_usual_seconds("news_articles_checks")
+    )
+    assert get_usual_seconds("something else") == 1.0
+
+
+def run(view, fails=False):
+    @dg.asset(check_specs=[dg.AssetCheckSpec("sane", asset="thing")])
+    def thing(context: dg.AssetExecutionContext):
+        context.log.info("halfway")
+        context.log.debug("detail")
+        if fails:
+            raise dg.Failure("SchemaDrift: x.csv, line 3: header", allow_retries=False)
+        return dg.MaterializeResult(
+            check_results=[dg.AssetCheckResult(passed=False, description="odd")]
+        )
+
+    @dg.logger(config_schema={"steps": dg.Field([str], default_value=[])})
+    def collecting(context):
+        logger = progress_logger.logger_fn(context)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+        logger.addHandler(ProgressHandler(view))
+        return logger
+
+    defs = dg.Definitions(assets=[thing], loggers={"progress": collecting})
+    job = defs.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        run_config={"loggers": {"progress": {"config": {"steps": ["thing"]}}}},
+        raise_on_error=False,
+    )
+
+
+def test_steps_messages_and_failed_checks_become_lines_and_debug_does_not():
+    view = make_view(["thing"])
+    run(view)
+    text = text_of(view)
+    assert "0/1] thing\n" in text and "halfway" in text and "1/1] thing done in" in text
+    assert "check failed, thing: sane: odd" in text
+    assert "detail" not in text and "STEP_INPUT" not in text
+
+
+def test_a_failed_step_is_shown_with_its_innermost_reason():
+    view = make_view(["thing"])
+    result = run(view, fails=True)
+    (event,) = result.filter_events(lambda e: e.is_step_failure)
+    assert describe_failure(event) == "SchemaDrift: x.csv, line 3: header"
+    assert "thing: step failed" in text_of(view)
+
+
+@pytest.mark.parametrize("variable", ["", "true"])
+def test_a_ci_log_gets_lines_even_where_it_claims_to_be_a_terminal(monkeypatch, variable):
+    monkeypatch.setenv("CI", variable)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    context = dg.build_init_logger_context(logger_config={"steps": ["thing"]})
+    (handler,) = progress_logger.logger_fn(context).handlers
+    assert handler._view._is_live is (variable == "")
+    handler._view.close()

@@ -1,0 +1,127 @@
+"""Schedules: off until somebody turns them on, and each for the right day on the market's clock."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from compevo_core.forecast.issued import FACTS_FILE, find_issued
+from compevo_pipeline.defs.asset_keys import DATASETS, OPERATIONAL, target_days
+from tests.support.deployment import deploy
+
+MINUTES_45 = timedelta(minutes=45)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> dg.RepositoryDefinition:
+    return deploy(tmp_path_factory.mktemp("home")).defs.get_repository_def()
+
+
+def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.RunRequest:
+    with dg.DagsterInstance.ephemeral() as instance:
+        (request,) = evaluate(instance, repository, name, at).run_requests
+    return request
+
+
+def evaluate(instance, repository, name, at):
+    schedule = repository.get_schedule_def(name)
+    with dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=at, repository_def=repository
+    ) as context:
+        return schedule.evaluate_tick(context)
+
+
+def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
+    schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
+    others = {f"refresh_{dataset}_daily" for dataset in set(DATASETS) - {OPERATIONAL}}
+    assert set(schedules) == {"refresh_evening", "refresh_midnight", "coverage_hourly"} | others
+    for schedule in schedules.values():
+        assert schedule.execution_timezone == "Australia/Brisbane"
+        assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "day", "known_to"),
+    [
+        # 17:45 in Brisbane is 7:45 UTC of the same day, half past midnight 14:30 of the day before.
+        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "issue-time"),
+        ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "midnight"),
+    ],
+)
+def test_a_day_is_forecast_at_the_issue_time_and_again_after_midnight(
+    repository, name, at, day, known_to
+):
+    request = tick(repository, name, at)
+    assert request.partition_key == day and request.run_key.startswith(f"{name}-{day}-")
+    assert request.run_config == {"ops": {"forecast__next_day": {"config": {"known_to": known_to}}}}
+
+
+@pytest.mark.parametrize(
+    ("job", "day"),
+    [
+        # A quarter past one in Brisbane is a quarter past three of the day before in UTC, where
+        # days of exchange rates begin.
+        ("refresh_electricity", "2026-03-31"),
+        ("refresh_exchange", "2026-03-30"),
+        ("refresh_traffic", None),
+    ],
+)
+def test_another_data_set_is_forecast_for_the_day_that_has_begun_on_its_clock(repository, job, day):
+    at = datetime(2026, 3, 30, 15, 15, tzinfo=UTC)
+    request = tick(repository, f"{job}_daily", at)
+    assert request.partition_key == day and request.run_key.startswith(f"{job}_daily-2026-03-3")
+    schedule = repository.get_schedule_def(f"{job}_daily")
+    assert (schedule.job_name, schedule.cron_schedule) == (job, "15 1 * * *")
+    days = repository.get_job(job).partitions_def
+    assert days is None if day is None else day in days.get_partition_keys(current_time=at)
+
+
+def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on_it(tmp_path):
+    deployment = deploy(tmp_path)
+    repository = deployment.defs.get_repository_def()
+    first, second = (datetime(2026, 3, 30, 7 + i, 45 - 30 * i, tzinfo=UTC) for i in (0, 1))
+    with dg.instance_for_test() as instance:
+
+        def evaluate_at(at):
+            return evaluate(instance, repository, "refresh_evening", at)
+
+        (one,), (again,) = (evaluate_at(at).run_requests for at in (first, second))
+        # Another key, or the daemon would take it for the run that it has started already.
+        assert again.run_key != one.run_key and again.partition_key == one.partition_key
+
+        run = instance.create_run_for_job(
+            repository.get_job("refresh"), tags={"dagster/partition": "2026-03-31"}
+        )
+        assert "under way" in evaluate_at(second).skip_message
+        assert evaluate_at(second + timedelta(days=1)).run_requests
+        instance.report_run_failed(run)
+        assert evaluate_at(second).run_requests
+
+        origin = datetime(2026, 3, 30, 14, tzinfo=UTC)
+        folder = find_issued(deployment.layout.issued(OPERATIONAL), origin, first - MINUTES_45)
+        folder.mkdir(parents=True)
+        (folder / FACTS_FILE).write_text("{}")
+        assert "has been issued" in evaluate_at(second).skip_message
+        # The first tick brings new values and scores all the same.
+        assert evaluate_at(first).run_requests
+
+
+def test_tomorrow_is_a_partition_and_the_day_after_is_not():
+    now = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
+    keys = target_days.get_partition_keys(current_time=now)
+    assert (keys[0], keys[-1]) == ("2026-02-19", "2026-03-31")
+
+
+def test_both_schedules_start_the_refresh_of_sources_forecast_scores_and_report(repository):
+    for name in ("refresh_evening", "refresh_midnight"):
+        assert repository.get_schedule_def(name).job_name == "refresh"
+    keys = repository.get_job("refresh").asset_layer.executable_asset_keys
+    assert {
+        f"series/{OPERATIONAL}",
+        f"windows/{OPERATIONAL}",
+        "news/embeddings",
+        "forecast/next_day",
+        "forecast/scored",
+        "leakage/inference_2026",
+        "report/site",
+    } < {key.to_user_string() for key in keys}

@@ -1,0 +1,242 @@
+"""A user's table of values: what is repaired and counted, and what is refused with its row."""
+
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import CompEvoError, DataError
+from compevo_pipeline.sources.own.declaration import CovariateKeys, Declaration, check_declaration
+from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
+from tests.support.own_tables import declare, wrap
+
+
+def parse(text: str | bytes, **series: object) -> pl.DataFrame:
+    return parse_series(wrap(text), declare(**series))[0]
+
+
+def read(text: str | bytes, **series: object) -> dict[datetime, float | None]:
+    frame = parse(text, **series)
+    return dict(zip(frame["start_utc"], frame["value"], strict=True))
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)
+
+
+def refusal(text: str | bytes, **series: object) -> str:
+    with pytest.raises(CompEvoError) as error:
+        parse(text, **series)
+    return str(error.value)
+
+
+def test_units_thousands_a_mark_and_empty_cells_are_read_and_counted() -> None:
+    text = (
+        b"\xef\xbb\xbfstamp;load_mw\r\n2024-01-01 00:00;1,234 MW\r\n2024-01-01 00:30;987.5 MW\r\n"
+        b"2024-01-01 01:00;n/a\r\n"
+    )
+    frame, repairs = parse_series(wrap(text), declare())
+    assert frame["value"].to_list() == [1234.0, 987.5, None]
+    assert frame["flag"].to_list() == ["observed", "observed", "missing"]
+    assert (repairs.cells_with_unit, repairs.empty_cells) == (2, 1)
+    assert set(frame["series_id"]) == {"OWN/load_mw"}
+
+
+def test_a_decimal_comma_is_read_where_it_is_declared_and_refused_where_not() -> None:
+    text = "stamp;load_mw\n2024-01-01 00:00;1.234,5\n2024-01-01 00:30;7,25\n"
+    assert list(read(text, decimal=",").values()) == [1234.5, 7.25]
+    message = refusal(text)
+    assert "demand.csv, row 2, column 'load_mw': '1.234,5'" in message
+    assert "set decimal" in message
+
+
+def test_two_units_in_one_column_are_refused_with_the_first_row_of_the_other() -> None:
+    text = "stamp,load_mw\n2024-01-01 00:00,5 MW\n2024-01-01 00:30,5000 kW\n"
+    assert "row 3, column 'load_mw': '5000 kW' is in 'kW', rows before it in 'MW'" in refusal(text)
+
+
+def test_equal_duplicates_and_another_order_are_repaired_and_counted() -> None:
+    text = (
+        "stamp,load_mw\n2024-01-01 00:30,2\n2024-01-01 00:00,1\n2024-01-01 00:30,2\n"
+        "2024-01-01 01:00,3\n"
+    )
+    frame, repairs = parse_series(wrap(text), declare())
+    assert frame["value"].to_list() == [1.0, 2.0, 3.0]
+    assert (repairs.equal_duplicates, repairs.out_of_order) == (1, 1)
+
+
+def test_contradicting_duplicates_are_refused_with_both_rows_unless_one_is_declared() -> None:
+    text = (
+        "stamp,load_mw\n2024-01-01 00:00,1\n2024-01-01 00:30,2\n2024-01-01 00:00,4\n"
+        "2024-01-01 01:00,3\n"
+    )
+    message = refusal(text)
+    assert "row 4, column 'load_mw': the stamp of row 2 again, with 4 where that has 1" in message
+    kept = [read(text, duplicates=rule)[utc(2024, 1, 1)] for rule in ("first", "last", "mean")]
+    assert kept == [1.0, 4.0, 2.5]
+
+
+HOURS = "stamp,load_mw\n2024-10-27 01:00,1\n2024-10-27 02:00,2\n{again}2024-10-27 03:00,4\n"
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_the_hour_that_comes_twice_is_two_hours_in_the_order_of_the_rows(
+    newest_first: bool,
+) -> None:
+    lines = HOURS.format(again="2024-10-27 02:00,3\n").splitlines()
+    if newest_first:
+        lines = [lines[0], *lines[:0:-1]]
+    values = read("\n".join(lines) + "\n", time_zone="Europe/Paris", step="1h")
+    assert values == {
+        utc(2024, 10, 26, 23): 1.0,
+        utc(2024, 10, 27, 0): 2.0,
+        utc(2024, 10, 27, 1): 3.0,
+        utc(2024, 10, 27, 2): 4.0,
+    }
+
+
+def test_that_hour_once_is_refused_with_its_row_unless_it_is_declared_which_it_is() -> None:
+    text = HOURS.format(again="")
+    message = refusal(text, time_zone="Europe/Paris", step="1h")
+    assert "row 3, column 'stamp': '2024-10-27 02:00' comes once" in message
+    assert "repeated_hour" in message
+    later = read(text, time_zone="Europe/Paris", step="1h", repeated_hour="second")
+    assert later[utc(2024, 10, 27, 1)] == 2.0
+
+
+def test_an_hour_that_does_not_exist_is_refused_with_the_likely_cause() -> None:
+    text = "stamp,load_mw\n2024-03-31 01:00,1\n2024-03-31 02:00,2\n2024-03-31 03:00,3\n"
+    message = refusal(text, time_zone="Europe/Paris", step="1h")
+    assert "row 3, column 'stamp': '2024-03-31 02:00' does not exist in Europe/Paris" in message
+    assert "+01:00" in message
+    assert list(read(text, time_zone="+01:00", step="1h")) == [
+        utc(2024, 3, 31, hour) for hour in (0, 1, 2)
+    ]
+
+
+def test_offsets_that_change_are_instants_and_some_without_one_are_refused() -> None:
+    text = "stamp,load_mw\n2024-10-27T02:30+02:00,1\n2024-10-27T02:00+01:00,2\n"
+    assert list(read(text)) == [utc(2024, 10, 27, 0, 30), utc(2024, 10, 27, 1)]
+    mixed = text + "2024-10-27T02:30,3\n"
+    assert "row 4, column 'stamp': '2024-10-27T02:30' has no offset, and 2 other" in refusal(mixed)
+
+
+def test_stamps_at_the_end_of_their_interval_become_its_start() -> None:
+    text = "stamp,load_mw\n2024-01-01 00:30,1\n2024-01-01 01:00,2\n"
+    assert list(read(text, stamps="end")) == [utc(2024, 1, 1), utc(2024, 1, 1, 0, 30)]
+
+
+def test_days_keep_their_date_on_the_clock_without_daylight_saving() -> None:
+    text = "stamp,load_mw\n2024-03-30,1\n2024-03-31,2\n2024-04-01,3\n"
+    starts = list(read(text, time_zone="Europe/Paris", step="1d"))
+    assert starts == [utc(2024, 3, 29, 23), utc(2024, 3, 30, 23), utc(2024, 3, 31, 23)]
+
+
+def test_finer_rows_are_averaged_to_steps_that_begin_at_midnight_of_the_clock() -> None:
+    text = "stamp,load_mw\n" + "".join(
+        f"2024-01-01 0{i // 4}:{i % 4 * 15:02d},{i}\n" for i in range(8)
+    )
+    values = read(text, time_zone="+05:45", step="1h")
+    assert values == {utc(2023, 12, 31, 18, 15): 1.5, utc(2023, 12, 31, 19, 15): 5.5}
+
+
+def test_a_stamp_off_the_grid_is_refused_with_its_row() -> None:
+    text = "stamp,load_mw\n2024-01-01 00:00,1\n2024-01-01 00:30,2\n2024-01-01 01:07,3\n"
+    assert "row 4, column 'stamp': '2024-01-01 01:07' is off the grid of 0:30:00" in refusal(text)
+
+
+def test_a_column_of_names_gives_a_series_each() -> None:
+    text = "stamp,load_mw,site\n2024-01-01,1,A 1\n2024-01-01,2,B\n2024-01-02,3,A 1\n"
+    frame = parse(text, id="site", step="1d")
+    assert frame.select("series_id", "value").rows() == [
+        ("OWN/A-1", 1.0),
+        ("OWN/A-1", 3.0),
+        ("OWN/B", 2.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "demand.csv has no rows below its header"),
+        ("stamp,load_mw\n", "demand.csv has no rows below its header"),
+        ("time,load_mw\n2024-01-01,1\n", "no column 'stamp'; the columns are 'time', 'load_mw'"),
+        ("stamp,load_mw\n2024-01-01,1\n2024-01-02,1,2\n", "line 3: 3 cells, not 2"),
+        ("stamp,load_mw\n2024-01-01,x\n", "row 2, column 'load_mw': 'x' is no number"),
+        ("stamp,load_mw\n2024-01-01,1e999\n", "row 2, column 'load_mw': '1e999' is no finite"),
+        ("stamp,load_mw\n01.02.2024,1\n", "row 2, column 'stamp': '01.02.2024' is no stamp as ISO"),
+        (b"stamp,load_mw\n2024-01-01,\xff\n", "row 2: byte 0xff is not UTF-8"),
+    ],
+)
+def test_a_table_that_is_none_is_refused_with_its_row_column_and_remedy(
+    text: str | bytes, said: str
+) -> None:
+    assert said in refusal(text, step="1d")
+
+
+def test_names_that_become_one_label_are_refused() -> None:
+    text = "stamp,a b,a-b\n2024-01-01,1,2\n"
+    with pytest.raises(DataError, match="are not told apart"):
+        parse(text, values=["a b", "a-b"], step="1d")
+
+
+def read_covariates(text: str, known: str = "after") -> pl.DataFrame:
+    keys = CovariateKeys(file="weather.csv", time="day", values=["temp"], known=known)  # type: ignore[arg-type]  # checked by pydantic
+    declaration = declare(time_zone="Europe/Paris")
+    return parse_covariates(wrap(text, "weather.csv"), declaration, keys, ["load_mw"])
+
+
+def declare_news(**news: object) -> Declaration:
+    raw = declare(time_zone="Europe/Paris").model_dump(exclude_none=True)
+    return check_declaration({**raw, "news": {"articles": "a.csv", **news}}, "test")
+
+
+def test_a_measured_day_is_known_when_it_is_over_and_a_plan_when_it_begins() -> None:
+    text = "day,temp\n2024-01-05,4.5\n"
+    measured = read_covariates(text)["available_at"].item()
+    planned = read_covariates(text, known="before")["available_at"].item()
+    # Midnights of Paris, an instant before: what is known at the origin itself is too late.
+    assert measured == datetime(2024, 1, 5, 22, 59, 59, 999999, tzinfo=UTC)
+    assert planned == datetime(2024, 1, 4, 22, 59, 59, 999999, tzinfo=UTC)
+
+
+def test_finer_rows_become_mean_lowest_and_highest_of_the_local_day() -> None:
+    text = "day,temp\n2024-01-05 00:00,1\n2024-01-05 12:00,8\n2024-01-06 00:00,5\n"
+    rows = read_covariates(text).filter(pl.col("valid_date") == pl.date(2024, 1, 5))
+    assert dict(zip(rows["name"], rows["value"], strict=True)) == {
+        "temp_mean": 4.5,
+        "temp_min": 1.0,
+        "temp_max": 8.0,
+    }
+
+
+def test_a_day_twice_is_refused_with_its_row() -> None:
+    with pytest.raises(DataError, match=r"weather\.csv, row 3, column 'day': '2024-01-05' comes"):
+        read_covariates("day,temp\n2024-01-05,1\n2024-01-05,2\n")
+
+
+def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day() -> None:
+    timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
+    dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
+    known = [parse_articles(raw, declare_news())["available_at"].item() for raw in (timed, dated)]
+    assert known == [
+        datetime(2024, 1, 5, 7, tzinfo=UTC),
+        datetime(2024, 1, 5, 23, tzinfo=UTC),
+    ]
+
+
+def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article() -> None:
+    text = "published_at,title,url\n2024-01-05 08:00,Plant closes,https://a.org/1\n"
+    text += "2024-01-05 09:00,Football,https://a.org/2\n"
+    raw = wrap(text, "a.csv")
+    kept = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
+    assert kept["title"].to_list() == ["Plant closes"]
+
+    other = declare_news(url="url").model_copy(update={"name": "other"})
+    assert kept["article_id"].item() not in parse_articles(raw, other)["article_id"].to_list()
+
+
+def test_an_article_without_a_headline_is_refused_with_its_row() -> None:
+    raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
+    with pytest.raises(DataError, match=r"a\.csv, row 2, column 'title': .* is no headline"):
+        parse_articles(raw, declare_news())

@@ -1,0 +1,86 @@
+"""The data sets of a deployment: those of TOML files beside the built-in ones; broken ones."""
+
+from pathlib import Path
+
+import pytest
+
+from compevo_core.data.datasets import DATASETS
+from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.registry import load_registry
+
+SOUND = """
+name = "demand"
+[series]
+file = "demand.csv"
+time = "stamp"
+values = ["load_mw"]
+unit = "MW"
+time_zone = "Europe/Paris"
+[grid]
+step = "30min"
+[splits]
+validation_from = 2024-02-01
+test_from = 2024-02-10
+[place]
+time_zone = "Europe/Paris"
+country = "FR"
+"""
+
+
+def declare(folder: Path, text: str, name: str = "demand") -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path: Path) -> None:
+    declare(tmp_path, SOUND)
+    registry = load_registry(tmp_path)
+    assert list(registry) == [*DATASETS, "demand"]
+
+    spec = registry["demand"].spec
+    assert (spec.stride_steps, spec.align_to_market_day) == (48, True)
+    assert spec.market_offset.total_seconds() == 3600  # Paris without daylight saving
+    assert [span.split for span in spec.spans] == ["train", "val", "test"]
+    assert spec.find_place("load_mw").country == "FR"
+    assert [feed.name for feed in registry["demand"].feeds] == ["own-demand"]
+
+
+def test_the_built_in_specs_are_what_they_were(tmp_path: Path) -> None:
+    registry = load_registry(tmp_path / "no-folder")
+    assert {name: registry[name].spec for name in registry} == DATASETS
+    assert registry.own == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('unit = "MW"\n', "", "series.unit is missing"),
+        ('time = "stamp"', 'tiem = "stamp"', "unknown setting series.tiem"),
+        ('"30min"', '"7min"', "grid: a day is no whole number of steps of 7min"),
+        ('"30min"', '"99999999999d"', "is no step"),
+        ("2024-02-10", "2024-01-10", "splits: validation_from 2024-02-01 is not before test_from"),
+        ('country = "FR"', 'country = "XX"', "place: no public holidays are known"),
+        ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "no time zone"),
+        ('name = "demand"', 'name = "exchange"', "is that of a built-in data set"),
+        ('name = "demand"', 'name = "My Demand"', "use small letters, digits and single hyphens"),
+        ('name = "demand"', 'name = "other"', "rename the file to other.toml"),
+        ("[series]", "[series", "not TOML"),
+    ],
+)
+def test_a_broken_declaration_is_kept_with_file_key_and_remedy(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in SOUND
+    path = declare(tmp_path, SOUND.replace(old, new))
+    registry = load_registry(tmp_path)
+
+    assert list(registry) == list(DATASETS)
+    assert str(path) in registry.broken["demand"] and said in registry.broken["demand"]
+    with pytest.raises(ConfigError, match=r"demand\.toml"):
+        registry["demand"]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no data set 'demand'; known: electricity, .*init"):
+        load_registry(tmp_path)["demand"]

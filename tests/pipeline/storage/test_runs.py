@@ -1,0 +1,116 @@
+"""What is removed and what stays, by the written rule."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.storage.runs import clean, set_current_run
+
+NOW = datetime(2026, 11, 21, 17, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(root=tmp_path)
+
+
+def age(path: Path, days: float) -> None:
+    """Make a path, and all below it, so old."""
+    then = (NOW - timedelta(days=days)).timestamp()
+    for one in (*path.rglob("*"), path):
+        os.utime(one, (then, then))
+
+
+def make_run(layout: Layout, name: str, days: float, *, finished: bool = True) -> RunFolder:
+    """Make a run folder with a checkpoint, a best round, and a model if it is finished."""
+    run = RunFolder(layout.run(name))
+    for folder in (run.checkpoints, run.best):
+        (folder / "round_000001").mkdir(parents=True)
+        (folder / "round_000001" / "x.safetensors").write_text("tensors")
+    if finished:
+        run.model.mkdir()
+        run.model_manifest_file.write_text(json.dumps({"hash": "x"}))
+        run.write_metrics({})
+    age(run.path, days)
+    return run
+
+
+def names(layout: Layout) -> set[str]:
+    return {path.name for path in layout.run("x").parent.iterdir() if path.is_dir()}
+
+
+def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layout: Layout) -> None:
+    for number in range(6):
+        make_run(layout, f"compevo-traffic-c{number}-d", days=10 - number)
+    make_run(layout, "ablation-traffic-no-grpo-c-d", days=300)
+    set_current_run(layout, "traffic", "compevo-traffic-c0-d")
+
+    removed = clean(layout, NOW)
+    assert names(layout) == {
+        *(f"compevo-traffic-c{number}-d" for number in (0, 3, 4, 5)),
+        "ablation-traffic-no-grpo-c-d",
+    }
+    assert {one.path.name for one in removed if one.path.parent.name == "runs"} == {
+        "compevo-traffic-c1-d",
+        "compevo-traffic-c2-d",
+    }
+    assert all(one.size > 0 and one.reason for one in removed)
+    assert clean(layout, NOW) == []
+
+
+def test_a_finished_run_keeps_its_model_and_no_checkpoint(layout: Layout) -> None:
+    run = make_run(layout, "compevo-traffic-c-d", days=0)
+    clean(layout, NOW)
+    assert run.is_finished
+    assert not run.checkpoints.exists() and not run.best.exists()
+
+
+def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout: Layout) -> None:
+    young = make_run(layout, "compevo-traffic-c-d", days=29, finished=False)
+    make_run(layout, "compevo-traffic-c-e", days=31, finished=False)
+    clean(layout, NOW)
+    assert names(layout) == {young.name}
+    assert (young.checkpoints / "round_000001").is_dir()
+
+
+def test_a_run_that_is_being_trained_is_left_alone(layout: Layout) -> None:
+    old = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
+    with old.hold():
+        assert clean(layout, NOW) == []
+    assert len(clean(layout, NOW)) == 1
+    assert list(old.path.parent.iterdir()) == []
+
+
+def test_files_that_go_while_they_are_looked_at_are_no_failure(layout: Layout) -> None:
+    run = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
+    # A link to nothing: listed, and without a status, as a file that was renamed in between.
+    for folder in (layout.series / "traffic", run.checkpoints):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".x.parquet.abc.part").symlink_to("nothing")
+    age(run.checkpoints / "round_000001", 1)
+    assert clean(layout, NOW) == []
+
+
+def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
+    for name, days in (("old", 1.1), ("new", 0.9)):
+        file = layout.series / "traffic" / f".x.parquet.{name}.part"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("half a file")
+        age(file, days)
+    checkpoint = layout.run("r") / "checkpoints" / ".part-round_000003"
+    checkpoint.mkdir(parents=True)
+    age(checkpoint, 2)
+
+    assert {one.path for one in clean(layout, NOW, dry=True)} == {
+        layout.series / "traffic" / ".x.parquet.old.part",
+        checkpoint,
+    }
+    assert checkpoint.is_dir()
+    clean(layout, NOW)
+    assert [file.name for file in (layout.series / "traffic").iterdir()] == [".x.parquet.new.part"]
+    assert not checkpoint.exists()

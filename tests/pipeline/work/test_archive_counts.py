@@ -1,0 +1,181 @@
+"""The real archive, feed by feed: each file gives as many rows as its provenance says it holds.
+
+The numbers are those that the provenance beside the files states (its sections in comments).
+"""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_archive_file
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
+from compevo_pipeline.sources.pems import source as pems
+from compevo_pipeline.sources.pems.parse import parse_meta
+
+pytestmark = pytest.mark.slow
+
+REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+MEASURES = ("OPERATIONAL_DEMAND", "POE10", "POE50", "POE90")
+OPERATIONAL_STEPS = 354 * 48
+FIVE_MINUTES = 6  # rows of a half-hour
+
+# By the folder of the files. Where a publisher gives five minutes, a half-hour is six of its rows.
+SERIES = {
+    "electricity": {
+        "aemo_histdemand": {f"AEMO/HISTDEMAND/{region}": 95_040 // 5 for region in REGIONS},  # 2.3
+        "aemo_price_and_demand": {  # 2.1
+            f"AEMO/{measure}/{region}": rows
+            for measure in ("TOTALDEMAND", "RRP")
+            for region, rows in {
+                "VIC1": 101_136,
+                "SA1": 150_624 // FIVE_MINUTES,
+                "NSW1": (69_696 + 105_120) // FIVE_MINUTES,
+            }.items()
+        },
+        "aemo_totaldemand_half_hourly": {  # 2.2
+            "AEMO/TOTALDEMAND/NSW1": 196_513,
+            "AEMO/TOTALDEMAND/SA1": 125_905,
+        },
+        # 2.5: five days of six months, and the half-hour that each of six cuts divides.
+        "aemo_mmsdm": {
+            f"AEMO/TOTALDEMAND/{region}": 6 * (5 * 48 + 1) for region in ("NSW1", "SA1")
+        },
+        "aemo_operational_demand": {  # 2.4
+            f"AEMO/{measure}/{region}": OPERATIONAL_STEPS
+            for measure in MEASURES
+            for region in REGIONS
+        },
+    },
+    "electricity-operational": {
+        "aemo_operational_demand": {
+            f"AEMO/{measure}/{region}": OPERATIONAL_STEPS
+            for measure in MEASURES
+            for region in REGIONS
+        },
+    },
+    "exchange": {"n2f_exchange": {"N2F/AUD": 1_826}},  # 4
+    "traffic": {"pems": {"PEMS862/0": 17_544}},  # 6
+}
+FILES = {
+    "aemo_histdemand": 396,
+    "aemo_price_and_demand": 108,
+    "aemo_totaldemand_half_hourly": 2,
+    "aemo_mmsdm": 10,
+    "aemo_operational_demand": 354,
+    "n2f_exchange": 1,
+    "pems": 1,
+}
+NOT_IN_THE_ARCHIVE = {"weather-forecast"}
+"""Feeds whose files nobody had; every other one is counted below."""
+
+
+def now():
+    return datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def find_feed(dataset, name):
+    return next(feed for feed in default_feeds()[dataset] if feed.name == name)
+
+
+def read(feed, archive):
+    return list(feed.read_files(Mode.ARCHIVE, archive, now))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "source"), [(dataset, source) for dataset in SERIES for source in SERIES[dataset]]
+)
+def test_each_folder_of_series_gives_its_rows(archive_dir, dataset, source):
+    feed = default_feeds()[dataset][0]
+    raws = [raw for raw in read(feed, archive_dir) if raw.source == source]
+    assert len(raws) == FILES[source]
+    frame = feed.parsers[FrameKind.SERIES](raws)
+    assert dict(frame.group_by("series_id").len().iter_rows()) == SERIES[dataset][source]
+
+
+def test_every_folder_of_a_series_feed_is_counted_above(archive_dir):
+    for dataset, sources in SERIES.items():
+        found = {raw.source for raw in read(default_feeds()[dataset][0], archive_dir)}
+        # What the package ships itself has no provenance there.
+        assert found - {"ecb_wheel"} == set(sources), dataset
+
+
+def test_every_feed_with_files_is_counted_here(archive_dir):
+    counted = {
+        *("aemo", "weather", "news2forecast-benchmark", "aemo-operational"),
+        *("exchange", "bitinfocharts", "pems", "gdelt", "news2forecast"),
+    }
+    with_files = {
+        feed.name
+        for feeds in default_feeds().values()
+        for feed in feeds
+        if Mode.ARCHIVE in feed.modes
+    }
+    assert with_files == counted | NOT_IN_THE_ARCHIVE
+    with pytest.raises(SourceAbsent):
+        read(find_feed("electricity-operational", "weather-forecast"), archive_dir)
+
+
+def test_bitcoin_is_18_series_of_4521_days(archive_dir):  # 5
+    feed = find_feed("bitcoin", "bitinfocharts")
+    frame = feed.parsers[FrameKind.SERIES](read(feed, archive_dir))
+    assert frame.height == 81_378
+    assert set(frame.group_by("series_id").len()["len"]) == {4_521}
+    assert frame["series_id"].n_unique() == 18
+
+
+def test_of_the_daily_rates_567_interpolated_values_and_the_day_without_one_are_nulled(archive_dir):
+    feed = find_feed("exchange", "exchange")  # 4
+    frame = feed.parsers[FrameKind.SERIES](read(feed, archive_dir)).filter(series_id="N2F/AUD")
+    assert frame["value"].count() == 1_826 - 1 - 567
+
+
+def test_the_day_ahead_forecast_and_rooftop_solar_are_whole(archive_dir):  # 2.4
+    feed = find_feed("electricity-operational", "aemo-operational")
+    raws = read(feed, archive_dir)
+    published = feed.parsers[FrameKind.PUBLISHED](raws)
+    by_part = published.group_by("entity", "quantile").len()
+    assert (by_part.height, set(by_part["len"])) == (5 * 3, {OPERATIONAL_STEPS})
+    solar = feed.parsers[FrameKind.STEP_COVARIATES](raws)
+    assert dict(solar.group_by("entity").len().iter_rows()) == dict.fromkeys(
+        REGIONS, OPERATIONAL_STEPS
+    )
+
+
+def test_observed_weather_and_the_benchmark_are_whole(archive_dir):  # 3
+    weather = find_feed("electricity", "weather")
+    covariates = weather.parsers[FrameKind.COVARIATES](read(weather, archive_dir))
+    assert covariates.select("entity", "valid_date").n_unique() == 28_156
+
+    benchmark = find_feed("electricity", "news2forecast-benchmark")
+    records = benchmark.parsers[FrameKind.BENCHMARK](read(benchmark, archive_dir))
+    by_region = dict(records.group_by("entity").len().iter_rows())
+    assert by_region == {"NSW1": 23, "QLD1": 20, "SA1": 13, "TAS1": 25, "VIC1": 19}
+
+
+def test_the_stations_of_the_district_are_3991(archive_dir):  # 6
+    path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
+    raw = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=now)
+    assert parse_meta(pems.read_file_text(raw), raw.name).height == 3_991
+
+
+def test_193_polls_list_17934_records_and_one_poll_is_empty(archive_dir):  # 7, corrected
+    raws = read(find_feed("news", "gdelt"), archive_dir)
+    frame, report = gdelt.parse_all(raws)
+    assert (report.files, report.empty_answers, report.records) == (193 + 1, 1, 17_934)
+    assert report.articles + report.untitled <= report.records
+    assert 0 < frame.height <= 14_736, "an address is one article at most"
+
+
+def test_the_news_table_has_2079_rows_each_of_them_counted(archive_dir):  # 3
+    raws = read(find_feed("news", "news2forecast"), archive_dir)
+    (table,) = [raw for raw in raws if raw.source == "n2f_news"]
+    frame, report = n2f_parsers.parse_news(table)
+    assert report["rows"] == 2_079 == report["no_news"] + report["repeats"] + report["articles"]
+    assert frame.height == report["articles"]
+    assert report["redated"] == 31
+
+    samples = {raw.name: n2f_parsers.parse_benchmark(raw).height for raw in raws if raw != table}
+    assert list(samples.values()) == [100, 100]

@@ -1,0 +1,243 @@
+"""A backfill stores month by month, and goes on where it was stopped."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from compevo_core.errors import ConfigError, SourceBlocked
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.assets.sources import build_backfill_job
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work.backfill import backfill, choose_feeds, list_parts
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_series
+from tests.pipeline.sources.exchange import test_exchange_live as rates
+from tests.support import nemweb
+from tests.support.replay import Answer
+from tests.support.weather import make_run
+
+DATASET = "electricity-operational"
+WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
+ENDPOINT = ("single-runs-api.open-meteo.com", "/v1/forecast")
+SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
+NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+N_RUNS = 4
+
+
+def asked(seen):
+    return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
+
+
+def answer(seen):
+    return Answer(body=json.dumps(make_run(asked(seen), hours=2)).encode(), kind="application/json")
+
+
+def fetch(home, **changes):
+    workspace = Deployment(settings=Settings(home=home, mode=Mode.LIVE))
+    span = {"since": SINCE, "until": UNTIL} | changes
+    counts = backfill(
+        workspace, DATASET, [WEATHER], clock=lambda: NOW, log=logging.getLogger("backfill"), **span
+    )
+    return workspace, counts
+
+
+def count_stored_runs(workspace):
+    frame = workspace.frame_store().read(DATASET, FrameKind.STEP_COVARIATES)
+    return 0 if frame is None else frame["available_at"].n_unique()
+
+
+def test_a_span_is_read_month_by_month_and_what_holds_all_years_once():
+    def moments(feed, since, until):
+        return [
+            (f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}")
+            for part in list_parts([feed], since, until)
+        ]
+
+    months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
+    june = datetime(2025, 6, 3, tzinfo=UTC)
+    assert moments(WEATHER, SINCE, june) == months
+    assert moments(replace(WEATHER, is_whole=True), SINCE, june) == [("04-29 00", "06-03 00")]
+    whole = {feed.name for feeds in default_feeds().values() for feed in feeds if feed.is_whole}
+    assert whole == {"bitinfocharts", "exchange", "exchange-rba"}
+    december, february = datetime(2025, 12, 31, 6, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    assert moments(WEATHER, december, february) == [("12-31 06", "01-01 00")]
+    assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
+
+
+def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(replay, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    seconds = iter([0.0, 60.0, 120.0])
+    replay.serve({ENDPOINT: answer})
+    workspace, counts = fetch(tmp_path, monotonic=lambda: next(seconds))
+    assert counts["weather-forecast"]["files"] == N_RUNS == len(replay.seen)
+    assert count_stored_runs(workspace) == N_RUNS
+    told = [record.message for record in caplog.records if "parts" in record.message]
+    assert [line.split("about ")[1] for line in told] == ["1m00s left", "0s left"]
+
+    # Nothing is missing: nothing is asked for.
+    fetch(tmp_path)
+    assert len(replay.seen) == N_RUNS
+
+
+def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
+    nemweb.serve_prices(replay, date(2026, 7, 1))
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    (prices, *_) = default_feeds()["electricity"]
+    span = {"since": datetime(2026, 7, 1, tzinfo=UTC), "until": datetime(2026, 9, 9, tzinfo=UTC)}
+    log = logging.getLogger("backfill")
+    counts = backfill(workspace, "electricity", [prices], clock=lambda: NOW, log=log, **span)
+    assert counts["aemo"]["files"] == 5
+    assert len(replay.seen) == 5
+
+
+def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tmp_path):
+    def answer_weekdays(seen):
+        first, last = (
+            date.fromisoformat(seen.query[key][0]) for key in ("startPeriod", "endPeriod")
+        )
+        has_rates = np.busday_count(first, last + timedelta(days=1)) > 0
+        return rates.DAYS_ANSWER if has_rates else Answer(status=404, body=b"No results found.")
+
+    replay.serve({rates.DAYS: answer_weekdays})
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
+    # The last day of October is a Saturday, and the first of November a Sunday.
+    since, log = datetime(2026, 10, 31, tzinfo=UTC), logging.getLogger("backfill")
+    counts = backfill(
+        workspace, "exchange", feeds, since=since, clock=lambda: rates.FRIDAY_EVENING, log=log
+    )
+    assert counts["exchange"]["files"] == 1
+
+
+def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(replay, tmp_path):
+    def refuse_second_of_may(seen):
+        if asked(seen) >= datetime(2025, 5, 2, tzinfo=UTC):
+            return Answer(status=403, body=b"no", kind="text/plain")
+        return answer(seen)
+
+    replay.serve({ENDPOINT: refuse_second_of_may})
+    with pytest.raises(SourceBlocked):
+        fetch(tmp_path)
+    first = [asked(seen) for seen in replay.seen]
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    # The run that failed is the last that was asked for; those of its month before it are stored.
+    assert count_stored_runs(workspace) == len(first) - 1 == 3
+
+    replay.serve({ENDPOINT: answer})
+    workspace, _ = fetch(tmp_path)
+    again = [asked(seen) for seen in replay.seen][len(first) :]
+    assert again[0] == first[-1] and not set(again) & set(first[:-1])
+    assert count_stored_runs(workspace) == N_RUNS
+
+
+@pytest.mark.slow
+def test_a_killed_backfill_reads_what_it_fetched_from_disk(replay, tmp_path):
+    process = None
+
+    def kill_in_may(seen):
+        if asked(seen).date().isoformat() == "2025-05-01" and process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        return answer(seen)
+
+    replay.serve({ENDPOINT: kill_in_may})
+    words = [
+        DATASET,
+        "--feed",
+        "weather-forecast",
+        "--since",
+        "2025-04-29",
+        "--until",
+        "2025-05-03",
+    ]
+    environment = {
+        "COMPEVO_HOME": str(tmp_path),
+        "COMPEVO_MODE": "live",
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "compevo_pipeline.cli.main", "backfill", *words],
+        env=os.environ | environment,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.wait(timeout=60) == -signal.SIGKILL
+
+    workspace, _ = fetch(tmp_path)
+    assert count_stored_runs(workspace) == 4
+    times = Counter(asked(seen).date().isoformat() for seen in replay.seen)
+    assert times == {"2025-04-29": 1, "2025-04-30": 1, "2025-05-01": 2, "2025-05-02": 1}
+
+
+def test_a_backfill_without_a_publisher_or_a_span_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="the mode is archive"):
+        workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
+        backfill(workspace, DATASET, [WEATHER], since=SINCE, clock=lambda: NOW, log=logging.root)
+    with pytest.raises(ConfigError, match="nothing to fetch from 2025-05-03 on"):
+        fetch(tmp_path, since=UNTIL, until=SINCE)
+
+
+def test_feeds_are_named_and_those_without_an_endpoint_are_refused():
+    feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+    assert choose_feeds(feeds, DATASET, None) == [WEATHER]
+    assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
+    with pytest.raises(ConfigError, match="no sources of 'wether'; known: electricity-operational"):
+        choose_feeds(feeds, "wether", None)
+    with pytest.raises(ConfigError, match=r"those that have: .*weather-forecast"):
+        choose_feeds(feeds, DATASET, ["table"])
+    with pytest.raises(ConfigError, match="those that have: none"):
+        choose_feeds({"news": ()}, "news", None)
+
+
+def run_backfill_job(home, until):
+    config = {"dataset": DATASET, "since": "2025-04-29", "feeds": ["weather-forecast"]}
+    return build_backfill_job().execute_in_process(
+        run_config={
+            "ops": {"fetch_missing": {"config": config | {"until": until}}},
+            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+        },
+        resources={
+            "workspace": Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE),
+            "feeds": {DATASET: (WEATHER,)},
+            "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
+        },
+        raise_on_error=False,
+    )
+
+
+def test_the_job_fetches_the_span_and_says_that_the_series_changed(replay, tmp_path):
+    replay.serve({ENDPOINT: answer})
+    result = run_backfill_job(tmp_path, "2025-04-30")
+    assert result.success
+    (event,) = result.asset_materializations_for_node("fetch_missing")
+    assert event.asset_key == dg.AssetKey(["series", DATASET])
+    assert len(replay.seen) == 1
+
+    # The version is that of what is stored, so that windows are stale after it.
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
+
+
+def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_stored(
+    replay, tmp_path
+):
+    def refuse_may(seen):
+        if asked(seen) >= datetime(2025, 5, 1, tzinfo=UTC):
+            return Answer(status=403, body=b"no", kind="text/plain")
+        return answer(seen)
+
+    replay.serve({ENDPOINT: refuse_may})
+    result = run_backfill_job(tmp_path, "2025-05-03")
+    assert not result.success
+    (event,) = result.asset_materializations_for_node("fetch_missing")
+    assert event.asset_key == dg.AssetKey(["series", DATASET])

@@ -1,0 +1,146 @@
+"""What is embedded, in which order, and the pool that windows get."""
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from compevo_core.lm import encoder as encoders
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.embedded_news import embed_nameable, embed_titles, read_news, write_news
+from tests.support import population as small
+
+LOG = logging.getLogger("tests")
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE, preset="tiny"))
+    workspace.news_store().upsert_articles(small.news_pool().articles)
+    return workspace
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """The texts of every call of the encoder."""
+    given = []
+
+    class Recording(HashingEncoder):
+        def encode(self, texts):
+            given.append(list(texts))
+            return super().encode(texts)
+
+    monkeypatch.setattr(encoders, "load_encoder", lambda name: Recording())
+    return given
+
+
+def test_a_pool_holds_what_views_name_and_nothing_else_and_embeds_what_is_missing(workspace):
+    ids = small.article_ids()
+    views = [
+        replace(view, candidate_ids=(ids[4], ids[1])) for view in small.windows("train", 1).views()
+    ]
+    pool = read_news(workspace, "hashing", views, log=LOG)
+    assert pool.articles["article_id"].to_list() == [ids[1], ids[4]]
+    titles = [small.TITLES[1], small.TITLES[4]]
+    np.testing.assert_array_equal(pool.embeddings, HashingEncoder().encode(titles))
+    assert len(workspace.embedding_store("hashing")) == 2
+
+
+def test_an_article_that_is_not_stored_is_named(workspace):
+    (view, *_) = small.windows("train", 1).views()
+    with pytest.raises(DataError, match="that windows name are not stored, first bb"):
+        read_news(workspace, "hashing", [replace(view, candidate_ids=("bb",))], log=LOG)
+
+
+def test_a_training_reads_the_pool_from_the_folder_of_its_data_set(workspace):
+    windows = small.windows("train", 1)
+    folder = write_news(workspace, "hashing", windows, log=LOG)
+    assert folder == workspace.layout.news_pool("electricity")
+    assert set(NewsPool.read(folder).articles["article_id"]) == set(small.article_ids())
+    without = WindowSet(small.windows("train", 1, news=False), dataset="electricity")
+    assert len(NewsPool.read(write_news(workspace, "hashing", without, log=LOG))) == 0
+
+
+def test_titles_that_no_window_can_name_are_not_embedded(workspace, batches):
+    known = small.news_pool().articles
+    stamps = ("available_at", "seen_at", "published_at")
+
+    def vary(name, country, days):
+        moved = {stamp: pl.col(stamp) - timedelta(days=days) for stamp in stamps}
+        return known.with_columns(
+            pl.lit(country).alias("country"),
+            pl.concat_str(pl.lit(name), pl.col("article_id").str.slice(3)).alias("article_id"),
+            pl.concat_str(pl.lit(name), "title").alias("title"),
+            **moved,
+        )
+
+    for frame in (vary("now", "Australia", 0), vary("old", "Australia", 800)):
+        workspace.news_store().upsert_articles(frame)
+    counts = embed_nameable(workspace, "hashing", log=LOG)
+    assert (counts.articles, counts.nameable, counts.embedded) == (18, 6, 6)
+    assert {title for batch in batches for title in batch} == {f"now{t}" for t in small.TITLES}
+    assert embed_nameable(workspace, "hashing", log=LOG).embedded == 0
+
+
+def test_titles_of_one_length_are_embedded_together_once_each(tmp_path, batches, monkeypatch):
+    monkeypatch.setattr("compevo_pipeline.work.embedded_news.TITLES_PER_BATCH", 2)
+    store = EmbeddingStore(tmp_path, "hashing")
+    assert embed_titles(store, ["aa", "bbbbbb", "c", "ddddd", "aa"], LOG) == 4
+    assert batches == [["bbbbbb", "ddddd"], ["aa", "c"]]
+    assert embed_titles(store, ["c"], LOG) == 0 and len(batches) == 2
+
+
+def test_the_log_says_how_much_time_is_left(tmp_path, batches, monkeypatch, caplog):
+    monkeypatch.setattr("compevo_pipeline.work.embedded_news.TITLES_PER_BATCH", 1)
+    ticks = iter([0.0, 30.0, 40.0])
+    with caplog.at_level(logging.INFO, logger="tests"):
+        store = EmbeddingStore(tmp_path, "hashing")
+        embed_titles(store, ["x" * 30, "y" * 10], LOG, clock=lambda: next(ticks))
+    assert caplog.messages == [
+        "embedded 1 of 2 titles with hashing, 10s left",
+        "embedded 2 of 2 titles with hashing, 0s left",
+    ]
+
+
+def test_a_run_that_is_stopped_keeps_the_batches_that_it_embedded(tmp_path, monkeypatch):
+    class Stopped(BaseException):
+        pass
+
+    class Stopping(HashingEncoder):
+        def encode(self, texts):
+            if "c" in texts:
+                raise Stopped
+            return super().encode(texts)
+
+    monkeypatch.setattr("compevo_pipeline.work.embedded_news.TITLES_PER_BATCH", 1)
+    monkeypatch.setattr(encoders, "load_encoder", lambda name: Stopping())
+    store = EmbeddingStore(tmp_path, "hashing")
+    with pytest.raises(Stopped):
+        embed_titles(store, ["aaa", "bb", "c"], LOG)
+    assert store.find_missing(["aaa", "bb", "c"]) == ["c"]
+
+
+def test_titles_are_embedded_with_all_cores_and_the_threads_are_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    threads = []
+
+    class Counting(HashingEncoder):
+        def encode(self, texts):
+            threads.append(torch.get_num_threads())
+            return super().encode(texts)
+
+    monkeypatch.setattr(encoders, "load_encoder", lambda name: Counting())
+    before = torch.get_num_threads()
+    embed_titles(EmbeddingStore(tmp_path, "hashing"), ["aaa"], LOG)
+    assert threads == [3] and torch.get_num_threads() == before

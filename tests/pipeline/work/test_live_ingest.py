@@ -1,0 +1,143 @@
+"""A publisher's files on their way into the store: kept, parsed, stored, then confirmed."""
+
+import logging
+from datetime import UTC, date, datetime
+
+import pytest
+
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.ledger import EntryState
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work import preparation
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import WHAT_IS_NEW, ingest_feed
+from tests.support import nemweb
+from tests.support.replay import Answer
+
+OPERATIONAL = "electricity-operational"
+PRODUCT = "aemo_operational_demand"
+FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def workspace(replay, tmp_path):
+    settings = Settings(home=tmp_path / "home", mode=Mode.LIVE)
+    return Deployment(settings=settings, mode=Mode.LIVE)
+
+
+def now():
+    return datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+
+
+def ingest(workspace, dataset=OPERATIONAL, span=WHAT_IS_NEW):
+    feed = default_feeds()[dataset][0]
+    return ingest_feed(workspace, feed, dataset, clock=now, log=LOG, span=span)
+
+
+def read(workspace, dataset=OPERATIONAL):
+    return workspace.series_store().read(dataset)
+
+
+def ledger(workspace):
+    return workspace.live_context(now).ledger
+
+
+def zips_asked_for(replay, asked):
+    return [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
+
+
+def test_price_and_demand_twice_in_a_row_write_no_row(replay, workspace):
+    nemweb.serve_prices(replay, date(2026, 7, 1), date(2026, 6, 1), days=1)
+    assert ingest(workspace, "electricity")["new"] == 2 * 5 * 2 * 48
+    asked = len(replay.seen)
+    assert ingest(workspace, "electricity") == {"files": 0}
+    assert all(seen.is_conditional for seen in replay.seen[asked:])
+
+
+def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, workspace):
+    nemweb.serve_day(replay)
+    name, body = nemweb.actual(FIRST_HOUR)
+    path = (nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}")
+    stem = name.removesuffix(".zip")
+    replay.serve({path: Answer(body=nemweb.pack((f"{stem}.CSV", "C,not a report\n")))})
+    assert ingest(workspace)["rejected"] == 1
+    assert read(workspace).height == 7 * 5
+    assert ledger(workspace).get(PRODUCT, name).state is EntryState.FAILED
+
+    replay.serve({path: Answer(body=body)})
+    assert ingest(workspace)["files"] == 1
+    assert read(workspace).height == 8 * 5
+
+
+def test_a_format_that_changed_for_most_files_stores_nothing(replay, workspace):
+    nemweb.serve_day(replay, count=4)
+    names = [
+        nemweb.actual(FIRST_HOUR.replace(hour=hour, minute=minute))[0]
+        for hour, minute in ((0, 30), (1, 0), (1, 30), (2, 0))
+    ]
+    for name in names:
+        body = nemweb.pack((f"{name.removesuffix('.zip')}.CSV", "C,another format\n"))
+        replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
+    with pytest.raises(SchemaDrift):
+        ingest(workspace)
+    assert not list(workspace.layout.series.rglob("*.parquet"))
+
+
+def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
+    replay, workspace, monkeypatch
+):
+    nemweb.serve_day(replay)
+
+    def die(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "_store_rows", die)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(workspace)
+    asked = len(replay.seen)
+    assert ingest(workspace)["new"] == 8 * 5
+    assert zips_asked_for(replay, asked) == []
+
+
+def test_counts_of_batches_are_those_of_one(replay, workspace, monkeypatch):
+    nemweb.serve_day(replay)
+    issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
+    files = [nemweb.forecast(issued), nemweb.forecast(issued.replace(hour=17))]
+    nemweb.serve_folder(replay, nemweb.FORECAST, files)
+    monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
+    counts = ingest(workspace)
+    assert counts["published rows"] == 2 * 96 * 5 * 3
+    assert counts["step_covariates rows"] == 96 * 5
+
+
+def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
+    replay, workspace, monkeypatch
+):
+    # Smaller than one file: each is a batch of its own.
+    monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
+    nemweb.serve_day(replay)
+    span = (datetime(2026, 7, 18, tzinfo=UTC), datetime(2026, 7, 19, tzinfo=UTC))
+    store, left = preparation._store_rows, [3]
+
+    def die_at_the_fourth(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return store(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "_store_rows", die_at_the_fourth)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(workspace, span=span)
+    states = [entry.state for entry in ledger(workspace).list_entries(PRODUCT)]
+    # The last stored one may hold more members, so it is read again from its kept bytes.
+    assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2
+
+    ingest(workspace, span=span)
+    assert read(workspace).height == 8 * 5
+    asked = [path for path in replay.paths() if path.endswith(".zip")]
+    assert len(asked) == len(set(asked))

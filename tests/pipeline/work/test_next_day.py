@@ -1,0 +1,172 @@
+"""The forecast of a day: issued once from what is stored, refused where an input is stale."""
+
+import logging
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.data.coverage import find_newest_known
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.errors import DataError
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
+from compevo_pipeline.work import next_day
+from compevo_pipeline.work.next_day import (
+    DayForecast,
+    KnownTo,
+    NewsRule,
+    Origin,
+    StaleNews,
+    StoredFrames,
+    check_inputs,
+    forecast_day,
+)
+from tests.support import operational
+from tests.support import population as small
+from tests.support.window_samples import HALF_HOUR, from_nem, make_articles
+
+DATASET = operational.DATASET
+DAY = date(2026, 2, 24)
+ORIGIN = from_nem(2026, 2, 24)
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def layout(home: Path) -> Layout:
+    return operational.make_deployment(home, operational.issue_time(DAY))
+
+
+def issue(layout: Layout, day: date = DAY, **options: object) -> DayForecast:
+    return forecast_day(
+        operational.open_workspace(layout),
+        DATASET,
+        day,
+        KnownTo.ISSUE_TIME,
+        clock=lambda: operational.NOW,
+        log=LOG,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def read_frames(layout: Layout) -> StoredFrames:
+    return StoredFrames.read(operational.open_workspace(layout), ELECTRICITY_OPERATIONAL)
+
+
+def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout: Layout) -> None:
+    found = issue(layout)
+    assert found.is_new
+    assert found.forecast.facts["newest"] == {
+        "values": {"NSW1": "2026-02-23T07:00:00+00:00"},
+        "publication": "2026-02-23T07:00:00+00:00",
+        "article": small.news_pool().articles["available_at"].max().isoformat(),  # type: ignore[union-attr]
+    }
+
+
+def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout: Layout) -> None:
+    frames = read_frames(layout)
+    origin = Origin.of(ELECTRICITY_OPERATIONAL, date(2026, 2, 22), KnownTo.ISSUE_TIME)
+    views = frames.build_views(origin).views
+    late = make_articles([origin.until - HALF_HOUR, origin.until + HALF_HOUR])
+    newest = find_newest_known(
+        views, frames.series, published=frames.published, articles=late
+    ).as_facts()
+    assert newest == {
+        "values": {"NSW1": origin.until.isoformat()},
+        "publication": origin.until.isoformat(),
+        "article": (origin.until - HALF_HOUR).isoformat(),
+    }
+
+
+def test_an_issued_day_is_read_back_without_any_inference(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = issue(layout)
+    monkeypatch.setattr(next_day, "load_population", None)
+    again = issue(layout)
+    assert (again.is_new, again.notes) == (False, ())
+    assert again.forecast.hash == first.forecast.hash
+
+
+def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: Path) -> None:
+    first = issue(layout)
+    store = SeriesStore(layout.root)
+    before = store.read(DATASET)
+    # A value of yesterday is corrected.
+    at = ORIGIN - timedelta(hours=12)
+    changed = before.with_columns(
+        pl.when(pl.col("start_utc") == at).then(1.0).otherwise(pl.col("value")).alias("value")
+    )
+    store.write(DATASET, changed)
+    try:
+        again = issue(layout)
+    finally:
+        store.write(DATASET, before)
+    assert "the stored data were revised since" in again.notes[0]
+    assert again.forecast.hash == first.forecast.hash
+
+    # What is stored no more is said as well, and the record is still read.
+    folder = layout.series / DATASET
+    folder.rename(tmp_path / "away")
+    try:
+        assert "no longer stored" in issue(layout).notes[0]
+    finally:
+        (tmp_path / "away").rename(folder)
+
+
+def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(
+    layout: Layout,
+) -> None:
+    # The deployment has no windows folder at all.
+    assert not layout.windows(DATASET).exists()
+    windows = read_frames(layout).build_later_windows()
+    days = {view.calendar.target_date for view in windows.views()}
+    assert max(days) == date(2026, 2, 22), "the 23rd had not ended at 17:00"
+    assert {view.split for view in windows.views()} == {"val", "test"}
+
+
+def test_a_day_without_a_published_forecast_of_it_is_refused(layout: Layout) -> None:
+    tables = FrameStore(layout.tables)
+    published = tables.read(DATASET, FrameKind.PUBLISHED)
+    assert published is not None
+    # One half-hour of the day is missing; the day before is whole.
+    cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
+    tables.write(DATASET, FrameKind.PUBLISHED, cut, replace=True)
+    try:
+        with pytest.raises(DataError, match="no published forecast of the whole day for NSW1"):
+            issue(layout, date(2026, 2, 23))
+        assert issue(layout, date(2026, 2, 22)).is_new
+    finally:
+        tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)
+
+
+@pytest.mark.parametrize(
+    ("hours", "action", "missing", "warnings"),
+    [
+        (71, StaleNews.REFUSE, 0, 0),
+        (73, StaleNews.WARN, 0, 1),
+        (73, StaleNews.REFUSE, 1, 0),
+    ],
+)
+def test_old_news_warn_or_refuse(
+    layout: Layout, hours: int, action: StaleNews, missing: int, warnings: int
+) -> None:
+    frames = read_frames(layout)
+    origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
+    available = origin.until - timedelta(hours=hours)
+    articles = small.news_pool().articles.with_columns(
+        pl.lit(available).dt.cast_time_unit("us").alias("available_at")
+    )
+
+    inputs = check_inputs(replace(frames, articles=articles), origin, NewsRule(action=action))
+    assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
+    text = "; ".join((*inputs.missing, *inputs.warnings))
+    assert not text or "73 hours before the forecast; 72 are allowed" in text

@@ -1,0 +1,182 @@
+"""From feeds to stored frames and windows: what is rejected, left out and stored."""
+
+import json
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import DataError, SchemaDrift
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
+from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.pems.parse import parse_station_hour
+from compevo_pipeline.sources.registry import RULES
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import (
+    drop_mistimed,
+    ingest_feed,
+    refuse_future,
+    refuse_series,
+)
+from tests.support.sources import raw
+from tests.support.store_workers import articles, series
+from tests.support.window_samples import make_published
+
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE))
+
+
+def ingest(workspace, kind, files, parse, dataset):
+    feed = Feed(name="fake", read_files=lambda *_: iter(files), parsers={kind: parse})
+    return ingest_feed(workspace, feed, dataset, clock=lambda: NOW, log=LOG)
+
+
+def ingest_series(workspace, frame):
+    files = [raw("a.csv", "x", "aemo")]
+    return ingest(workspace, FrameKind.SERIES, files, lambda _: frame, "electricity")
+
+
+def ingest_answers(workspace, *answers):
+    (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
+    files = [
+        raw(f"answer_{number}.json", json.dumps({"articles": answer}), "gdelt_doc")
+        for number, answer in enumerate(answers)
+    ]
+    parse = gdelt.parsers[FrameKind.ARTICLES]
+    return ingest(workspace, FrameKind.ARTICLES, files, parse, "news")
+
+
+def article(number, seen="20260318T031500Z", **changes):
+    entry = {"url": f"https://example.org/{number}", "title": f"Storm {number}", "seendate": seen}
+    return entry | changes
+
+
+def test_kilowatts_are_refused_before_a_row_or_a_file_is_stored(workspace):
+    ingest_series(workspace, series(values=(7000.0, 7100.0)))
+    with pytest.raises(SchemaDrift, match=r"archive:test: 2 row\(s\) outside the bounds"):
+        ingest_series(workspace, series(values=(7_000_000.0, 7_100_000.0)))
+    assert workspace.series_store().read("electricity")["value"].to_list() == [7000.0, 7100.0]
+
+
+def test_a_mistyped_year_leaves_an_empty_store_empty(workspace):
+    with pytest.raises(SchemaDrift, match="cannot be known on 2026-04-01"):
+        ingest_series(workspace, series().with_columns(pl.col("start_utc").dt.offset_by("45y")))
+    with pytest.raises(DataError, match="materialize series/electricity first"):
+        workspace.series_store().read("electricity")
+    assert not list(workspace.layout.raw.rglob("*.csv"))
+
+
+def test_nulls_over_known_values_are_counted(workspace):
+    ingest_series(workspace, series(values=(7000.0, 7100.0)))
+    counts = ingest_series(workspace, series(values=(None, 7200.0)))
+    assert (counts["nulls kept out"], counts["changed"]) == (1, 1)
+
+
+def test_bad_articles_are_counted_by_kind_and_the_good_ones_are_stored(workspace):
+    good = [article(k) for k in range(40)]
+    bad = [
+        article(50, seen=f"{NOW + timedelta(days=400):%Y%m%dT%H%M%SZ}"),
+        article(51, seen="19700101T000000Z"),
+        article(52, title=["a", "list"]),
+        article(53, title=" \x00"),
+        article(54, title="half \ud83d"),
+    ]
+    counts = ingest_answers(workspace, [*good, *bad], [], [])
+    expected = {"empty answers": 2, "mistimed": 2, "unreadable": 1, "without a title": 1}
+    assert {name: counts[name] for name in expected} == expected
+    assert counts["articles"] == workspace.news_store().read_articles().height == 41
+
+
+def test_a_gap_is_refused_unless_the_run_accepts_it(workspace):
+    head = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n"
+    rows = [f"NSW1,2020/01/01 0{k}:00:00,{7000 + k},50,TRADE\n" for k in (1, 2)]
+    file = raw("PRICE_AND_DEMAND_202001_NSW1.csv", head + "".join(rows), "aemo_price_and_demand")
+    (aemo,) = [feed for feed in default_feeds()["electricity"] if feed.name == "aemo"]
+    feed = replace(aemo, read_files=lambda *_: iter([file]))
+    with pytest.raises(SchemaDrift, match="or set tolerate_gaps for this run"):
+        ingest_feed(workspace, feed, "electricity", clock=lambda: NOW, log=LOG)
+    counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", clock=lambda: NOW, log=LOG)
+    assert counts["new"] == 4
+
+
+PRESENT = datetime(2020, 2, 2, tzinfo=UTC)
+FILE = "archive:aemo/PRICE_AND_DEMAND_202001_NSW1.csv"
+
+
+def demand(values=(7000.0, 7100.0), **columns):
+    return series(values=values, source=FILE).with_columns(
+        **{name: pl.lit(value) for name, value in columns.items()}
+    )
+
+
+def admit(frame):
+    refuse_series(frame, RULES["electricity"], PRESENT)
+
+
+def test_ordinary_rows_pass():
+    admit(demand(values=(7000.0, None, -20.0)))
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (demand(values=(7_000_000.0, 7_100_000.0)), r"2 row\(s\) outside .*demand_mw, -1000 to"),
+        (demand(unit="kW"), r"2 row\(s\) in another unit than MW"),
+        (demand(variable="rooftop_mw", values=(-1.0, 1.0)), r"1 row\(s\) outside .*0 to inf"),
+        (
+            demand().with_columns(pl.col("start_utc").dt.offset_by("45y")),
+            r"2 row\(s\) with a start_utc that cannot be known on 2020-02-02",
+        ),
+        (
+            demand().with_columns(pl.col("start_utc").dt.offset_by("7m")),
+            r"2 row\(s\) off the grid of 0:30:00",
+        ),
+    ],
+    ids=["kW for MW", "another unit", "negative count", "year 2065", "off the grid"],
+)
+def test_a_row_that_cannot_be_true_is_refused_with_its_file(frame, problem):
+    with pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}.*Nothing was stored"):
+        admit(frame)
+
+
+def test_each_variable_of_traffic_has_bounds():
+    line = "03/01/2016 00:00:00,400001,4,101,S,ML,.5,10,{},5,.01,60" + "," * 30
+    raw = wrap_sample("pems", "d04_text_station_hour_2016_03.txt", b"")
+    refuse_series(parse_station_hour(line.format(100), raw), RULES["traffic"], PRESENT)
+    with pytest.raises(SchemaDrift, match="outside the bounds of pct_observed, 0 to 100"):
+        refuse_series(parse_station_hour(line.format(900), raw), RULES["traffic"], PRESENT)
+
+
+def test_rows_of_the_future_without_a_value_say_nothing_wrong():
+    admit(demand(values=(None, None)).with_columns(pl.col("start_utc").dt.offset_by("1y")))
+
+
+def test_a_file_of_a_clock_that_is_ahead_is_measured_by_that_clock():
+    later = PRESENT + timedelta(days=60)
+    admit(demand(fetched_at=later).with_columns(pl.col("start_utc").dt.offset_by("60d")))
+
+
+def test_a_published_forecast_of_another_year_is_refused():
+    frame = make_published(PRESENT + timedelta(days=1), 1)
+    refuse_future(frame, PRESENT)
+    with pytest.raises(SchemaDrift, match="that cannot be known on 2020-02-02"):
+        refuse_future(frame.with_columns(pl.col("start_utc").dt.offset_by("1y")), PRESENT)
+
+
+def test_one_article_of_a_wrong_time_is_left_out_and_counted_and_the_others_stay():
+    stamped = [
+        articles(1, available=PRESENT),
+        articles(2, available=datetime(2099, 1, 1, tzinfo=UTC)),
+        articles(3, available=datetime(1970, 1, 1, tzinfo=UTC)),
+    ]
+    kept, mistimed = drop_mistimed(pl.concat(stamped), PRESENT)
+    assert mistimed == 2
+    assert kept["url"].to_list() == ["https://example.org/1"]

@@ -1,0 +1,155 @@
+"""Counts of what is stored of each source: slots by month, files by state."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from compevo_core.data.schemas import PUBLISHED_SCHEMA
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.source_coverage import (
+    find_month,
+    list_troubled,
+    measure_coverage,
+    pivot_months,
+    tabulate_files,
+)
+from tests.support.window_samples import (
+    DAY,
+    from_nem,
+    make_articles,
+    make_daily_values,
+    make_series,
+)
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+TODAY = date(2026, 3, 10)
+FIRST = from_nem(2026, 2, 27)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+
+
+def row(counts, source, month, counted):
+    (found,) = counts.filter(source=source, month=month, counted=counted).rows(named=True)
+    return found
+
+
+def store_demand(workspace, source, days=6):
+    frame = make_series(
+        make_daily_values(days, seed=1), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+    ).with_columns(source=pl.lit(source))
+    second = frame.with_columns(series_id=pl.lit("AEMO/OPERATIONAL_DEMAND/VIC1"))
+    # The first day of March has no value of Victoria.
+    start, end = from_nem(2026, 3, 1), from_nem(2026, 3, 2)
+    second = second.filter(~pl.col("start_utc").is_between(start, end, closed="left"))
+    workspace.series_store().write("electricity-operational", pl.concat([frame, second]))
+
+
+def test_values_are_counted_on_the_markets_clock_up_to_the_last_that_is_stored(workspace):
+    store_demand(workspace, "archive:aemo/a.csv")
+    counts = measure_coverage(workspace, TODAY)
+    source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
+    february = row(counts, source, "2026-02", "values")
+    assert (february["expected"], february["stored"]) == (2 * 2 * 48, 2 * 2 * 48)
+    march = row(counts, source, "2026-03", "values")
+    assert (march["expected"], march["stored"], march["absent"]) == (4 * 96, 4 * 96 - 48, 48)
+
+
+def test_a_live_source_is_expected_until_today(workspace):
+    store_demand(workspace, "live:aemo/a.csv")
+    source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
+    march = row(measure_coverage(workspace, TODAY), source, "2026-03", "values")
+    assert march["expected"] == 10 * 96
+
+
+def test_weekends_are_no_slots_of_a_publisher_of_business_days(workspace):
+    days = [FIRST.replace(hour=0) + i * DAY for i in range(5)]  # Thursday to Monday
+    frame = make_series([1.0] * 5, first=days[0], step=DAY, series_id="ECB/AUD")
+    is_weekday = pl.col("start_utc").dt.weekday() < 6
+    workspace.series_store().write("exchange", frame.filter(is_weekday))
+    counts = measure_coverage(workspace, TODAY).filter(source="exchange: ECB")
+    assert counts.select(pl.col("expected", "stored").sum()).row(0) == (3, 3)
+
+
+def test_forecasts_and_news_are_counted_by_day(workspace):
+    rows = [
+        ("NSW1", FIRST + i * DAY, 1.0, FIRST, 0.5, "archive:aemo_day/x.json") for i in (0, 1, 4)
+    ]
+    frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
+    workspace.frame_store().write("electricity-operational", FrameKind.PUBLISHED, frame)
+    articles = make_articles([NOW - 3 * DAY, NOW - 3 * DAY + timedelta(hours=1), NOW - 5 * DAY])
+    workspace.news_store().upsert_articles(articles.with_columns(source=pl.lit("live:gdelt/x")))
+
+    counts = measure_coverage(workspace, TODAY)
+    forecasts = row(counts, "electricity-operational: aemo_day (published)", "2026-03", "days")
+    assert (forecasts["expected"], forecasts["stored"]) == (3, 1)
+    news = row(counts, "news: gdelt", "2026-03", "days")
+    assert (news["expected"], news["stored"]) == (6, 2)
+
+
+def make_ledger(workspace):
+    ledger = Ledger(workspace.layout.ledger)
+    for name in ("a_20260301.zip", "a_20260302.zip"):
+        ledger.record_fetched("aemo", name, url="u", sha256="0", now=NOW)
+    ledger.confirm()
+    ledger.mark_absent("aemo", "a_20260303.zip", "u", NOW)
+    ledger.mark_absent("aemo", "a_20260304.zip", "u", NOW)
+    ledger.freeze("aemo", "a_20260304.zip")
+    ledger.record_failure(
+        "aemo", "list.html", url="u", note="SourceTransient: x", now=NOW + timedelta(hours=1)
+    )
+
+
+def test_files_are_counted_by_what_became_of_them(workspace):
+    make_ledger(workspace)
+    counts = measure_coverage(workspace, TODAY)
+    march = row(counts, "aemo", "2026-03", "files")
+    del march["source"], march["counted"], march["month"]
+    assert march == {"expected": 4, "stored": 2, "absent": 1, "frozen": 1, "failed": 0}
+    assert row(counts, "aemo", "", "files")["failed"] == 1
+
+    table = pivot_months(counts, 12)
+    assert table["2026-03"].to_list() == ["50 %, 1 absent, 1 frozen"]
+
+
+def test_what_will_be_asked_for_again_is_listed_with_the_reason(workspace):
+    assert list_troubled(workspace) == []
+    assert not workspace.layout.ledger.exists(), "a look makes no ledger"
+    make_ledger(workspace)
+    files = tabulate_files(list_troubled(workspace))
+    assert files["file"].to_list() == ["aemo/list.html", "aemo/a_20260303.zip"]
+    assert files["again"].to_list() == ["next run", "2026-03-10 12:15"]
+    assert files["why"].to_list() == ["SourceTransient: x", ""]
+
+
+def test_only_the_last_months_are_shown_and_an_empty_home_has_none(workspace):
+    assert measure_coverage(workspace, TODAY).height == 0
+    assert pivot_months(measure_coverage(workspace, TODAY), 3).height == 0
+    store_demand(workspace, "archive:aemo/a.csv")
+    counts = measure_coverage(workspace, TODAY)
+    assert pivot_months(counts, 1).columns[2:] == ["2026-03"]
+    assert pivot_months(counts, 9).columns[2:] == ["2026-03", "2026-02"]
+
+
+@pytest.mark.parametrize(
+    ("name", "month"),
+    [
+        ("PRICE_AND_DEMAND_202603_NSW1.csv", "2026-03"),
+        ("PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719000007.zip", "2026-07"),
+        ("20260301001500.gkg.csv.zip", "2026-03"),
+        ("d04_text_station_hour_2016_01.txt.gz", "2016-01"),
+        ("ecmwf_ifs_20251110T1800Z.json", "2025-11"),
+        ("artlist_20260228230000_20260301000000.json", "2026-02"),
+        ("f11.1-data.csv", ""),
+        ("eurofxref-hist.zip", ""),
+        ("202613_1.csv", ""),
+    ],
+)
+def test_the_month_of_a_file_stands_first_in_its_name(name, month):
+    assert find_month(name) == month

@@ -1,0 +1,134 @@
+"""What new data marks as stale: what was made of it, and nothing of other data sets."""
+
+import time
+from datetime import timedelta
+
+import dagster as dg
+import polars as pl
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.asset_keys import DATASETS
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.work.deployment import Deployment
+from tests.support.deployment import deploy
+from tests.support.store_workers import articles
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    made = deploy(tmp_path)
+    for key in ("news/articles", "news/embeddings"):
+        report(made, key)
+    for layer in ("series", "windows", "models/compevo", "evaluation/baselines"):
+        for dataset in DATASETS:
+            report(made, f"{layer}/{dataset}")
+    return made
+
+
+def report(deployment, key):
+    """Store a materialization as a run would."""
+    time.sleep(0.002)  # Dagster compares the times of such events
+    event = dg.AssetMaterialization(dg.AssetKey(key.split("/")))
+    deployment.instance.report_runless_asset_event(event)
+
+
+def stale(deployment):
+    graph = deployment.defs.resolve_asset_graph()
+    context = LoadingContextForTest(deployment.instance)
+    resolver = CachingStaleStatusResolver(deployment.instance, graph, context)
+    return {
+        key.to_user_string()
+        for key in graph.get_all_asset_keys()
+        if resolver.get_status(key) == StaleStatus.STALE
+    }
+
+
+def test_new_windows_of_traffic_mark_what_was_made_of_traffic_and_nothing_else(deployment):
+    assert stale(deployment) == set()
+    report(deployment, "windows/traffic")
+    assert stale(deployment) == {"models/compevo/traffic", "evaluation/baselines/traffic"}
+
+
+def test_new_windows_of_electricity_mark_its_model(deployment):
+    report(deployment, "windows/electricity")
+    assert "models/compevo/electricity" in stale(deployment)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_what_a_model_is_made_of_is_its_own_data_set_and_the_news(deployment, dataset):
+    graph = deployment.defs.resolve_asset_graph()
+    upstream = dg.AssetSelection.assets(f"models/compevo/{dataset}").upstream().resolve(graph)
+    assert {key.to_user_string() for key in upstream} == {
+        *(f"{layer}/{dataset}" for layer in ("series", "windows", "models/compevo")),
+        *("news/articles", "news/embeddings"),
+    }
+
+
+MADE = ("series/exchange", "news/articles", "news/embeddings", "windows/exchange")
+ONE_STEP = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """Materialized by runs, so that every event has the versions that the assets give."""
+    made = deploy(tmp_path_factory.mktemp("home"))
+    made.materialize(*MADE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def workspace(real):
+    return Deployment(settings=Settings(home=real.home, mode=Mode.SAMPLE, preset="tiny"))
+
+
+def version(result, key):
+    (event,) = [
+        e for e in result.get_asset_materialization_events() if e.asset_key.to_user_string() == key
+    ]
+    return event.step_materialization_data.materialization.tags["dagster/data_version"]
+
+
+def test_equal_data_that_are_read_again_leave_the_windows_fresh(real):
+    assert stale(real) == set()
+    real.materialize("series/exchange", "news/articles")
+    assert stale(real) == set()
+
+
+def test_a_new_value_marks_the_windows_until_they_are_cut_again(real, workspace):
+    store = workspace.series_store()
+    newest = store.read("exchange").sort("start_utc").tail(1)
+    store.write("exchange", newest.with_columns(pl.col("start_utc") + ONE_STEP))
+    real.materialize("series/exchange")
+    assert stale(real) == {"windows/exchange"}
+    real.materialize("windows/exchange")
+    assert stale(real) == set()
+
+
+def test_a_frame_beside_the_series_is_content_too(real, workspace):
+    frames = workspace.frame_store()
+    before = frames.hash_files("electricity")
+    row = pl.DataFrame(
+        {"entity": ["NSW1"], "name": ["max_temp_k"], "value": [300.0], "source": ["sample:x/y"]}
+    ).with_columns(
+        valid_date=pl.date(2026, 1, 1), available_at=pl.datetime(2026, 1, 2, time_zone="UTC")
+    )
+    frames.write("electricity", FrameKind.COVARIATES, row)
+    assert before == [] and len(frames.hash_files("electricity")) == 1
+    with_frames = frames.hash_files("electricity")
+    frames.write("electricity", FrameKind.COVARIATES, row)
+    assert frames.hash_files("electricity") == with_frames
+    frames.write("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
+    assert frames.hash_files("electricity") != with_frames
+
+
+def test_a_new_article_marks_the_windows_and_changes_no_version_that_models_have(real, workspace):
+    embedded = version(real.materialize("news/embeddings"), "news/embeddings")
+    workspace.news_store().upsert_articles(articles(1))
+    real.materialize("news/articles")
+    assert stale(real) == {"windows/exchange", "news/embeddings"}
+    assert version(real.materialize("news/embeddings"), "news/embeddings") == embedded == "hashing"

@@ -1,0 +1,53 @@
+"""One trained tiny run for many tests: the fixture ``tiny_run`` makes it once a worker.
+
+It has all that a run can have in six rounds: two supervised ones and four more, dropout of adapters
+and of news, two policy updates a rewriting, which is every other round, and rewards of a part of
+the windows. So every generator is used.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, tiny, windows
+
+ROUNDS = 6
+MEASURED = {"seconds", "eta_seconds", "train_seconds"}
+"""Keys of a round that differ from one training to the next."""
+
+
+def train_tiny(
+    out: Path,
+    *,
+    news: NewsPool | None = None,
+    changes: dict[str, object] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train the run, or one with some settings changed; return its summary."""
+    config = tiny(
+        run__supervised_epochs=1,
+        run__rounds=ROUNDS - 2,
+        run__validate_every=4,
+        evolution__every=2,
+        population__dropout=0.1,
+        news__dropout=0.5,
+        grpo__iterations=2,
+        grpo__reward_windows=1,
+        **(changes or {}),
+    )
+    return train(
+        config,
+        windows("train", 2),
+        windows("val", 3, first_day=20),
+        news or news_pool(),
+        out,
+        **options,
+    )
+
+
+def read_records(run: Path) -> list[dict[str, Any]]:
+    """Return the rounds of a run without what time measured."""
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in lines]

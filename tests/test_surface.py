@@ -1,0 +1,394 @@
+"""Everything that a user has: commands, assets, settings, names, columns, tables, figures.
+
+``tests/surface.json`` lists it, one line an entry, and a change of the code must not change the
+list unnoticed. A wanted change is a reviewed one: ``python tests/test_surface.py --write``.
+Help sentences are not part of the list; titles and captions of the report are a part of their own.
+"""
+
+import enum
+import hashlib
+import inspect
+import json
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SURFACE = REPOSITORY / "tests" / "surface.json"
+RESULTS = REPOSITORY / "results"
+
+
+def list_commands() -> Iterator[str]:
+    import typer.main
+
+    from compevo_core.report.markdown import app as readme
+    from compevo_pipeline.cli.main import app
+
+    def walk(command, path):
+        yield path
+        for parameter in command.params:
+            kind = parameter.param_type_name
+            names = " / ".join([*parameter.opts, *parameter.secondary_opts])
+            values = getattr(parameter.type, "choices", None) or parameter.type.name
+            values = "|".join(map(str, values)) if not isinstance(values, str) else values
+            rule = "required" if parameter.required else f"default {show(parameter.default)}"
+            many = " repeated" if parameter.multiple or parameter.nargs != 1 else ""
+            yield f"{path} {kind} {names} ({values}{many}, {rule})"
+        for name, child in getattr(command, "commands", {}).items():
+            yield from walk(child, f"{path} {name}")
+
+    yield from walk(typer.main.get_command(app), "compevo")
+    yield from walk(typer.main.get_command(readme), "readme")
+
+
+def list_dagster() -> Iterator[str]:
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.definitions import build_defs
+
+    # Data sets that a user declared in the default folder are no part of the product.
+    defs = build_defs(Settings.from_environment({"COMPEVO_HOME": "no-such-folder"}))
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+
+    for key in graph.get_all_asset_keys():
+        asset = graph.get(key)
+        deps = ", ".join(sorted(parent.to_user_string() for parent in asset.parent_keys))
+        partitions = type(asset.partitions_def).__name__ if asset.partitions_def else "none"
+        name = key.to_user_string()
+        yield f"asset {name} in group {asset.group_name}, partitions {partitions}, from [{deps}]"
+    for check in graph.asset_check_keys:
+        yield f"check {check.name} of {check.asset_key.to_user_string()}"
+
+    configs = set()
+    for job in repository.get_all_jobs():
+        assets = sorted(key.to_user_string() for key in graph.asset_keys_for_job(job.name))
+        # Dagster makes a job of all assets by itself.
+        if not job.name.startswith("__"):
+            yield f"job {job.name} with assets [{', '.join(assets)}]"
+        for node in job.all_node_defs:
+            settings = node.config_schema.config_type if node.config_schema else None
+            for name, field in getattr(settings, "fields", {}).items():
+                default = show(field.default_value) if field.default_provided else "none"
+                configs.add(f"run config {node.name}.{name}, default {default}")
+    yield from configs
+
+    for schedule in repository.schedule_defs:
+        cron = show(schedule.cron_schedule)
+        zone, status = schedule.execution_timezone, schedule.default_status.value
+        yield f"schedule {schedule.name} of {schedule.job_name} at {cron} {zone}, {status}"
+    for sensor in repository.sensor_defs:
+        yield f"sensor {sensor.name}"
+    for kind in ("resources", "loggers"):
+        yield from (f"{kind} {name}" for name in getattr(defs, kind))
+
+
+def list_settings() -> Iterator[str]:
+    from compevo_core.config.run import RunConfig, iterate_settings, list_presets
+    from compevo_core.lm.architectures import known_architectures
+    from compevo_pipeline.config.settings import NO_PROGRESS_BARS, PROCESS_VARIABLES, VARIABLES
+
+    yield from (f"variable {name}" for name in VARIABLES)
+    for name, value in (PROCESS_VARIABLES | NO_PROGRESS_BARS).items():
+        yield f"variable {name} = {value} where a process sets it"
+
+    config = RunConfig()
+    for dotted, _ in iterate_settings():
+        section, _, name = dotted.partition(".")
+        yield f"setting {dotted} = {show(getattr(getattr(config, section), name))}"
+    yield from (f"preset {name} with hash {RunConfig.preset(name).hash}" for name in list_presets())
+    yield from (f"architecture {name}" for name in known_architectures())
+
+
+def list_python() -> Iterator[str]:
+    import compevo_core
+
+    public = {name: getattr(compevo_core, name) for name in compevo_core.__all__}
+    classes = public | {f"BASELINES[{name!r}]": kind for name, kind in public["BASELINES"].items()}
+    for name, value in classes.items():
+        if not inspect.isclass(value):
+            yield f"{name}{show_parameters(value) if callable(value) else ''}"
+            continue
+        yield f"{name}{show_parameters(value)}"
+        for member in dir(value):
+            method = inspect.getattr_static(value, member)
+            method = getattr(method, "__func__", method)
+            if member.startswith("_"):
+                continue
+            if isinstance(method, property):
+                yield f"{name}.{member}"
+            elif inspect.isfunction(method) and method.__module__.startswith("compevo"):
+                yield f"{name}.{member}{show_parameters(method)}"
+
+
+def list_research() -> Iterator[str]:
+    from compevo_core.config.systems import SYSTEM_SETTINGS
+    from compevo_core.data.datasets import DATASETS
+    from compevo_core.evaluation.scopes import TEST_SUBSETS
+    from compevo_core.networks.forecaster import NETWORKS
+    from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS
+    from compevo_core.paper.method import BUDGETS
+    from compevo_core.paper.method_table import METHODS
+    from compevo_core.paper.news_changes import NEWS_CHANGES
+    from compevo_core.report.paper.tables import PAPER_TABLES
+    from compevo_pipeline.sources.feeds import default_feeds
+
+    for name, method in METHODS.items():
+        yield f"method {name} of family {method.family}, seeds {method.seeds}"
+    yield from (f"network {name}" for name in NETWORKS)
+    yield from (f"budget {name}: {show(budget)}" for name, budget in BUDGETS.items())
+
+    for change in CHANGES.values():
+        if change.kind in ("variant", "control"):
+            yield f"{change.kind} {change.name}: {show(change.settings)}"
+    yield from (f"system {name}: {show(value)}" for name, value in SYSTEM_SETTINGS.items())
+    yield from (f"train --variant {name}" for name in EXPERIMENTS[ABLATION].names)
+    for name, sweep in EXPERIMENTS.items():
+        trained = "trained" if sweep.trains else "scored"
+        yield from (f"experiment {name}: {change}, {trained}" for change in sweep.names)
+        yield f"experiment {name}: reference {sweep.reference}"
+    yield from (f"news change {name}" for name in NEWS_CHANGES)
+    yield from (f"table {name}" for name in PAPER_TABLES)
+
+    for name, spec in DATASETS.items():
+        yield f"data set {name}: {show(spec)}"
+    yield from (f"test subset {name}: {show(subset)}" for name, subset in TEST_SUBSETS.items())
+    for dataset, feeds in default_feeds().items():
+        for feed in feeds:
+            modes = sorted({*feed.modes} | ({"live"} if feed.fetch_live else set()))
+            frames = sorted(map(str, feed.parsers))
+            yield f"feed {feed.name} of {dataset}: modes {show(modes)}, frames {show(frames)}"
+
+
+def list_result_files() -> Iterator[str]:
+    from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+    from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, SKILL_SCHEMA
+    from compevo_core.evaluation.regret import REGRET_SCHEMA
+    from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+    from compevo_core.forecast.issued import ISSUED_SCHEMA
+    from compevo_core.paper.folds import FOLD_SCHEMA
+    from compevo_core.paper.lud import LUD_SCHEMA
+    from compevo_core.paper.lud_measure import LUD_RESULT_SCHEMA
+    from compevo_core.paper.news_audit import AUDIT_SCHEMA
+    from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
+    from compevo_core.report.export import TARGETS, export_rows
+    from compevo_core.report.inputs import CHECK_COLUMNS
+    from compevo_core.report.rows import read_rows
+
+    schemas = {
+        "results": RESULT_SCHEMA,
+        "paired tests": PAIRED_TEST_SCHEMA,
+        "regret": REGRET_SCHEMA,
+        "issued forecasts": ISSUED_SCHEMA,
+        "scored forecasts": SCORED_SCHEMA,
+        "skill": SKILL_SCHEMA,
+        "folds": FOLD_SCHEMA,
+        "news audit": AUDIT_SCHEMA,
+        "lud of a run": LUD_SCHEMA,
+        "lud": LUD_RESULT_SCHEMA,
+        "logics": LOGIC_SCHEMA,
+        "traces": TRACE_SCHEMA,
+        "leakage checks": dict.fromkeys(CHECK_COLUMNS, ""),
+    }
+    for kind, schema in schemas.items():
+        for place, (column, dtype) in enumerate(schema.items()):
+            dtype = dtype() if inspect.isclass(dtype) else dtype
+            yield f"{kind} column {place:02} {column} {dtype}".rstrip()
+
+    for path in RESULTS.rglob("*.csv"):
+        yield f"file {path.relative_to(REPOSITORY)}"
+    headers = set()
+    rows = read_rows(RESULTS)
+    for dataset in rows.get_column("dataset").unique():
+        for target in TARGETS:
+            with tempfile.TemporaryDirectory() as folder:
+                for path in export_rows(rows, target, dataset, Path(folder)):
+                    header, *lines = path.read_text().splitlines()
+                    headers.add(f"export {target} header {header}")
+                    name = path.relative_to(folder)
+                    yield f"export {target} {dataset} {name}: {len(lines)} rows"
+    yield from headers
+
+
+def list_documents() -> Iterator[str]:
+    from compevo_core.report.markdown import BLOCKS
+
+    names = {block.start: re.match(r"<!-- ([\w-]+)", block.start)[1] for block in BLOCKS}
+    for path in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        blocks = [name for start, name in names.items() if start in text]
+        yield from (f"block {name} in {path.relative_to(REPOSITORY)}" for name in blocks)
+    yield from (f"block {name}" for name in names.values())
+
+
+class ReportPage(HTMLParser):
+    """Sections, tables and figures of a report, and apart from them its titles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.section, self.columns, self.cells, self.images = "", [], [], 0
+        self.entries, self.titles, self.tag, self.text = [], [], "", ""
+        self.feed(re.sub(r"(?s)(<(script|style)\b[^>]*>).*?</\2>", r"\1</\2>", page))
+
+    def handle_starttag(self, tag, attributes):
+        names = dict(attributes)
+        if tag == "section":
+            self.section = names["id"]
+            self.entries.append(f"section #{self.section}")
+        elif tag == "table":
+            self.columns, self.cells = [], []
+        elif tag == "figure":
+            self.images = 0
+        elif tag == "img":
+            self.images += 1
+        elif "data-figure" in names:
+            self.entries.append(f"#{self.section} chart {names['data-figure']}")
+        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+            self.tag, self.text = names.get("scope", "") if tag == "th" else tag, ""
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_endtag(self, tag):
+        text = " ".join(self.text.split())
+        if tag == "th" and self.tag == "col":
+            self.columns.append(text)
+        elif tag == "td":
+            self.cells.append(text)
+        elif tag == "tr" and self.tag in ("row", "td"):
+            self.cells.append("\n")
+        elif tag == "table":
+            numbers = re.findall(r"\d[\d.,]*", " ".join(self.cells).replace("\n", ""))
+            digest = hashlib.sha256(" ".join(numbers).encode()).hexdigest()[:8]
+            count = self.cells.count("\n")
+            header = " | ".join(self.columns)
+            self.entries.append(f"#{self.section} table [{header}]: {count} rows, numbers {digest}")
+        elif tag == "figure":
+            self.entries.append(f"#{self.section} figure of {self.images} images")
+        elif tag in ("caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+            self.titles.append(f"#{self.section} {tag}: {text}")
+
+
+@cache
+def parse_reports() -> dict[str, ReportPage]:
+    """Parse the report of the committed rows, and one of an invented run and an issued day."""
+    from matplotlib.figure import Figure
+
+    from compevo_core.report.inputs import ForecastDay, read_inputs
+    from compevo_core.report.page import render_page
+    from compevo_core.report.rows import empty_rows
+    from tests.support.issued_samples import ORIGIN, make_issued
+    from tests.support.report_samples import make_inputs, make_run
+    from tests.support.traced_samples import make_traced_inputs
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    committed = read_inputs(RESULTS, [], mode="archive", generated_at=now)
+
+    before = make_issued(origin=ORIGIN - timedelta(days=1))
+    truth = {
+        (entity, before.origin): before.select_points(entity)["compevo"] - 100
+        for entity in before.entities
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        traced = make_traced_inputs(Path(folder))
+    stages = {"error_correlation": 0.5, "gain_over_best": 1.0, "effective_agents": 1.5}
+    run = make_run()
+    rounds = [
+        record.model_copy(
+            update=stages | {"stage": "supervised" if record.round < 8 else "evolution"}
+        )
+        for record in run.rounds
+    ]
+    sample = make_inputs(
+        rows=empty_rows(),
+        runs=(replace(run, rounds=rounds),),
+        days=(ForecastDay(issued=make_issued(), before=before, truth=truth),),
+        traces=traced.traces,
+        logics=traced.logics,
+    )
+
+    with pytest.MonkeyPatch.context() as patch:
+        # Images are counted and not looked at, and making them is most of the time of a page.
+        patch.setattr(Figure, "savefig", lambda *_, **__: None)
+        return {
+            "committed": ReportPage(render_page(committed)),
+            "sample": ReportPage(render_page(sample)),
+        }
+
+
+def list_report() -> Iterator[str]:
+    for name, page in parse_reports().items():
+        yield from (f"{name} {entry}" for entry in page.entries)
+
+
+def list_report_titles() -> Iterator[str]:
+    for name, page in parse_reports().items():
+        yield from (f"{name} {title}" for title in page.titles)
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "commands": list_commands,
+    "dagster": list_dagster,
+    "settings": list_settings,
+    "python": list_python,
+    "research": list_research,
+    "result files": list_result_files,
+    "documents": list_documents,
+    "report": list_report,
+    "report titles": list_report_titles,
+}
+
+
+def show(value: object) -> str:
+    """Return a value as text that is the same in every process and on every machine."""
+    return json.dumps(value, sort_keys=True, default=show_other, ensure_ascii=False)
+
+
+def show_other(value: object) -> object:
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Path | enum.Enum | date | timedelta):
+        return str(value)
+    return type(value).__name__
+
+
+def show_parameters(function: Callable) -> str:
+    """Return the parameters without types, and without the values of their defaults."""
+    if inspect.isclass(function) and issubclass(function, Exception):
+        return ""
+    names = [
+        re.split("[:=]", str(parameter))[0].strip()
+        + ("" if parameter.default is parameter.empty else "=")
+        + (" keyword" if parameter.kind is parameter.KEYWORD_ONLY else "")
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+    return f"({', '.join(names)})"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_that_a_user_has_is_lost_or_changed(part: str) -> None:
+    listed, present = Counter(json.loads(SURFACE.read_text())[part]), Counter(PARTS[part]())
+    missing = [f"  missing: {entry}" for entry in sorted((listed - present).elements())]
+    new = [f"  new: {entry}" for entry in sorted((present - listed).elements())]
+    if missing or new:
+        heading = f"{part}: not as {SURFACE.name} lists them; a wanted change is written by --write"
+        pytest.fail("\n".join([heading, *missing, *new]), pytrace=False)
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--write"]:
+    surface = {part: sorted(list_entries()) for part, list_entries in PARTS.items()}
+    SURFACE.write_text(json.dumps(surface, indent=1, ensure_ascii=False) + "\n")

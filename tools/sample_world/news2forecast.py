@@ -1,0 +1,164 @@
+"""Synthetic News2Forecast files in its own formats, for the sample mode.
+
+What belongs here: a table of invented news and a few benchmark prompts, both from the synthetic
+world. What does not: parsing. Every invented item states in its own text that it is synthetic.
+
+An event's item appears the evening before the day it acts on, so that a forecaster who reads it can
+gain something; the other items are noise.
+"""
+
+import csv
+import io
+import json
+from datetime import date, timedelta
+
+import numpy as np
+
+from compevo_pipeline.sources.common.nem import REGIONS
+from tools.sample_world.world import SEED, SampleWorld, days_between
+
+NEWS_SPAN = (date(2019, 10, 1), date(2021, 1, 31))
+TARGET_DAYS = tuple(date(2021, 1, day) for day in range(5, 30, 2))
+NEWS_FILE = "AU_load_merge_file_final_sample.csv"
+BENCHMARK_FILE = "AULF_test_data_sample.json"
+LABEL = "(synthetic sample)"
+HISTORY = "The historical load data is: "
+
+_HOLIDAYS = {date(2021, 1, 26): "Australia Day"}
+_NO_NEWS = "there is no suitable news."
+_NO_NEWS_SHARE = 0.1
+
+# Text of an item, and the comment that the benchmark's language model would add.
+_EVENT_TEXT = {
+    "heatwave": (
+        "Heatwave warning for {state}: extreme heat is forecast for {day}, and people are told to "
+        "stay cool",
+        "Air conditioning is likely to raise demand through the afternoon and evening.",
+    ),
+    "storm": (
+        "Damaging storms are expected to cut power to thousands of homes across {state} on {day}",
+        "Outages are likely to lower demand while lines are down.",
+    ),
+    "stoppage": (
+        "A large smelter in {state} halts production for maintenance on {day}",
+        "The stoppage of one large user is likely to lower demand all day.",
+    ),
+}
+_OTHER_TEXT = (
+    (
+        "Council in {state} debates a new library and a wider footpath, {day}",
+        "No effect on demand is likely.",
+    ),
+    (
+        "{state} cricket side names an unchanged squad for the weekend, {day}",
+        "Viewing at home may shift a little demand.",
+    ),
+    (
+        "House prices in {state} rise slightly in the latest quarter, {day}",
+        "Any effect on demand is long-term.",
+    ),
+    (
+        "Commuters in {state} face delays after a truck breaks down, {day}",
+        "The effect on demand is small and local.",
+    ),
+    (
+        "Food festival in {state} draws record crowds, {day}",
+        "Venues may use somewhat more electricity.",
+    ),
+)
+
+
+def make_news_table(world: SampleWorld) -> tuple[str, bytes]:
+    """Write the merged table: the events, two or three other items a day, and rows without news."""
+    generator = np.random.default_rng(SEED)
+    rows: list[list[object]] = [["time", "news", "region", "rationality", "date"]]
+
+    for day in days_between(*NEWS_SPAN):
+        for event in world.events(day + timedelta(days=1)):
+            state = event.region.removesuffix("1")
+            text, comment = _EVENT_TEXT[event.kind]
+            stamp = _draw_time(generator, day, 16, 22)
+            rows.append([stamp, _fill(text, state, event.day), state, comment, day])
+
+        for _ in range(int(generator.integers(2, 4))):
+            state = REGIONS[int(generator.integers(len(REGIONS)))].removesuffix("1")
+            text, comment = _OTHER_TEXT[int(generator.integers(len(_OTHER_TEXT)))]
+            stamp = _draw_time(generator, day, 6, 22)
+            rows.append([stamp, _fill(text, state, day), state, comment, day])
+
+        if generator.uniform() < _NO_NEWS_SHARE:
+            rows.append(["", _NO_NEWS, "", _NO_NEWS, day])
+
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return NEWS_FILE, out.getvalue().encode()
+
+
+def make_benchmark(world: SampleWorld) -> tuple[str, bytes]:
+    """Write prompts for days of January 2021, with the benchmark's half-hour shift."""
+    samples = []
+    for number, day in enumerate(TARGET_DAYS):
+        region = REGIONS[number % len(REGIONS)]
+        before = day - timedelta(days=1)
+        samples.append(
+            {
+                "instruction": HISTORY + _stamped_day(world, region, before),
+                "input": _write_prompt(world, region, before, day),
+                "output": _stamped_day(world, region, day),
+            }
+        )
+
+    return BENCHMARK_FILE, json.dumps(samples, indent=1).encode()
+
+
+def _write_prompt(world: SampleWorld, region: str, before: date, day: date) -> str:
+    state = region.removesuffix("1")
+    events = [event for event in world.events(day) if event.region == region]
+    news = " ".join(
+        f"On {before} 18:00:00, the news can change the time series fluctuation that "
+        f"{_EVENT_TEXT[event.kind][1]}"
+        for event in events
+    )
+
+    # The wording is the published benchmark's, word by word: its parser reads this too.
+    return (
+        "Based on the historical load data, please predict the load consumption in the next day. "
+        f"The region for prediction is {state}. "
+        f"The start date of historical data was on {_describe_day(before)} "
+        "The data frequency is 30 minutes per point. Historical data covers 1 day. "
+        f"The date of prediction is on {_describe_day(day)} "
+        f"Weather of the start date: {_describe_weather(world, region, before)}  "
+        f"Weather of the prediction date: {_describe_weather(world, region, day)} {news}"
+    )
+
+
+def _describe_day(day: date) -> str:
+    kind = "Weekend" if day.weekday() >= 5 else "Weekday"
+    holiday = f"a public holiday: {_HOLIDAYS[day]}" if day in _HOLIDAYS else "not a public holiday"
+    return f"{day.year}-{day.month}-{day.day} that is {kind}, and it is {holiday}."
+
+
+def _describe_weather(world: SampleWorld, region: str, day: date) -> str:
+    values = dict(world.weather(day))[region.removesuffix("1")]
+    low, high, _, humidity, pressure = values[:5]
+    return (
+        f"the minimum temperature is {low:.2f}; the maximum temperature is {high:.2f}; "
+        f"the humidity is {humidity:.1f}; the pressure is {pressure:.1f}."
+    )
+
+
+def _stamped_day(world: SampleWorld, region: str, day: date) -> str:
+    """Write the 48 values of ``day`` as the benchmark cuts it."""
+    # Rows are stamped 00:00 to 23:30 by interval ends: the first starts at 23:30 the day before.
+    previous = world.demand(region, day - timedelta(days=1))
+    values = np.concatenate([previous[-1:], world.demand(region, day)[:-1]])
+    return ",".join(f"{value:.1f}" for value in values)
+
+
+def _fill(text: str, state: str, day: date) -> str:
+    return f"{text.format(state=state, day=f'{day:%A} {day.day} {day:%B %Y}')} {LABEL}."
+
+
+def _draw_time(generator: np.random.Generator, day: date, first_hour: int, last_hour: int) -> str:
+    minute = int(generator.integers(first_hour * 60, last_hour * 60))
+    return f"{day} {minute // 60:02d}:{minute % 60:02d}:00"
