@@ -8,6 +8,7 @@ import dagster as dg
 
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.dead_runs import watch_dead_runs
+from compevo_pipeline.defs.resources import Workspace
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
 
@@ -29,5 +30,5 @@ defs = dg.Definitions(
     assets=[pooled],
     jobs=[everything],
     executor=watch_dead_runs(dg.multiprocess_executor),
-    resources={"workspace": Deployment(settings=settings)},
+    resources={"workspace": Workspace(settings=settings)},
 )
