@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("compevo_core", "compevo_pipeline")
-_FIRST_PARTY = {*PACKAGES, "tests", "benchmarks"}
 _FOLDERS_READ_FOR_IMPORTS = (*PACKAGES, "tests")
 _OUTCOME_FILE = "outcome.json"
 
@@ -214,7 +213,7 @@ def _find_imports(root: Path) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.setdefault(node.module, set()).update(alias.name for alias in node.names)
 
-    return {name: found[name] for name in found if name.partition(".")[0] not in _FIRST_PARTY}
+    return {name: found[name] for name in found if not (root / name.partition(".")[0]).exists()}
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
