@@ -55,12 +55,7 @@ def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
 
 
 def load_baseline(folder: Path) -> Baseline:
-    """Load the baseline that a folder holds, whichever it is.
-
-    Raises:
-        CheckpointMismatch: the folder is incomplete.
-        ConfigError: it holds a baseline of an unknown name.
-    """
+    """Load the baseline that a folder holds; CheckpointMismatch if it is incomplete."""
     name = read_baseline_file(folder)["baseline"]
     if is_zero_shot(name):
         return ZeroShot.load(folder)

@@ -61,33 +61,23 @@ class Baseline(Forecaster, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodFacts:
-    """Facts about a fitted method for its result rows; a default means that there is no such fact.
+    """Facts about a fitted method for its result rows; a default means that there is none."""
 
-    Attributes:
-        trainable_parameters: weights that the fit changed; None where they were not counted.
-        learning_rate: what the fit used; None without one.
-        backbone: name or path of the pretrained model.
-        knowledge_cutoff: end of its training data, as ``result_rows.Identity`` has it.
-        device: where it forecasts.
-        config_hash: hash of the configuration.
-        seedless_hash: hash of the configuration without its seed.
-        artifact_hash: hash of the sealed model.
-        news_top_k: articles that it reads of a window's candidates; None where it reads none.
-        train_seconds: duration of a training that can be resumed: its updates, without the priors
-            that several trainings share; None: the fit is timed from outside.
-        peak_memory_gb: peak memory of that training; None: the process is measured from outside.
-    """
-
+    # Weights that the fit changed; None where they were not counted
     trainable_parameters: int | None = None
-    learning_rate: float | None = None
-    backbone: str = ""
-    knowledge_cutoff: str = ""
-    device: str = "cpu"
-    config_hash: str = ""
-    seedless_hash: str = ""
-    artifact_hash: str = ""
+    learning_rate: float | None = None  # what the fit used; None without one
+    backbone: str = ""  # name or path of the pretrained model
+    knowledge_cutoff: str = ""  # end of its training data, as ``result_rows.Identity`` has it
+    device: str = "cpu"  # where it forecasts
+    config_hash: str = ""  # hash of the configuration
+    seedless_hash: str = ""  # hash of the configuration without its seed
+    artifact_hash: str = ""  # hash of the sealed model
+    # Articles that it reads of a window's candidates; None where it reads none
     news_top_k: int | None = None
+    # Duration of a training that can be resumed: its updates, without the priors that several
+    # trainings share; None: the fit is timed from outside
     train_seconds: float | None = None
+    # Peak memory of that training; None: the process is measured from outside
     peak_memory_gb: float | None = None
 
 
@@ -109,12 +99,7 @@ def count_answers(forecaster: Forecaster) -> tuple[int, int]:
 
 
 def raise_if_held_out(windows: WindowSet, method: str) -> None:
-    """Check that a method is fitted on windows, and on none that it must not see.
-
-    Raises:
-        LeakageError: a window is of the test or inference split.
-        DataError: there is no window.
-    """
+    """Raise LeakageError for windows that no method may see, DataError if there is none."""
     if not len(windows):
         raise DataError(f"{method} was given no windows to fit on; build the train split first")
 
@@ -190,12 +175,7 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Fit the model of every route on the unmasked targets of train windows.
-
-        Raises:
-            LeakageError: a window is of the test or inference split.
-            DataError: too few windows have what the model needs.
-        """
+        """Fit the model of every route on the unmasked targets of train windows."""
         raise_if_held_out(train, cls.name)
         space = cls._space_class.fit(train)
         return cls(
@@ -207,11 +187,7 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
         )
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit.
-
-        Raises:
-            DataError: a view lacks what every view of the train split has.
-        """
+        """Return forecasts (N, 48); DataError if a view lacks what train has."""
         output_NH = np.zeros((len(views), HORIZON))
         for route, positions in self._space.route(views).items():
             if positions:
@@ -275,11 +251,7 @@ def write_baseline_file(folder: Path, name: str, **facts: object) -> None:
 
 
 def read_baseline_file(folder: Path, name: str | None = None) -> dict[str, Any]:
-    """Return the facts of a saved baseline, of any name unless one is given.
-
-    Raises:
-        CheckpointMismatch: the folder is incomplete or holds another baseline.
-    """
+    """Return the facts of a saved baseline; CheckpointMismatch if it is incomplete or another's."""
     if not (folder / BASELINE_FILE).exists():
         raise CheckpointMismatch(
             f"no complete baseline in {folder} ({BASELINE_FILE} is missing); fit and save it again"

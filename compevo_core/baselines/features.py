@@ -52,12 +52,9 @@ class FeatureSpace(TrainSpace):
 
     Views with weather (True) and views without any (False) have models of their own, which are
     fitted on the same windows.
-
-    Attributes:
-        covariates: the keys that at least half of the train windows have.
     """
 
-    covariates: tuple[str, ...]
+    covariates: tuple[str, ...]  # the keys that at least half of the train windows have
 
     @classmethod
     def fit(cls, train: Sequence[Window]) -> Self:

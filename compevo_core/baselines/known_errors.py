@@ -40,17 +40,13 @@ _MINUTES_PER_DAY = 1440.0
 
 @dataclasses.dataclass(frozen=True)
 class LevelRule:
-    """How the past counts.
+    """How the past counts."""
 
-    Attributes:
-        form: ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random
-            walk, whose variance grows every day by what gives the filter the same time constant;
-            ``none``: the level is zero.
-        half_life_days: half-life of the weight of an error.
-    """
-
+    # ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random walk,
+    # whose variance grows every day by what gives the filter the same time constant; ``none``: the
+    # level is zero
     form: Form
-    half_life_days: float = 90.0
+    half_life_days: float = 90.0  # half-life of the weight of an error
 
 
 NO_LEVEL = LevelRule("none")
@@ -64,16 +60,11 @@ RULE_GRID: tuple[LevelRule, ...] = (
 
 @dataclasses.dataclass
 class ErrorEvidence:
-    """The weighted sum of known errors, and the sum of their weights, after the last known day.
+    """The weighted sum of known errors, and the sum of their weights, after the last known day."""
 
-    Attributes:
-        sum_AEH: of errors, truth minus forecast.
-        weight_EH: of errors that were known; one that was missing has none.
-        minute: origin of the last window, in minutes since 1970; ``NOT_STARTED`` before the first.
-    """
-
-    sum_AEH: FloatArray
-    weight_EH: FloatArray
+    sum_AEH: FloatArray  # of errors, truth minus forecast
+    weight_EH: FloatArray  # of errors that were known; one that was missing has none
+    # Origin of the last window, in minutes since 1970; ``NOT_STARTED`` before the first
     minute: int = NOT_STARTED
 
     @classmethod
@@ -103,10 +94,8 @@ class ErrorEvidence:
     ) -> None:
         """Add the errors (truth minus forecast, NaN where unknown) of B windows by time.
 
-        ``minutes`` are the origins and ``rows`` the series of the windows.
-
-        Raises:
-            DataError: a window is older than the evidence.
+        ``minutes`` are the origins and ``rows`` the series of the windows; DataError if one is
+        older than the evidence.
         """
         order = sorted(range(len(minutes)), key=lambda i: minutes[i])
         if order and minutes[order[0]] < self.minute:
@@ -139,11 +128,7 @@ class ErrorEvidence:
 
 
 def find_rows(known: Sequence[str], entities: Sequence[str]) -> list[int]:
-    """Return the row of the evidence of each series, given the ``known`` series of train.
-
-    Raises:
-        DataError: a series is not in the train split.
-    """
+    """Return the row of each series among those ``known`` of train; DataError if it is not."""
     row_of = {entity: row for row, entity in enumerate(known)}
     if unknown := sorted(set(entities) - row_of.keys()):
         raise DataError(
@@ -205,9 +190,8 @@ class ErrorLevels:
     def observe(self, windows: Sequence[Window], forecast_NPH: FloatArray) -> None:
         """Add the errors of forecasts without level, in the windows' units, to the evidence.
 
-        Raises:
-            DataError: a window lies before the last one whose errors are known, is of a series
-                that train did not have, or there is not one forecast for each window.
+        DataError if a window is older than the evidence or of an unknown series, or there is not
+        one forecast for each window.
         """
         if forecast_NPH.shape != (len(windows), len(self.evidence.sum_AEH), HORIZON):
             raise DataError(

@@ -45,25 +45,17 @@ class PublishedErrorSpace(TrainSpace):
     """Scales and names fixed on the train split, for errors of the published forecast.
 
     Views have a route, and a model of their own, by their number of unknown steps.
-
-    Attributes:
-        quantiles: names of the published quantiles besides the median.
-        covariates: names of covariates by step that at least half of the windows of every lead know
-            at each step, of the season before as well.
-        leads: numbers of unknown steps that the views of the train split have.
     """
 
-    quantiles: tuple[str, ...]
+    quantiles: tuple[str, ...]  # names of the published quantiles besides the median
+    # Names of covariates by step that at least half of the windows of every lead know at each step,
+    # of the season before as well
     covariates: tuple[str, ...]
-    leads: tuple[int, ...]
+    leads: tuple[int, ...]  # numbers of unknown steps that the views of the train split have
 
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
-        """Fix names and scales on the train windows whose errors are known.
-
-        Raises:
-            DataError: no window has a published forecast with its errors.
-        """
+        """Fix names and scales on the train windows whose errors are known."""
         # A day without a publication has no error to learn from.
         windows = _select_published(train)
         if not windows:
@@ -134,11 +126,7 @@ class PublishedErrorSpace(TrainSpace):
         return self.leads
 
     def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
-        """Return the positions of the views by their number of unknown steps.
-
-        Raises:
-            DataError: the train split had no window with so many.
-        """
+        """Return the positions of the views by their number of unknown steps."""
         _raise_if_unknown("unknown_steps", {view.unknown_steps for view in views}, self.leads)
         return {
             lead: [i for i, view in enumerate(views) if view.unknown_steps == lead]

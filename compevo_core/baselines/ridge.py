@@ -77,13 +77,10 @@ class LinearMap:
         codes: npt.NDArray[np.int64],
         entities: int,
     ) -> "LinearMap":
-        """Fit a map on the known targets.
+        """Fit a map on the known targets; DataError if a step is known in too few windows.
 
         A missing feature (NaN) is the train mean, a masked target is left out. ``codes`` number the
         entity of each window; the views are there for their time.
-
-        Raises:
-            DataError: a step of the horizon is known in too few windows.
         """
         target_NH = _mask_partial_windows(target_NH)
 
@@ -244,9 +241,6 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
 
     One set of rows for all steps lets one solution serve all. Where most windows have masked steps
     (weekends of the exchange rate) every step keeps the windows it is known in.
-
-    Raises:
-        DataError: a step of the horizon is known in too few windows.
     """
     is_whole = np.isfinite(target_NH).sum(axis=1) == HORIZON
     if 2 * is_whole.sum() >= len(target_NH):

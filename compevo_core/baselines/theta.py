@@ -44,12 +44,7 @@ class Theta:
 
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
-        """Average the unmasked targets of each step of the day; nothing is drawn.
-
-        Raises:
-            LeakageError: a window is of the test or inference split.
-            DataError: there is no window.
-        """
+        """Average the unmasked targets of each step of the day."""
         raise_if_held_out(train, cls.name)
         values: dict[DayStep, list[float]] = defaultdict(list)
         for window in train:
@@ -64,11 +59,7 @@ class Theta:
         return cls({step: float(np.mean(known)) for step, known in values.items()})
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit.
-
-        Raises:
-            DataError: an entity, or a step of its day, was in no train window.
-        """
+        """Return forecasts (N, 48); DataError if a step of an entity's day was not in train."""
         return stack_rows([self._forecast(view) for view in views])
 
     def _forecast(self, view: WindowView) -> FloatArray:

@@ -53,25 +53,15 @@ MedianForecast = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainedModel:
-    """A loaded model.
+    """A loaded model."""
 
-    Attributes:
-        name: its short name, the last part of its path or hub id.
-        forecast: from scaled inputs to medians.
-        weights_hash: SHA-256 over its weights.
-    """
-
-    name: str
-    forecast: MedianForecast
-    weights_hash: str
+    name: str  # its short name, the last part of its path or hub id
+    forecast: MedianForecast  # from scaled inputs to medians
+    weights_hash: str  # SHA-256 over its weights
 
 
 def load_pretrained(name_or_path: str) -> PretrainedModel:
-    """Load a model of time series from a folder, or by a hub id that is cached or can be fetched.
-
-    Raises:
-        ConfigError: there is no such model, it is of another kind, or its library is missing.
-    """
+    """Load a model of time series from a folder, or by a hub id; ConfigError if it is none."""
     folder = _find_folder(name_or_path)
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
@@ -268,12 +258,7 @@ class ZeroShot:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0, name: str = PREFIX) -> Self:
-        """Load the model that a name asks for; train windows are only checked.
-
-        Raises:
-            ConfigError: there is no such model, or its library is missing.
-            LeakageError: a window is of the test or inference split.
-        """
+        """Load the model that a name asks for; train windows are only checked."""
         path = name.removeprefix(PREFIX)
         if not path:
             raise ConfigError(
@@ -308,11 +293,7 @@ class ZeroShot:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote, and load the model again.
-
-        Raises:
-            CheckpointMismatch: the folder is incomplete, or the model has other weights by now.
-        """
+        """Load the model again; CheckpointMismatch if it has other weights by now."""
         facts = read_baseline_file(folder)
         path = facts["baseline"].removeprefix(PREFIX)
         model = _load_once(path)

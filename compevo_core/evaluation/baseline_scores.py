@@ -63,9 +63,7 @@ _DIGITS = 9
 
 
 def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
-    """Estimate the level of one forecaster on validation, under the rule that does best there.
-
-    ``forecast_NH`` are forecasts of the validation windows, in their unit.
+    """Estimate the level of validation forecasts, under the rule that does best there.
 
     Raises:
         LeakageError: a window is not of the validation split.
@@ -133,16 +131,13 @@ class ValidationForecasts:
 
     The past of a method are its errors on validation, and on the scored windows as they end. Its
     model stays as it was fitted.
-
-    Attributes:
-        windows: the validation windows; none where the baseline cannot forecast all of them.
-        by_method: (N, H) by method: the baseline, and its recalibrated form where there is one.
-        levels: what recalibration adds later on; None without it.
     """
 
+    # The validation windows; none where the baseline cannot forecast all of them
     windows: WindowSet
+    # (N, H) by method: the baseline, and its recalibrated form where there is one
     by_method: Mapping[str, FloatArray] = field(default_factory=dict)
-    levels: ErrorLevels | None = None
+    levels: ErrorLevels | None = None  # what recalibration adds later on; None without it
 
     @classmethod
     def make(cls, name: str, fitted: Forecaster, val: WindowSet, scaler: Scaler) -> Self:
@@ -186,24 +181,15 @@ class ValidationForecasts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A method that is fitted and scored.
+    """A method that is fitted and scored."""
 
-    Attributes:
-        name: its name in rows.
-        seeds: the seeds that it is fitted with.
-        fit: fits it with a seed.
-        is_applicable: whether it can forecast all of some windows.
-        budget: name of what a fit may spend; empty where that changes nothing.
-        is_measured: whether rows say how long a fit took and what memory it needed.
-        known_windows: how many of the last validation windows make its quantiles; None: all.
-    """
-
-    name: str
-    seeds: Sequence[int]
-    fit: Callable[[int], Forecaster]
-    is_applicable: Callable[[WindowSet], bool]
-    budget: str = ""
-    is_measured: bool = False
+    name: str  # its name in rows
+    seeds: Sequence[int]  # the seeds that it is fitted with
+    fit: Callable[[int], Forecaster]  # fits it with a seed
+    is_applicable: Callable[[WindowSet], bool]  # whether it can forecast all of some windows
+    budget: str = ""  # name of what a fit may spend; empty where that changes nothing
+    is_measured: bool = False  # whether rows say how long a fit took and what memory it needed
+    # How many of the last validation windows make its quantiles; None: all
     known_windows: int | None = None
 
     def choose_known(self, val: WindowSet) -> WindowSet:
@@ -216,14 +202,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineScores:
-    """Scores of methods.
+    """Scores of methods."""
 
-    Attributes:
-        rows: result rows of every method, seed and scope.
-        forecasts: for each scope, forecasts (N, H) of every seed by method.
-    """
-
-    rows: pl.DataFrame
+    rows: pl.DataFrame  # result rows of every method, seed and scope
+    # For each scope, forecasts (N, H) of every seed by method
     forecasts: list[dict[str, list[FloatArray]]]
 
 

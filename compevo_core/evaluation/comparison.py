@@ -49,47 +49,32 @@ _Files = Mapping[str, Mapping[str | None, list[Path]]]
 
 
 class PairedTest(NamedTuple):
-    """Wilcoxon signed-rank test of errors a against errors b.
+    """Wilcoxon signed-rank test of errors a against errors b."""
 
-    Attributes:
-        p_value: one-sided, that errors a are smaller: probability of such ranks or smaller ones
-            where the methods do not differ.
-        p_two_sided: probability of ranks as uneven as these, in either direction.
-        rank_sign: direction of the ranks: -1 where a has the smaller errors, 1 where b has, 0 where
-            neither.
-    """
-
+    # One-sided, that errors a are smaller: probability of such ranks or smaller ones where the
+    # methods do not differ
     p_value: float
-    p_two_sided: float
+    p_two_sided: float  # probability of ranks as uneven as these, in either direction
+    # Direction of the ranks: -1 where a has the smaller errors, 1 where b has, 0 where neither
     rank_sign: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
-    """How the errors of two methods differ on the same windows, a minus b, in their unit.
+    """How the errors of two methods differ on the same windows, a minus b, in their unit."""
 
-    Attributes:
-        n: windows with an error of both.
-        n_blocks: blocks of days that these lie in (:func:`label_blocks`).
-        n_equal: windows where both err the same.
-        mean_difference: mean over windows; negative where a is better.
-        p_value: the paper's one-sided test that a is better, on means of blocks; None, like all
-            that follows, with fewer than :data:`FEWEST_BLOCKS`.
-        p_two_sided: the two-sided test.
-        rank_sign: direction of its ranks: -1 where a is better.
-        interval_low: lower end of the 95 % interval of the mean difference, resampled by block.
-        interval_high: upper end.
-    """
-
-    n: int
-    n_blocks: int
-    n_equal: int
-    mean_difference: float
+    n: int  # windows with an error of both
+    n_blocks: int  # blocks of days that these lie in (:func:`label_blocks`)
+    n_equal: int  # windows where both err the same
+    mean_difference: float  # mean over windows; negative where a is better
+    # The paper's one-sided test that a is better, on means of blocks; None, like all that follows,
+    # with fewer than :data:`FEWEST_BLOCKS`
     p_value: float | None = None
-    p_two_sided: float | None = None
-    rank_sign: int | None = None
+    p_two_sided: float | None = None  # the two-sided test
+    rank_sign: int | None = None  # direction of its ranks: -1 where a is better
+    # Lower end of the 95 % interval of the mean difference, resampled by block
     interval_low: float | None = None
-    interval_high: float | None = None
+    interval_high: float | None = None  # upper end
 
 
 PAIRED_TEST_SCHEMA = {
@@ -154,10 +139,6 @@ def bootstrap_interval(
     Whole ``groups`` are sampled where labels such as days are given, since regions share a day's
     weather and their errors are not independent. ``level`` is the share of the resampled means
     inside the interval.
-
-    Raises:
-        DataError: no error is known, ``level`` is not between 0 and 1, or there is not one group
-            for every error.
     """
     if not 0 < level < 1:
         raise DataError(f"level is {level}; it must lie between 0 and 1")
@@ -206,14 +187,11 @@ def label_blocks(views: Sequence[WindowView]) -> list[int]:
 def compare_pairs(
     errors_a_N: FloatArray, errors_b_N: FloatArray, views: Sequence[WindowView]
 ) -> PairedComparison:
-    """Compare two errors a window.
+    """Compare two errors a window; DataError if no window has both.
 
     One error a window, since the 48 steps of a day are not independent. The series of a day share
     their weather, and windows that overlap their values: test and interval treat a block of days as
     one piece of evidence. One seed gives the same forecasts the same interval.
-
-    Raises:
-        DataError: no window has an error of both.
     """
     difference_N = errors_a_N - errors_b_N
     is_known_N = np.isfinite(difference_N)
@@ -260,11 +238,7 @@ def compare_with_opponents(
 def compare_with_reference(
     scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
 ) -> list[dict[str, Any]]:
-    """Test each method against a reference, as :func:`compare_with_opponents` with sides exchanged.
-
-    Returns:
-        One record for each method besides the reference; none where there is no reference.
-    """
+    """Test each method against a reference, if there is one: sides are exchanged."""
     if reference not in forecasts:
         return []
     others = [name for name in forecasts if name != reference]
@@ -280,11 +254,7 @@ def pair_stored(
     others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
     others the largest budget is paired. Where the method itself is stored under a budget, it is
     paired once more under it, with those that had the same or spend nothing; without runs, under
-    that alone. The rows follow ``PAIRED_TEST_SCHEMA``.
-
-    Raises:
-        DataError: a run has no forecast of the method, no other method has any, or there is neither
-            a run nor a stored forecast of the method.
+    that alone.
     """
     files = _find_files(stored)
     if not files:

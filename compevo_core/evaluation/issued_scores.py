@@ -115,19 +115,12 @@ _LARGEST_SCORE = 4.0  # one day, however bad, is not a drift
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRows:
-    """Rows of every issued day whose truth is known.
+    """Rows of every issued day whose truth is known."""
 
-    Attributes:
-        rows: of ``SCORED_SCHEMA``, in the order of ``KEY``.
-        added: rows of days that were not scored before.
-        revised: rows whose scores were changed by a revised truth.
-        waiting: issued forecasts of one series whose day is not over in the stored data.
-    """
-
-    rows: pl.DataFrame
-    added: int
-    revised: int
-    waiting: int
+    rows: pl.DataFrame  # of ``SCORED_SCHEMA``, in the order of ``KEY``
+    added: int  # rows of days that were not scored before
+    revised: int  # rows whose scores were changed by a revised truth
+    waiting: int  # issued forecasts of one series whose day is not over in the stored data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,10 +147,7 @@ def score_issued(
 
     A day counts once the very series that was forecast reaches its end: another measure of the same
     entity is no truth of it. Rows that are new or differ from ``before`` get the time
-    ``scored_at``.
-
-    Raises:
-        CheckpointMismatch: an issued forecast was altered since.
+    ``scored_at``. CheckpointMismatch if a forecast was altered since it was issued.
     """
     stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else before
     hash_columns = stored.select("day", "entity", "known_to", "truth_hash", "forecast_hash")
@@ -359,36 +349,22 @@ def _measure_span(pairs: pl.DataFrame, days: int, reference: str) -> pl.DataFram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """State of the chart after the last day.
+    """State of the chart after the last day."""
 
-    Attributes:
-        n_days: days on the chart.
-        sum: the sum after the last day, in deviations of a day.
-        since: day on which the sum left zero for the last time; None where it is zero.
-        is_alarm: whether the sum is above ``LIMIT``.
-    """
-
-    n_days: int
-    sum: float
-    since: date | None
-    is_alarm: bool
+    n_days: int  # days on the chart
+    sum: float  # the sum after the last day, in deviations of a day
+    since: date | None  # day on which the sum left zero for the last time; None where it is zero
+    is_alarm: bool  # whether the sum is above ``LIMIT``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Share of the last days' truths that lay in the band, and what it may be.
+    """Share of the last days' truths that lay in the band, and what it may be."""
 
-    Attributes:
-        n_days: days behind it.
-        share: the share; None where no day has a band.
-        low: smallest share that raises no alarm.
-        high: largest share that raises no alarm.
-    """
-
-    n_days: int
-    share: float | None
-    low: float
-    high: float
+    n_days: int  # days behind it
+    share: float | None  # the share; None where no day has a band
+    low: float  # smallest share that raises no alarm
+    high: float  # largest share that raises no alarm
 
     @property
     def is_alarm(self) -> bool:

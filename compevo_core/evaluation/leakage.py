@@ -28,17 +28,11 @@ _ValuesByKey = dict[tuple[Any, ...], list[tuple[float, datetime]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One leak.
+    """One leak."""
 
-    Attributes:
-        kind: what kind of leak it is.
-        where: the window, file or method it was found in.
-        detail: what is wrong there.
-    """
-
-    kind: str
-    where: str
-    detail: str
+    kind: str  # what kind of leak it is
+    where: str  # the window, file or method it was found in
+    detail: str  # what is wrong there
 
 
 def find_unavailable_articles(

@@ -54,33 +54,22 @@ QUANTILE_COLUMNS = (*SUMMARY_COLUMNS, *PINBALL_COLUMNS.values(), *BELOW_COLUMNS.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Errors of one group of windows.
+    """Errors of one group of windows."""
 
-    Attributes:
-        n_windows: number of windows.
-        n_points: truths that were observed and scored.
-        n_masked: truths that were missing and are in no error.
-        mae: mean absolute error, in the unit of the data.
-        mse: mean squared error.
-        rmse: root of ``mse``.
-        mape_pct: mean absolute percentage error over large truths; None where there is none.
-        mape_skipped: truths left out of ``mape_pct``, below ``mape_threshold``.
-        mape_threshold: smallest absolute truth that is in ``mape_pct``.
-        wape_pct: sum of errors over sum of absolute truths; None where all truths are zero.
-        mase: mean absolute error over that of the seasonal naive forecast on train; None where a
-            window has no such scale.
-    """
-
-    n_windows: int
-    n_points: int
-    n_masked: int
-    mae: float
-    mse: float
-    rmse: float
+    n_windows: int  # number of windows
+    n_points: int  # truths that were observed and scored
+    n_masked: int  # truths that were missing and are in no error
+    mae: float  # mean absolute error, in the unit of the data
+    mse: float  # mean squared error
+    rmse: float  # root of ``mse``
+    # Mean absolute percentage error over large truths; None where there is none
     mape_pct: float | None
-    mape_skipped: int
-    mape_threshold: float
+    mape_skipped: int  # truths left out of ``mape_pct``, below ``mape_threshold``
+    mape_threshold: float  # smallest absolute truth that is in ``mape_pct``
+    # Sum of errors over sum of absolute truths; None where all truths are zero
     wape_pct: float | None
+    # Mean absolute error over that of the seasonal naive forecast on train; None where a window has
+    # no such scale
     mase: float | None
 
 
@@ -141,11 +130,7 @@ def score(
 
 
 def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
-    """Return the mean absolute seasonal difference of every entity: the denominator of MASE.
-
-    Raises:
-        DataError: a window is not of the train split.
-    """
+    """Return the mean absolute seasonal difference of every entity: the denominator of MASE."""
     differences: dict[str, list[FloatArray]] = {}
     for window in train:
         view = window.view
@@ -234,11 +219,10 @@ def _mase(
 
 
 def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, float | None]:
-    """Score quantiles at ``LEVELS``, NaN where there is none, against truths, NaN where masked.
+    """Return the score of each of ``QUANTILE_COLUMNS``, None where a window lacks a level of it.
 
-    Returns:
-        The score of each of ``QUANTILE_COLUMNS``, None where a window lacks a level of it. Pinball
-        losses and widths are in the unit of the truths, coverages and shares in [0, 1].
+    Quantiles are at ``LEVELS``, NaN where there is none; a masked truth is NaN. Pinball losses and
+    widths are in the unit of the truths, coverages and shares in [0, 1].
 
     Raises:
         DataError: shapes differ, or quantiles of a step cross.

@@ -22,35 +22,21 @@ from compevo_core.runtime.files import write_text
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastPanel:
-    """A window and what was forecast for it; all values in physical units.
+    """A window and what was forecast for it; all values in physical units."""
 
-    Attributes:
-        window_id: identity of the window.
-        dataset: data set of the window.
-        subset: name of the scope that the window belongs to.
-        entity: region, currency or sensor.
-        unit: unit of all values.
-        origin_utc: start of the first forecast interval, with zone.
-        step_minutes: length of an interval.
-        history: values before the origin, oldest first.
-        truth: values from the origin on; None where masked.
-        forecasts: values by method.
-        news: (date, title) of the articles the agents chose, newest first. Untrusted text.
-        synthetic: whether the series is made up.
-    """
-
-    window_id: str
-    dataset: str
-    subset: str
-    entity: str
-    unit: str
-    origin_utc: datetime
-    step_minutes: int
-    history: Sequence[float]
-    truth: Sequence[float | None]
-    forecasts: Mapping[str, Sequence[float]]
+    window_id: str  # identity of the window
+    dataset: str  # data set of the window
+    subset: str  # name of the scope that the window belongs to
+    entity: str  # region, currency or sensor
+    unit: str  # unit of all values
+    origin_utc: datetime  # start of the first forecast interval, with zone
+    step_minutes: int  # length of an interval
+    history: Sequence[float]  # values before the origin, oldest first
+    truth: Sequence[float | None]  # values from the origin on; None where masked
+    forecasts: Mapping[str, Sequence[float]]  # values by method
+    # (date, title) of the articles the agents chose, newest first. Untrusted text
     news: Sequence[tuple[str, str]] = ()
-    synthetic: bool = False
+    synthetic: bool = False  # whether the series is made up
 
     def __post_init__(self) -> None:
         if self.origin_utc.tzinfo is None:
@@ -121,11 +107,7 @@ def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
 
 
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
-    """Return the panels of a file that :func:`write_panels` wrote.
-
-    Raises:
-        DataError: a line is no forecast panel; the message names it.
-    """
+    """Return the panels of a file; DataError names a line that is none."""
     panels = []
     # Not splitlines(): a headline may hold a Unicode line separator, which is no end of a line.
     with path.open(encoding="utf-8") as stream:

@@ -49,21 +49,14 @@ REGRET_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regret:
-    """What a mixture lost in D days; errors are mean absolute errors of a day, summed over days.
+    """What a mixture lost in D days; errors are mean absolute errors of a day, summed over days."""
 
-    Attributes:
-        days: days with a known truth.
-        loss: of the mixture.
-        best_expert: of the expert that was best on the whole.
-        best_mixture: of the best fixed mixture, by linear programming.
-        bound: what the rule promises at most over the best fixed mixture, with the largest excess
-            loss that came out; None for a rule that promises nothing.
-    """
-
-    days: int
-    loss: float
-    best_expert: float
-    best_mixture: float
+    days: int  # days with a known truth
+    loss: float  # of the mixture
+    best_expert: float  # of the expert that was best on the whole
+    best_mixture: float  # of the best fixed mixture, by linear programming
+    # What the rule promises at most over the best fixed mixture, with the largest excess loss that
+    # came out; None for a rule that promises nothing
     bound: float | None
 
 

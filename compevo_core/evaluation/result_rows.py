@@ -154,9 +154,6 @@ def forecast_windows(
 
     The last batch may be short and is forecast too: dropping it would change the scores with the
     batch size.
-
-    Raises:
-        DataError: ``batch_size`` is below 1, or the forecaster returns another shape.
     """
     if batch_size < 1:
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")
@@ -316,11 +313,7 @@ def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> boo
 
 
 def write_rows(path: Path, rows: pl.DataFrame) -> None:
-    """Write rows as CSV in the order of ``RESULT_COLUMNS``.
-
-    Raises:
-        DataError: the frame lacks a column, or a column has another type.
-    """
+    """Write rows as CSV in the order of ``RESULT_COLUMNS``; DataError for another schema."""
     # Readers match columns by this schema; a file with other ones would be skipped in silence.
     if rows.schema != RESULT_SCHEMA:
         raise DataError(

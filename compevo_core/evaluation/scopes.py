@@ -36,17 +36,12 @@ _TRAINING = "training"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Windows with the name that their rows carry.
+    """Windows with the name that their rows carry."""
 
-    Attributes:
-        subset: name of the subset or split; says so where not all origins are scored.
-        windows: the windows, all of one split.
-        days: all windows of the span that these are chosen from: what a population in daily use
-            forecasts and observes on the way; None: the windows alone.
-    """
-
-    subset: str
-    windows: WindowSet
+    subset: str  # name of the subset or split; says so where not all origins are scored
+    windows: WindowSet  # the windows, all of one split
+    # All windows of the span that these are chosen from: what a population in daily use forecasts
+    # and observes on the way; None: the windows alone
     days: WindowSet | None = None
 
 
@@ -55,11 +50,8 @@ def select_scopes(
 ) -> list[Scope]:
     """Return the scopes that a run is scored on: every n-th origin of a split or a named subset.
 
-    Views that know less are apart; for the test split see :func:`select_test_scopes`.
-
-    Raises:
-        ConfigError: ``every`` is below 1.
-        DataError: there is no such window.
+    Views that know less are apart; for the test split see :func:`select_test_scopes`. DataError if
+    there is no such window.
     """
     # The test split of electricity is two benchmarks, whose errors must not be averaged.
     if split == "test" and not subset:
@@ -77,12 +69,7 @@ def select_scopes(
 
 
 def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
-    """Return the scopes of a data set's test split; subsets that hold no window are left out.
-
-    Raises:
-        ConfigError: ``every`` is below 1.
-        DataError: there is no test window.
-    """
+    """Return the scopes of a data set's test split; subsets that hold no window are left out."""
     # The demo's sample data hold fewer days than the archive, so a named subset can be empty.
     present = windows.manifest["n_by_subset"]
     names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
@@ -122,13 +109,7 @@ def _name_known(unknown: timedelta) -> str:
 
 
 def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
-    """Return the windows of the inference split month by month, as ``inference-2026-04``.
-
-    The split grows with the data: a month that was not there before is one more scope.
-
-    Raises:
-        ConfigError: ``every`` is below 1.
-    """
+    """Return the windows of the inference split month by month, as ``inference-2026-04``."""
     by_month: dict[str, list[Window]] = {}
     for window in windows.split("inference"):
         month = f"{window.view.calendar.target_date:%Y-%m}"
@@ -145,11 +126,7 @@ def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 
 def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
-    """Return the windows of every n-th origin; the scope's name says so where n is above one.
-
-    Raises:
-        ConfigError: ``every`` is below 1.
-    """
+    """Return the windows of every n-th origin; the scope's name says so where n is above one."""
     if every < 1:
         raise ConfigError(f"every is {every}; it must be 1 (all windows) or more")
     if every == 1:
@@ -206,11 +183,7 @@ def _tabulate_forecasts(
 
 
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
-    """Return stored forecasts (N, 48) of every seed by method, in the order of the scope's windows.
-
-    Raises:
-        DataError: the file is missing, or lacks the scope or one of its windows.
-    """
+    """Return stored forecasts (N, 48) of every seed by method, in the scope's order."""
     if not path.exists():
         raise DataError(
             f"no forecasts at {path}: materialize evaluation/baselines for this data set first"

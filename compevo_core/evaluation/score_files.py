@@ -34,9 +34,7 @@ def write_config(results: Path, config: RunConfig) -> Path:
 def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
     """Return the configurations of a results folder by the hash that rows carry.
 
-    Raises:
-        DataError: a file is not JSON, or no JSON object.
-        ConfigError: a file holds an unknown setting.
+    DataError if a file is no JSON object, ConfigError if it holds an unknown setting.
     """
     configs: dict[str, Mapping[str, Any]] = {}
     for path in sorted((results / CONFIGS_FOLDER).glob("*.json")):

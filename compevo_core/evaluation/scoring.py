@@ -52,27 +52,18 @@ PROGRESS_DAYS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulationForecast:
-    """Forecasts of every window of a scope.
+    """Forecasts of every window of a scope."""
 
-    Attributes:
-        values_NH: the population's forecast in physical units.
-        agents_ANH: each agent's own forecast.
-        quantiles_NQH: at ``quantiles.LEVELS``; NaN where too few errors were known.
-        prior_NH: the prior that validated best, alone; None for a population without priors.
-        chosen: for each window, the ids of the articles that any agent read, without repetition.
-        n_answers: forecasts that were asked for: one an agent and window.
-        n_parse_failures: answers that could not be parsed; each was scored by the fallback.
-        seconds: time that forecasting took.
-    """
-
-    values_NH: FloatArray
-    agents_ANH: FloatArray
-    quantiles_NQH: FloatArray
+    values_NH: FloatArray  # the population's forecast in physical units
+    agents_ANH: FloatArray  # each agent's own forecast
+    quantiles_NQH: FloatArray  # at ``quantiles.LEVELS``; NaN where too few errors were known
+    # The prior that validated best, alone; None for a population without priors
     prior_NH: FloatArray | None
+    # For each window, the ids of the articles that any agent read, without repetition
     chosen: list[tuple[str, ...]]
-    n_answers: int
-    n_parse_failures: int
-    seconds: float
+    n_answers: int  # forecasts that were asked for: one an agent and window
+    n_parse_failures: int  # answers that could not be parsed; each was scored by the fallback
+    seconds: float  # time that forecasting took
 
     def name_parts(self, method: str) -> dict[str, FloatArray]:
         """Return the parts of the population, (N, H) by method name.
@@ -188,29 +179,19 @@ def _merge_choices(by_agent: list[list[tuple[str, ...]]], window: int) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulationScores:
-    """Scores of a trained population.
+    """Scores of a trained population."""
 
-    Attributes:
-        rows: result rows of every scope, by entity and pooled.
-        panels: a few windows of every scope as the report draws them.
-        predictions: the forecasts of every scope.
-        regret: of weights that go on after training, by scope, series and part of the day.
-    """
-
-    rows: pl.DataFrame
-    panels: list[ForecastPanel]
-    predictions: list[ScopeForecasts]
+    rows: pl.DataFrame  # result rows of every scope, by entity and pooled
+    panels: list[ForecastPanel]  # a few windows of every scope as the report draws them
+    predictions: list[ScopeForecasts]  # the forecasts of every scope
+    # Of weights that go on after training, by scope, series and part of the day
     regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
 
 
 def load_population(
     run: Path, news: NewsPool, *, fit: FitBaseline = fit_baseline
 ) -> "CompEvoForecaster":
-    """Load the sealed population of a run folder; arguments as for ``CompEvoForecaster.load``.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Load the sealed population of a run folder, as ``CompEvoForecaster.load`` does."""
     # torch takes seconds to import; code that scores baselines alone does not wait for it.
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
@@ -233,21 +214,9 @@ def score_population(
 ) -> PopulationScores:
     """Score a trained population, of which nothing is updated, on every scope.
 
-    Args:
-        forecaster: the population.
-        scopes: the windows to forecast, by subset.
-        train: train windows, for the scale of MASE.
-        experiment: name of the experiment in the rows.
-        commit: commit of the code, for the rows.
-        log: gets progress lines with the time left.
-        method: name of the population in the rows.
-        baseline_forecasts: for each scope, forecasts (N, H) of every seed by baseline, for panels.
-        news: the articles whose titles the panels show; without them there are no panels.
-        panels_per_scope: number of windows of each scope that become panels.
-        parts: whether the parts of the population get rows of their own.
-
-    Raises:
-        DataError: ``baseline_forecasts`` is not one mapping a scope.
+    The population and its ``parts`` (its mean, its agents, its prior) get rows, under the name
+    ``method``; ``train`` gives the scale of MASE. With ``news``, some windows of each scope become
+    panels, beside the ``baseline_forecasts`` of the scope.
     """
     rows: list[pl.DataFrame] = []
     panels: list[ForecastPanel] = []
@@ -343,25 +312,16 @@ def _identify_part(identity: Identity, name: str) -> Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedScores:
-    """Scores of the runs of one method.
+    """Scores of the runs of one method."""
 
-    Attributes:
-        by_run: scores of each run, in the order of the runs.
-        rows: result rows of all runs.
-        paired_tests: tests of the method, whose error of a window is the mean over the runs.
-    """
-
-    by_run: list[PopulationScores]
-    rows: pl.DataFrame
+    by_run: list[PopulationScores]  # scores of each run, in the order of the runs
+    rows: pl.DataFrame  # result rows of all runs
+    # Tests of the method, whose error of a window is the mean over the runs
     paired_tests: pl.DataFrame
 
 
 def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
-    """Return the configurations of runs that differ by seed alone.
-
-    Raises:
-        ConfigError: two runs have other settings, or the same seed.
-    """
+    """Return the configurations of runs that differ by seed alone, else ConfigError."""
     from compevo_core.training.artifact import read_config
 
     configs = [read_config(run) for run in runs]
@@ -370,11 +330,7 @@ def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
 
 
 def require_seeds_of_one_method(configs: Sequence[RunConfig]) -> None:
-    """Check that runs differ by seed alone.
-
-    Raises:
-        ConfigError: two runs have other settings, or the same seed.
-    """
+    """Raise ConfigError if two runs have other settings, or the same seed."""
     if len({hash_without_seed(config) for config in configs}) > 1:
         raise ConfigError(
             "the runs were trained with different settings, so their rows are not seeds of one "
@@ -398,13 +354,9 @@ def score_seeds(
     baseline_forecasts: Sequence[SeedForecasts],
     fit: FitBaseline = fit_baseline,
 ) -> SeedScores:
-    """Score the sealed populations of several runs on the same windows.
+    """Score the sealed populations of runs that differ by seed alone on the same windows.
 
-    Args as for :func:`score_population` and :func:`load_population`; the ``runs`` differ by seed
-    alone (:func:`require_seeds_of_one_method`), and are tested against ``baseline_forecasts``.
-
-    Raises:
-        CheckpointMismatch: the model of a run is unfinished or was altered.
+    Arguments as for :func:`score_population`; the method is tested against ``baseline_forecasts``.
     """
     by_run = []
     for run in runs:

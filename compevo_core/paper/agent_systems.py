@@ -86,11 +86,7 @@ def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
 
 
 def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
-    """Train a system, or resume its training where it was stopped.
-
-    Raises:
-        ConfigError: there are no news to train with.
-    """
+    """Train a system, or resume its training where it was stopped."""
     # In here, as the command line and Dagster read the table of methods.
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
@@ -196,12 +192,7 @@ def report_built_parameters(
     agents: int = PAPER_AGENTS,
     rank: int = PAPER_RANK,
 ) -> dict[str, Any]:
-    """Build the JSON of ``compevo params``: counts of the built systems, and their parts.
-
-    Raises:
-        ConfigError: an unknown backbone or system, or a built system has other parameters than its
-            parts add up to.
-    """
+    """Build the JSON of ``compevo params``; ConfigError where system and parts differ."""
     architecture = load_architecture(backbone)
     report = build_parameter_report(backbone, methods=methods, agents=agents, rank=rank)
     for method in methods:

@@ -25,41 +25,25 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChange:
-    """One change of the full method.
+    """One change of the full method."""
 
-    Attributes:
-        name: what rows say under ``method``.
-        kind: ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival
-            ``system`` of agents, value of a ``sweep``, or ``news`` changed after training.
-        paper: where the paper has it; empty where it has not.
-        settings: settings that it changes, by dotted name.
-        adapt: further settings, which depend on those of the full method.
-        news: what every window reads, one of ``NEWS_CHANGES``.
-    """
-
-    name: str
+    name: str  # what rows say under ``method``
+    # ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival ``system`` of
+    # agents, value of a ``sweep``, or ``news`` changed after training
     kind: Kind
-    paper: str = ""
-    settings: Settings = field(default_factory=dict)
+    paper: str = ""  # where the paper has it; empty where it has not
+    settings: Settings = field(default_factory=dict)  # settings that it changes, by dotted name
+    # Further settings, which depend on those of the full method
     adapt: Callable[[RunConfig], Settings] | None = None
-    news: str = OWN
+    news: str = OWN  # what every window reads, one of ``NEWS_CHANGES``
 
     def configure(self, config: RunConfig) -> RunConfig:
-        """Return the settings of the change, made from those of the full method.
-
-        Raises:
-            ConfigError: a setting is out of bounds.
-        """
+        """Return the settings of the change, made from those of the full method."""
         adapted = self.adapt(config) if self.adapt else {}
         return config.with_overrides({**self.settings, **adapted})
 
     def change_windows(self, windows: WindowSet, relevance: Relevance | None = None) -> WindowSet:
-        """Return the windows of all splits that the change is trained and scored on.
-
-        Args:
-            windows: windows of the full method.
-            relevance: relevance of the articles, for changes with irrelevant ones.
-        """
+        """Return the windows of all splits; irrelevant articles need their ``relevance``."""
         return change_news(windows, self.news, relevance)
 
     def changes_nothing(self, config: RunConfig) -> bool:
@@ -77,21 +61,13 @@ class NamedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A list of named changes.
+    """A list of named changes."""
 
-    Attributes:
-        name: its name on the command line.
-        title: what is varied, for readers.
-        reference: the change that the others are paired with.
-        changes: the changes, in order.
-        trains: whether each change is trained; otherwise it is applied to finished runs of the full
-            method.
-    """
-
-    name: str
-    title: str
-    reference: str
-    changes: tuple[NamedChange, ...]
+    name: str  # its name on the command line
+    title: str  # what is varied, for readers
+    reference: str  # the change that the others are paired with
+    changes: tuple[NamedChange, ...]  # the changes, in order
+    # Whether each change is trained; otherwise it is applied to finished runs of the full method
     trains: bool = True
 
     @property
@@ -106,11 +82,7 @@ class Experiment:
         return self.name if self.name == ABLATION else f"{PREFIX}{self.name}"
 
     def select(self, names: Sequence[str] = ()) -> list[NamedChange]:
-        """Return the changes of these names; all where none is named.
-
-        Raises:
-            ConfigError: the experiment has no change of that name.
-        """
+        """Return the changes of these names, all where none is named; ConfigError for others."""
         known = {change.name: change for change in self.changes}
         if unknown := [name for name in names if name not in known]:
             raise ConfigError(
@@ -341,22 +313,14 @@ def list_changes(*kinds: Kind) -> list[str]:
 
 
 def find_experiment(name: str) -> Experiment:
-    """Return an experiment.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return an experiment; ConfigError if there is none of that name."""
     if name not in EXPERIMENTS:
         raise ConfigError(f"no experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
 
 
 def find_variant(name: str) -> NamedChange:
-    """Return a variant, control or system, as ``compevo train --variant`` names it.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return what ``compevo train --variant`` names; ConfigError if there is no such change."""
     known = EXPERIMENTS[ABLATION].names
     if name not in known:
         raise ConfigError(f"no variant, control or system {name!r}; known: {', '.join(known)}")

@@ -70,19 +70,11 @@ def train_folds(
     on_round: Callable[[int, RoundRecord], None] | None = None,
     commit: str = "",
 ) -> pl.DataFrame:
-    """Train a configuration on every fold and measure it, the earliest fold first.
+    """Train a configuration on every fold of train and measure it, the earliest fold first.
 
-    Args:
-        config: the settings of every run.
-        windows: the windows of a data set; only its train split is used.
-        news: every article that a window names.
-        out: gets a run folder ``fold_<k>`` for each fold, and ``folds.csv``.
-        resume: whether to continue unfinished runs and keep finished ones.
-        on_round: called with the number of the fold and the record of each round.
-        commit: commit of the code, for the rows.
-
-    Returns:
-        rows of ``FOLD_SCHEMA``: population and prior by fold, then their mean and deviation.
+    ``out`` gets a run folder ``fold_<k>`` for each fold, and ``folds.csv``; unfinished runs
+    continue with ``resume``. Returns rows of ``FOLD_SCHEMA``: population and prior by fold, then
+    their mean and deviation.
 
     Raises:
         DataError: the train split has no folds, or an entity is in no window before its fold.

@@ -55,15 +55,10 @@ _TEXTS_PER_BATCH = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsInputs(NetworkInputs):
-    """Inputs of N windows with what was written before them.
+    """Inputs of N windows with what was written before them."""
 
-    Attributes:
-        news_NSE: mean embedding of each day's articles, oldest day first.
-        instruction_ND: state of the frozen layers at the end of each instruction.
-    """
-
-    news_NSE: Tensor
-    instruction_ND: Tensor
+    news_NSE: Tensor  # mean embedding of each day's articles, oldest day first
+    instruction_ND: Tensor  # state of the frozen layers at the end of each instruction
 
 
 class GPT4MTS(GPT4TS):
@@ -80,12 +75,8 @@ class GPT4MTS(GPT4TS):
     ) -> None:
         """Copy the first layers of a backbone, and make the maps around them.
 
-        Args:
-            backbone: stays as it is.
-            embedding_size: width E of a title's embedding.
-            reads_news: whether the days of news are among the tokens; the twin has none of them.
-            layers: number of the backbone's layers that are used.
-            matmul_dtype: type of the products with frozen layers; None: the type of the weights.
+        ``embedding_size`` is the width E of a title's embedding; the twin that does not read news
+        has no tokens of it.
         """
         super().__init__(backbone.decoder, layers=layers, matmul_dtype=matmul_dtype)
         width = backbone.hidden_size
@@ -137,12 +128,7 @@ class NewsReader:
         self._states: dict[str, Tensor] = {}
 
     def encode(self, views: Sequence[WindowView], scaler: Scaler) -> NewsInputs:
-        """Encode views.
-
-        Raises:
-            LeakageError: a view names an article that was not available when it was made.
-            DataError: an entity was not in the train split, or an article is not in the pool.
-        """
+        """Encode views; LeakageError if one names an article that was not available."""
         numbers = NetworkInputs.encode(views, scaler)
         return NewsInputs(
             **{field.name: getattr(numbers, field.name) for field in fields(numbers)},

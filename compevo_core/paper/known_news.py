@@ -23,13 +23,9 @@ _DAY = timedelta(days=1)
 
 
 def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
-    """Check that views name no article which came out after they were made.
+    """Raise LeakageError if a view names an article which came out after it was made.
 
     Views that copy a published leaky prompt are marked, and so are their result rows.
-
-    Raises:
-        LeakageError: an article was not available yet.
-        DataError: an article is not in the pool.
     """
     for view in views:
         # An article of the very instant counts as later: nobody had read it when the view was made.
@@ -42,13 +38,7 @@ def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
 
 
 def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.float32]:
-    """Return the mean embedding of each day's articles, oldest day first, (N, S, E).
-
-    A day without articles is zeros.
-
-    Raises:
-        LeakageError: a view names an article that was not available yet.
-    """
+    """Return the mean embedding of each day's articles, oldest day first, (N, S, E); else zeros."""
     raise_if_later_news(views, pool)
     days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
 

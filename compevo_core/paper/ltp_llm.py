@@ -157,13 +157,9 @@ def _cut_first_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternInputs(NetworkInputs):
-    """Inputs of N windows with a sentence about each.
+    """Inputs of N windows with a sentence about each."""
 
-    Attributes:
-        sentence_NE: its embedding, of length one.
-    """
-
-    sentence_NE: Tensor
+    sentence_NE: Tensor  # its embedding, of length one
 
 
 class PatternMemory(nn.Module):

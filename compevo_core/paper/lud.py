@@ -62,11 +62,7 @@ def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]
 
 
 def update_magnitude(previous: npt.ArrayLike, current: npt.ArrayLike) -> FloatArray:
-    """Return Delta = 1 - cosine of two embeddings, (N,) in [0, 2]; 0 is no change (appendix F.2).
-
-    Args:
-        previous: embeddings (N, D) of the logics before.
-        current: embeddings (N, D) of the logics now.
+    """Return Delta = 1 - cosine of two embeddings (N, D), (N,) in [0, 2] (appendix F.2).
 
     Raises:
         DataError: the shapes differ, or an embedding is zero or not finite.
@@ -113,19 +109,13 @@ def build_lud_table(
 ) -> pl.DataFrame:
     """Return the LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
-    Args:
-        logics: logics by round and agent, as in ``rounds.jsonl``; the row of a round compares it
-            with the round before.
-        vectors: embeddings of all logics.
-        judge: gives the verdict on each pair, or None where its reply was none.
-        judged_rounds: rounds whose updates are judged; None: all.
+    ``logics`` are by round and agent; the row of a round compares it with the round before.
+    ``judge`` gives the verdict on each pair of the ``judged_rounds`` (None: all), or None where its
+    reply was none.
 
     An unchanged text is not sent to the judge: its Delta and LUD are 0 whatever it would answer; it
     is flagged ``unchanged_text``. Rows that are not judged, or have no verdict, have a Delta only;
     their indicators, RIUS and LUD are null.
-
-    Raises:
-        DataError: rounds have different numbers of agents, or an embedding is zero.
     """
     if len({len(row) for row in logics}) > 1:
         raise DataError(
@@ -205,10 +195,6 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
     """Return how the LUD of one judge goes with gains, as plain values for ``lud.json``.
 
     A regime is [its edge, the next edge); an empty one has no means.
-
-    Args:
-        table: rows of ``LUD_SCHEMA``; those without a LUD are left out.
-        gains: rows of ``GAIN_SCHEMA``.
     """
     # By round and agent, not by position: a judge has not scored every update.
     both = table.drop_nulls("lud").join(gains, on=["round", "agent"], maintain_order="left")
@@ -233,15 +219,9 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
 def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any]:
     """Return how far two judges agree on the changed updates that both scored (appendix F.4).
 
-    A judge alone proves little: a small model that always gives the same answer has a LUD too.
-
-    Args:
-        table: rows of ``LUD_SCHEMA`` of one judge.
-        other: rows of the other, about the same updates.
-
-    Returns:
-        The number of updates, Cohen's kappa of the gate RIUS >= 1 and of both indicators, and
-        Pearson's r of the two LUD; None where a number does not exist.
+    The numbers are Cohen's kappa of the gate RIUS >= 1 and of both indicators, and Pearson's r of
+    the two LUD. A judge alone proves little: a small model that always gives the same answer has a
+    LUD too.
     """
     # Unchanged texts are no judgement: both tables hold the same zeros for them.
     both = table.join(other, on=["round", "agent"], suffix="_other", maintain_order="left").filter(

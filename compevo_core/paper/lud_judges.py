@@ -75,18 +75,10 @@ class JudgeReplyError(CompEvoError):
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class JudgeVerdict:
-    """Two binary indicators of one logic pair (paper F.3).
+    """Two binary indicators of one logic pair (paper F.3); JudgeReplyError for another number."""
 
-    Attributes:
-        strategy_shift: 1 if the reasoning or the choice of news changed.
-        evidence_recombination: 1 if causes are new or put together in another way.
-
-    Raises:
-        JudgeReplyError: an indicator is not the number 0 or 1.
-    """
-
-    strategy_shift: int
-    evidence_recombination: int
+    strategy_shift: int  # 1 if the reasoning or the choice of news changed
+    evidence_recombination: int  # 1 if causes are new or put together in another way
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -128,11 +120,7 @@ def build_judge_messages(previous: str, current: str) -> list[dict[str, str]]:
 
 
 def parse_verdict(reply: str) -> JudgeVerdict:
-    """Read a JSON object with exactly the two indicators.
-
-    Raises:
-        JudgeReplyError: the reply is anything else; nothing is guessed from prose.
-    """
+    """Read a JSON object with exactly the two indicators; JudgeReplyError for anything else."""
     text = reply.strip()
     # Many models put JSON into a code fence even so: the answer is still whole.
     if text.startswith("```") and text.endswith("```") and "\n" in text:
@@ -155,15 +143,10 @@ def parse_verdict(reply: str) -> JudgeVerdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EndpointJudge:
-    """Any OpenAI-compatible chat endpoint.
+    """Any OpenAI-compatible chat endpoint."""
 
-    Attributes:
-        model: name of the model, as the endpoint knows it.
-        transport: sends the request; retries and keys are its business.
-    """
-
-    model: str
-    transport: Transport
+    model: str  # name of the model, as the endpoint knows it
+    transport: Transport  # sends the request; retries and keys are its business
 
     @property
     def name(self) -> str:
@@ -171,11 +154,7 @@ class EndpointJudge:
         return f"endpoint:{self.model}"
 
     def judge(self, previous: str, current: str) -> JudgeVerdict:
-        """Ask once, at temperature 0.
-
-        Raises:
-            JudgeReplyError: the answer holds no verdict.
-        """
+        """Ask once, at temperature 0; JudgeReplyError if the answer holds no verdict."""
         # Temperature 0: the same pair gets the same verdict (paper F.5).
         body: dict[str, Any] = {
             "model": self.model,
@@ -200,32 +179,19 @@ class LocalJudge:
 
     A small model leans towards some answer whatever the pair (the prompt shows one): report its
     agreement with a second judge next to any LUD made with it.
-
-    Attributes:
-        name: identifies model and settings.
-        model: causal language model of transformers.
-        tokenizer: its tokenizer.
     """
 
-    name: str
-    model: Any
-    tokenizer: Any
+    name: str  # identifies model and settings
+    model: Any  # causal language model of transformers
+    tokenizer: Any  # its tokenizer
 
     def judge(self, previous: str, current: str) -> JudgeVerdict:
-        """Return the likeliest of the four answers.
-
-        Raises:
-            DataError: the pair does not fit into the model's context.
-        """
+        """Return the likeliest of the four answers; DataError if the pair exceeds the context."""
         scores = self.log_likelihoods(previous, current)
         return max(ANSWERS, key=lambda verdict: scores[verdict])
 
     def log_likelihoods(self, previous: str, current: str) -> dict[JudgeVerdict, float]:
-        """Return the summed log-probability of every answer's tokens after the prompt, in nats.
-
-        Raises:
-            DataError: the pair does not fit into the model's context.
-        """
+        """Return the summed log-probability of every answer's tokens after the prompt, in nats."""
         import torch
 
         prompt_ids = self._tokenize_prompt(previous, current)
@@ -291,13 +257,9 @@ class LocalJudge:
 
 @dataclasses.dataclass(frozen=True)
 class BackboneJudge:
-    """A run's own frozen backbone, without adapters, loaded at the first question.
+    """A run's own frozen backbone, without adapters, loaded at the first question."""
 
-    Attributes:
-        config: the backbone section of the run's configuration.
-    """
-
-    config: BackboneConfig
+    config: BackboneConfig  # the backbone section of the run's configuration
 
     @property
     def name(self) -> str:
@@ -331,11 +293,7 @@ class SlotJudge:
     name = "rule:slots"
 
     def judge(self, previous: str, current: str) -> JudgeVerdict:
-        """Return the verdict on the update from ``previous`` to ``current``.
-
-        Raises:
-            JudgeReplyError: a logic is free text.
-        """
+        """Return the verdict on an update; JudgeReplyError if a logic is free text."""
         before, after = _read_slots(previous), _read_slots(current)
         return JudgeVerdict(
             strategy_shift=int(before[1:] != after[1:]),
@@ -364,9 +322,6 @@ class VerdictCache:
 
     Two processes that write at the same instant can lose the newer verdict, never damage the file;
     what is lost is asked again.
-
-    Raises:
-        DataError: a line of the file is no verdict.
     """
 
     def __init__(self, path: Path) -> None:

@@ -69,18 +69,10 @@ def measure_lud(
     """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
 
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
-    nothing have no row. Every update has its Delta. Unchanged texts among the judged updates score
-    0 unasked. Verdicts are kept in ``verdicts.jsonl``: a second call asks nothing.
-
-    Args:
-        run: folder of a finished run.
-        judges: who judges; each sees the same updates.
-        encoder: embeds the logics.
-        pairs: largest number of updates of an agent that a judge sees, evenly spaced over the
-            rounds and the same for all agents.
-
-    Returns:
-        The content of ``lud.json``; numbers that do not exist are None.
+    nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
+    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
+    second call asks nothing. Returns the content of ``lud.json``; numbers that do not exist are
+    None.
 
     Raises:
         DataError: there is no finished run in ``run``.

@@ -33,33 +33,20 @@ DEFAULT_LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a fit may spend.
+    """What a fit may spend."""
 
-    Attributes:
-        name: what rows say.
-        meaning: the same in words, for tables.
-        passes: most passes over the train windows.
-        patience: passes without a better validation loss after which a fit ends.
-        pass_windows: most train windows of a pass, sampled anew for each; None: all.
-        val_windows: most validation windows that a pass is measured on; None: all.
-        learning_rates: rates of which validation chooses one; a single one is used as it is.
-        tuning_passes: passes that each rate is tried for, with seed 0.
-        rounds: updates of a language model with adapters.
-        round_windows: train windows of such an update.
-        most_seeds: seeds of a method that has more; None: its own number.
-    """
-
-    name: str
-    meaning: str
-    passes: int
-    patience: int
-    pass_windows: int | None
+    name: str  # what rows say
+    meaning: str  # the same in words, for tables
+    passes: int  # most passes over the train windows
+    patience: int  # passes without a better validation loss after which a fit ends
+    pass_windows: int | None  # most train windows of a pass, sampled anew for each; None: all
+    # Rates of which validation chooses one; a single one is used as it is
     learning_rates: tuple[float, ...]
-    tuning_passes: int
-    rounds: int
-    round_windows: int
-    val_windows: int | None = None
-    most_seeds: int | None = None
+    tuning_passes: int  # passes that each rate is tried for, with seed 0
+    rounds: int  # updates of a language model with adapters
+    round_windows: int  # train windows of such an update
+    val_windows: int | None = None  # most validation windows that a pass is measured on; None: all
+    most_seeds: int | None = None  # seeds of a method that has more; None: its own number
 
     def choose_seeds(self, seeds: int) -> range:
         """Return the seeds of a method that has ``seeds`` of them in a full table."""
@@ -137,11 +124,7 @@ BUDGETS: dict[str, Budget] = {
 
 
 def find_budget(name: str) -> Budget:
-    """Return a budget.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return a budget; ConfigError if the name is unknown."""
     if name not in BUDGETS:
         raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
     return BUDGETS[name]
@@ -149,48 +132,32 @@ def find_budget(name: str) -> Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """How to run the training of a method that leaves a run folder.
+    """How to run the training of a method that leaves a run folder."""
 
-    Attributes:
-        folder: the run folder; an interrupted training is resumed, a finished one is loaded.
-        fit: fits numeric priors; a shared one reuses the fits of the system before.
-        on_round: called with the record of every update.
-    """
-
-    folder: Path
+    folder: Path  # the run folder; an interrupted training is resumed, a finished one is loaded
+    # Fits numeric priors; a shared one reuses the fits of the system before
     fit: FitBaseline = fit_baseline
-    on_round: Callable[[RoundRecord], None] | None = None
+    on_round: Callable[[RoundRecord], None] | None = None  # called with the record of every update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitInputs:
-    """What a method is fitted with.
+    """What a method is fitted with."""
 
-    Attributes:
-        train: windows of the train split.
-        val: windows of the validation split, for every choice.
-        seed: seed of every draw.
-        budget: what the fit may spend.
-        learning_rate: what :attr:`Method.tune` chose of the budget's rates.
-        news: articles that windows of all splits name, each known before the window that names it;
-            None for methods that read none.
-        training: for methods with :attr:`Method.leaves_run`; None: in a folder that is removed.
-    """
-
-    train: WindowSet
-    val: WindowSet
-    seed: int
-    budget: Budget
+    train: WindowSet  # windows of the train split
+    val: WindowSet  # windows of the validation split, for every choice
+    seed: int  # seed of every draw
+    budget: Budget  # what the fit may spend
+    # What :attr:`Method.tune` chose of the budget's rates
     learning_rate: float = DEFAULT_LEARNING_RATE
+    # Articles that windows of all splits name, each known before the window that names it; None for
+    # methods that read none
     news: NewsPool | None = None
+    # For methods with :attr:`Method.leaves_run`; None: in a folder that is removed
     training: TrainingPlan | None = None
 
     def require_news(self, method: str) -> NewsPool:
-        """Return the articles that a method reads.
-
-        Raises:
-            ConfigError: the fit was given none.
-        """
+        """Return the articles that a method reads; ConfigError if the fit was given none."""
         if self.news is None:
             raise ConfigError(f"{method} reads news, and none was given: pass FitInputs.news")
         return self.news
@@ -198,31 +165,22 @@ class FitInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One method of the comparison.
+    """One method of the comparison."""
 
-    Attributes:
-        name: its name in rows and on the command line.
-        family: the part of the paper's table that it belongs to.
-        fit: fits it; heavy libraries are imported in there.
-        tune: chooses one of the budget's learning rates on validation; None for methods without.
-        seeds: how many seeds its rows have; 1 where nothing is random.
-        has_budget: whether the budget changes its rows.
-        reads_news: whether a fit needs ``FitInputs.news``.
-        configure: settings of a fit, for a method whose rows name them by hash.
-        leaves_run: whether its fit is a training in a run folder, by the settings of ``configure``.
-        is_applicable: whether it can forecast all of some windows; a table leaves it out otherwise.
-        known_windows: how many validation windows, the last ones, make its quantiles by their
-            errors; None: all. For a method that takes seconds for each.
-    """
-
-    name: str
-    family: Family
-    fit: Callable[[FitInputs], Forecaster]
+    name: str  # its name in rows and on the command line
+    family: Family  # the part of the paper's table that it belongs to
+    fit: Callable[[FitInputs], Forecaster]  # fits it; heavy libraries are imported in there
+    # Chooses one of the budget's learning rates on validation; None for methods without
     tune: Callable[[FitInputs], float] | None = None
-    seeds: int = CHEAP_SEEDS
-    has_budget: bool = True
-    reads_news: bool = False
+    seeds: int = CHEAP_SEEDS  # how many seeds its rows have; 1 where nothing is random
+    has_budget: bool = True  # whether the budget changes its rows
+    reads_news: bool = False  # whether a fit needs ``FitInputs.news``
+    # Settings of a fit, for a method whose rows name them by hash
     configure: Callable[[FitInputs], RunConfig] | None = None
+    # Whether its fit is a training in a run folder, by the settings of ``configure``
     leaves_run: bool = False
+    # Whether it can forecast all of some windows; a table leaves it out otherwise
     is_applicable: Callable[[WindowSet], bool] = lambda _: True
+    # How many validation windows, the last ones, make its quantiles by their errors; None: all. For
+    # a method that takes seconds for each
     known_windows: int | None = None

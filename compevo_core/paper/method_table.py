@@ -131,13 +131,7 @@ def list_news_aware() -> list[Method]:
 
 
 def make_zero_shot(name: str) -> Method:
-    """Return the method of a pretrained model of time series.
-
-    There is no fixed list: which weights are at hand differs by deployment.
-
-    Args:
-        name: ``zero-shot:`` and a folder or hub id.
-    """
+    """Return the method of ``zero-shot:`` and a pretrained model's folder or hub id."""
     return Method(
         # Rows are read on other machines, where this one's folders mean nothing.
         name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
@@ -242,14 +236,7 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str) -> Method:
-    """Return a method.
-
-    Args:
-        name: one of :data:`METHODS`, or ``zero-shot:`` and a pretrained model.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return one of :data:`METHODS`, or of a pretrained model; ConfigError if it is unknown."""
     if is_zero_shot(name):
         return make_zero_shot(name)
     if name not in METHODS:
@@ -258,11 +245,7 @@ def find_method(name: str) -> Method:
 
 
 def select_methods(names: Sequence[str]) -> list[Method]:
-    """Return methods by name, each once; ``all`` or a family's name selects several.
-
-    Raises:
-        ConfigError: no name, or an unknown one.
-    """
+    """Return methods by name, each once; ``all`` or a family's name selects several."""
     families = {method.family for method in METHODS.values()}
     chosen: dict[str, Method] = {}
     for name in names:
@@ -311,13 +294,8 @@ def score_seed(
 ) -> BaselineScores:
     """Fit a method with one seed and score it on the scopes that it can forecast.
 
-    Args:
-        method: the method.
-        inputs: what :func:`prepare_inputs` returned.
-        seed: seed of the fit.
-        scopes: the windows to forecast, by subset.
-        commit: commit of the code, for the rows.
-        on_fitted: called with name, seed and seconds of the fit.
+    ``inputs`` come from :func:`prepare_inputs`; ``on_fitted`` gets name, seed and seconds of the
+    fit.
     """
     candidate = Candidate(
         name=method.name,

@@ -103,17 +103,11 @@ def configure_news2forecast(seed: int, learning_rate: float) -> RunConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedLogic:
-    """What a logic led to on validation days.
+    """What a logic led to on validation days."""
 
-    Attributes:
-        logic: how news were selected.
-        views: the days.
-        errors: mean absolute error of each, scaled.
-    """
-
-    logic: str
-    views: Sequence[WindowView]
-    errors: FloatArray
+    logic: str  # how news were selected
+    views: Sequence[WindowView]  # the days
+    errors: FloatArray  # mean absolute error of each, scaled
 
     @property
     def error(self) -> float:
@@ -133,15 +127,10 @@ class Reflector:
         temperature: float,
         seed: int,
     ) -> None:
-        """Prepare to write logics.
+        """Prepare to write logics about the regions of ``entities``.
 
-        Args:
-            population: its backbone writes, without its adapters.
-            retriever: ranks candidates by a logic.
-            entities: entities of the data set, whose regions a logic may name.
-            temperature: temperature of the sampling; of the few tokens that the grammar leaves, the
-                likeliest are always the same.
-            seed: seed of the sampled tokens.
+        Tokens are sampled at ``temperature``: of the few that the grammar leaves, the likeliest are
+        always the same.
         """
         self._population = population
         self._retriever = retriever
@@ -198,12 +187,9 @@ def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
 
 
 class News2Forecast:
-    """A backbone with one adapter, and the logic that selects its news.
+    """A backbone with one adapter, and the ``logic`` that selects its news.
 
-    Attributes:
-        name: the method name in result rows.
-        logic: the logic that was kept.
-        tried_logics: every logic that was tried on validation, in order.
+    ``tried_logics`` are all that were tried on validation, in order.
     """
 
     def __init__(
@@ -245,17 +231,9 @@ class News2Forecast:
     ) -> Self:
         """Fine-tune on train windows, and refine the logic by errors on validation windows.
 
-        Args:
-            train: windows of the train split.
-            val: windows of the validation split.
-            news: articles of all views that will be fitted on or forecast.
-            config: settings, for example of :func:`configure_news2forecast`.
-            backbone: gets the adapter; load one for each fit.
-            encoder: encoder of the pool, for the logics.
-            updates: number of updates of the adapter, in equal parts before each validation.
-            update_windows: train windows of an update.
-            reflections: how often the logic is refined.
-            validation_windows: most of ``val``, evenly spaced, that each logic is judged by.
+        ``backbone`` gets the adapter, so load one for each fit. The ``updates`` are made in equal
+        parts before each of the ``reflections + 1`` validations, on at most ``validation_windows``
+        of ``val``.
 
         Raises:
             LeakageError: a window is of the test or inference split, or names later news.
@@ -320,11 +298,7 @@ class News2Forecast:
         return self._unreadable, self._answers
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit.
-
-        Raises:
-            LeakageError: a view names an article that was not available when it was made.
-        """
+        """Return forecasts (N, 48) in each view's unit; LeakageError if a view names later news."""
         raise_if_later_news(views, self.retriever.pool)
         scaled_NH, unreadable = self._answer(views)
         self._unreadable += unreadable
@@ -337,11 +311,7 @@ class News2Forecast:
         )
 
     def validate(self, val: Sequence[Window]) -> TriedLogic:
-        """Forecast validation windows under the present logic.
-
-        Raises:
-            DataError: none of them has a truth.
-        """
+        """Forecast validation windows under the present logic; DataError if none has a truth."""
         windows = [window for window in val if np.isfinite(window.y).any()]
         if not windows:
             raise DataError(
@@ -411,11 +381,7 @@ class _Teacher:
         self._windows = _shuffle_forever(train, fitted.config.run.seed)
 
     def teach(self, updates: int) -> None:
-        """Make some updates.
-
-        Raises:
-            NonFiniteLoss: a loss is not finite.
-        """
+        """Make some updates; NonFiniteLoss if a loss is not finite."""
         # Dropout draws from torch's own generator, on the device that the backbone is on.
         device = self._fitted.population.backbone.device
         with use_seed(self._fitted.config.run.seed, device):

@@ -119,14 +119,10 @@ def audit_scope(
     topics: Sequence[str],
     facts: Mapping[str, Any],
 ) -> pl.DataFrame:
-    """Return the rows of one scope.
+    """Return the rows of one scope; ``forecast`` is called once for each of :data:`READINGS`.
 
-    Args:
-        scope: windows of one split, with their own candidates.
-        forecast: called once for each of :data:`READINGS`.
-        relevance: relevance of the articles to ``topics``.
-        topics: names of the topics.
-        facts: what the rows say about the forecaster, by column.
+    ``relevance`` is to ``topics``, and ``facts`` are what the rows say about the forecaster, by
+    column.
     """
     # One forecast a reading: groups below are cut from the same errors.
     truth_NH = scope.windows.truth()
@@ -235,30 +231,19 @@ def write_audit(results: Path, rows: pl.DataFrame) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsProbe:
-    """A ridge from headline embeddings to the error of a numeric forecast.
-
-    Attributes:
-        mean_D: mean of the train windows' headline means.
-        axes_CD: their principal axes.
-        weights: by series, from components to scaled errors (C, H).
-        penalty: penalty of the squared weights.
-    """
+    """A ridge from headline embeddings to the error of a numeric forecast."""
 
     base: Forecaster
     scaler: Scaler
     news: NewsPool
-    mean_D: FloatArray
-    axes_CD: FloatArray
-    weights: dict[str, FloatArray]
-    penalty: float
+    mean_D: FloatArray  # mean of the train windows' headline means
+    axes_CD: FloatArray  # their principal axes
+    weights: dict[str, FloatArray]  # by series, from components to scaled errors (C, H)
+    penalty: float  # penalty of the squared weights
 
     @classmethod
     def fit(cls, train: WindowSet, val: WindowSet, news: NewsPool) -> Self:
-        """Fit on train; validation chooses the penalty.
-
-        Raises:
-            DataError: hardly any train window has news.
-        """
+        """Fit on train; validation chooses the penalty. DataError if hardly any window has news."""
         # Imported here: it needs torch, without which the pipeline's definitions must load.
         from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 

@@ -37,12 +37,7 @@ LEAST_DISTANCE = timedelta(days=30)
 
 
 class Relevance:
-    """How near each article is to any topic that a logic can name.
-
-    Args:
-        news: the articles.
-        topics: embeddings (T, D) of the topics, L2-normalised, by the articles' own encoder.
-    """
+    """How near each article is to any topic (T, D) that a logic can name, by one encoder."""
 
     def __init__(self, news: NewsPool, topics: npt.NDArray[np.float32]) -> None:
         self._ids = np.array(news.articles["article_id"].to_list())
@@ -76,14 +71,9 @@ class Relevance:
 def change_news(windows: WindowSet, name: str, relevance: Relevance | None = None) -> WindowSet:
     """Return the windows with other candidate articles, and all else as it was.
 
-    Args:
-        windows: windows of one or more splits.
-        name: one of :data:`NEWS_CHANGES`: their own news; none; news of another day; as many
-            irrelevant articles; their own in another order; their own and as many irrelevant ones.
-        relevance: of the articles, for the two changes with irrelevant ones.
-
-    Raises:
-        ConfigError: an unknown change, or one with irrelevant articles without ``relevance``.
+    ``name`` is one of :data:`NEWS_CHANGES`: their own news; none; news of another day; as many
+    irrelevant articles; their own in another order; their own and as many irrelevant ones. The two
+    with irrelevant ones need the ``relevance`` of the articles, else ConfigError.
     """
     if name not in NEWS_CHANGES:
         raise ConfigError(f"no news {name!r}; known: {', '.join(NEWS_CHANGES)}")

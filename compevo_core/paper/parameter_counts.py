@@ -24,19 +24,12 @@ DERIVATION = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """One kind of trainable tensor.
+    """One kind of trainable tensor."""
 
-    Attributes:
-        part: its name.
-        tensors: names and shapes of its tensors, in words.
-        copies: how many there are.
-        each: parameters of one copy.
-    """
-
-    part: str
-    tensors: str
-    copies: int
-    each: int
+    part: str  # its name
+    tensors: str  # names and shapes of its tensors, in words
+    copies: int  # how many there are
+    each: int  # parameters of one copy
 
     @property
     def parameters(self) -> int:
@@ -49,14 +42,8 @@ def list_trainable_parts(
 ) -> list[Part]:
     """List what a method trains (paper D.4); the parts sum to the method's count.
 
-    Args:
-        architecture: the backbone.
-        method: one of :data:`METHODS`.
-        agents: population of the multi-agent methods; the single agent "sa" always has one.
-        rank: rank of the adapters.
-
-    Raises:
-        ConfigError: an unknown method, or no agents or no rank.
+    The single agent "sa" always has one agent, whatever ``agents``; ConfigError for an unknown
+    method.
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not one of {', '.join(METHODS)}")
@@ -118,11 +105,7 @@ def _evolution_parts(hidden: int, agents: int) -> list[Part]:
 
 
 def count_on_meta(architecture: Architecture, *, rank: int = PAPER_RANK) -> dict[str, int]:
-    """Count parameters of the model and of one PEFT adapter, built on the meta device.
-
-    Returns:
-        parameters of the ``backbone`` and of one ``adapter``.
-    """
+    """Count parameters of the ``backbone`` and of one PEFT ``adapter`` on the meta device."""
     # Imported here, as the arithmetic alone needs no torch.
     import torch
     from peft import LoraConfig, get_peft_model

@@ -122,9 +122,6 @@ def write_traces(
 
     Rows of the same method, budget and seed are replaced, rows of other runs stay, and every logic
     of the file gets its place anew.
-
-    Raises:
-        DataError: there is no round, or a file holds something else.
     """
     records = RunFolder(run).read_rounds()
     traces = trace_rounds(records, identity, encoder)
@@ -153,11 +150,7 @@ def write_traces(
 
 
 def read_typed(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Return the rows of one of the two files; an empty cell of text is an empty text.
-
-    Raises:
-        DataError: the file has other columns.
-    """
+    """Return the rows of one of the two files; DataError if it has other columns."""
     # polars would take a given schema for the names of whatever columns there are.
     with path.open(encoding="utf-8", newline="") as lines:
         header = next(csv.reader(lines), [])
@@ -300,21 +293,13 @@ def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> list[flo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plateau:
-    """How a reward moved.
+    """How a reward moved."""
 
-    Attributes:
-        change: mean of the last quarter of the rounds minus that of the first.
-        slope: Theil-Sen slope of the last half, in reward a round.
-        low: lower end of the slope's interval.
-        high: upper end.
-        n_rounds: rounds of the last half.
-    """
-
-    change: float
-    slope: float
-    low: float
-    high: float
-    n_rounds: int
+    change: float  # mean of the last quarter of the rounds minus that of the first
+    slope: float  # Theil-Sen slope of the last half, in reward a round
+    low: float  # lower end of the slope's interval
+    high: float  # upper end
+    n_rounds: int  # rounds of the last half
 
     @property
     def is_flat(self) -> bool:
@@ -325,21 +310,12 @@ class Plateau:
 def measure_plateau(
     reward: npt.ArrayLike, seed: int, *, samples: int = 400, confidence: float = 0.95
 ) -> Plateau | None:
-    """Return how one agent's reward moved; None for a run of fewer than ``MIN_ROUNDS`` rounds.
+    """Return how a reward (T,) moved; None for a run of fewer than ``MIN_ROUNDS`` rounds.
 
     The interval is of a moving-block bootstrap of the departures from the line: rounds near each
     other are not independent, as they share the state of the population. Of made-up rewards without
     a slope 95 % intervals held 0 in 93 to 95 % of cases, and in 75 to 88 % where neighbours
     correlated by 0.6; those of recorded runs correlate by about 0.1.
-
-    Args:
-        reward: (T,) reward of each round.
-        seed: seed of the run; the same run gives the same interval.
-        samples: number of bootstrap lines.
-        confidence: share of the lines that the interval covers.
-
-    Raises:
-        DataError: a reward is not finite.
     """
     reward_T = as_finite_array("reward", reward, 1)
     if len(reward_T) < MIN_ROUNDS:

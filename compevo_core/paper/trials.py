@@ -33,19 +33,12 @@ from compevo_core.runtime.files import write_atomically
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One change under one seed.
+    """One change under one seed."""
 
-    Attributes:
-        change: its name.
-        config: its settings, with the seed.
-        windows: what it was trained on and is scored on.
-        run: its run folder; a run of the full method where the experiment trains nothing.
-    """
-
-    change: str
-    config: RunConfig
-    windows: WindowSet
-    run: Path
+    change: str  # its name
+    config: RunConfig  # its settings, with the seed
+    windows: WindowSet  # what it was trained on and is scored on
+    run: Path  # its run folder; a run of the full method where the experiment trains nothing
 
 
 def list_trials_of_runs(
@@ -85,19 +78,9 @@ def score_experiment(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
-    Args:
-        experiment: the experiment.
-        trials: what to score; their runs are sealed.
-        news: every article that a window names.
-        results: folder of the rows.
-        commit: commit of the code, for the rows.
-        log: gets progress lines.
-        every: score every n-th origin.
-        scopes: how many of the data set's test scopes; None: all.
-        budget: name of the training budget, for the rows; empty for the preset's own.
-
-    Returns:
-        The file of rows, the rows, the paired tests with the reference.
+    Every ``every``-th origin of the first ``scopes`` test scopes (None: all) is scored. ``budget``
+    names the training's in the rows; empty for the preset's own. Returns the file of rows, the
+    rows, and the paired tests with the reference.
     """
     # One population in memory at a time.
     scores = []
