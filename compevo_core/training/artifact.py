@@ -39,14 +39,8 @@ _HEAD_PREFIXES = (
 )
 """Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
 _PACKAGES = (
-    "compevo",
-    "torch",
-    "transformers",
-    "peft",
-    "polars",
-    "numpy",
-    "sentence-transformers",
-    "lightgbm",
+    *("compevo", "torch", "transformers", "peft", "polars", "numpy"),
+    *("sentence-transformers", "lightgbm"),
 )
 
 
@@ -113,16 +107,13 @@ def read_inputs(run: Path) -> NumericInputs:
 
 def read_logics(run: Path) -> list[str]:
     """Return the logics that the model of a run forecasts with, one an agent."""
-    text = RunFolder(run).model_logics_file.read_text(encoding="utf-8")
-    logics: list[str] = json.loads(text)
-    return logics
+    return list(json.loads(RunFolder(run).model_logics_file.read_text(encoding="utf-8")))
 
 
 def read_model_manifest(run: Path) -> dict[str, Any]:
     """Return the manifest of a run's model after checking every file against it.
 
-    Returns:
-        the facts of :func:`write_model`, ``files`` (sha256 by name), ``hash`` (the artifact hash).
+    It has the facts of :func:`write_model`, ``files`` (sha256 by name) and the artifact's ``hash``.
 
     Raises:
         CheckpointMismatch: the model is unfinished or altered, or the run was started over since.

@@ -1,8 +1,9 @@
-"""What is fitted on validation after training, and the guard that no prior beats the population.
+"""Forecasts of validation, what is fitted to them, and the guard against a better prior.
 
-What belongs here: the order of calibration, the least-squares blend of base and correction, the
-choice of how errors are remembered, the guard, the experience that a population is sealed with
-(decisions 08-calibration, 16-daily-use). What does not: applying the calibration
+What belongs here: the agents' forecasts of windows with a truth, the one error that validation goes
+by, the least-squares blend of base and correction, the choice of how errors are remembered, the
+guard, the experience that a population is sealed with (decisions 08-calibration, 16-daily-use).
+What does not: when to measure (``training.trainer``), applying the calibration
 (``agents.calibration``), the arithmetic of known errors (``baselines.known_errors``).
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
@@ -36,14 +38,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, replay_days
 from compevo_core.errors import DataError
-from compevo_core.training.agent_forecasts import (
-    AgentForecasts,
-    aggregate_error,
-    forecast_examples,
-    mean_error,
-    mean_errors,
-    weigh_examples,
-)
 from compevo_core.training.model import PopulationModel
 
 NEIGHBOUR_STEPS = 4
@@ -64,48 +58,137 @@ Guard = Literal["none", "equal", "best", "prior"]
 
 
 @dataclasses.dataclass(frozen=True)
-class CalibrationReport:
-    """What calibration did; errors are scaled mean absolute errors over validation windows.
+class AgentForecasts:
+    """Forecasts of windows whose truth is known, scaled."""
 
-    Attributes:
-        windows: number of validation windows.
-        prior_mae: of the base that validated best, as it is.
-        raw_mae: of the population before calibration.
-        calibrated_mae: of the population as sealed; never above ``prior_mae``.
-        blend: (A,) mean over steps of each agent's blend; 0 for one that has learnt nothing.
-        known_errors: form of the level.
-        half_life_days: half-life of known errors; None without a level.
-        history_windows: number of windows before validation whose errors are in the level.
-        guard: what weighs the agents: ``none``: the selection; ``equal``: all alike; ``best``: the
-            agent that validated best, alone; ``prior``: the best base, without any correction.
+    values_ABH: FloatArray
+    base_ABH: FloatArray  # what the agents correct
+    truth_BH: FloatArray  # NaN where missing; every window has a known target
+    weights_BA: FloatArray | None = None  # where the forecasts themselves give some
+
+    def blend(self, blend_AH: FloatArray) -> FloatArray:
+        """Return the bases with a share of the corrections, (A, B, H)."""
+        return self.base_ABH + blend_AH[:, None] * (self.values_ABH - self.base_ABH)
+
+    def select(self, windows: npt.NDArray[np.intp]) -> "AgentForecasts":
+        """Return the forecasts of some of the windows."""
+        return AgentForecasts(
+            self.values_ABH[:, windows], self.base_ABH[:, windows], self.truth_BH[windows]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationErrors:
+    """Mean absolute errors in scaled units, mean over windows."""
+
+    aggregate: float  # of the population's forecast
+    prior: float  # of the best of the agents' bases; of the training mean without any prior
+
+
+def measure_validation(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    examples: Sequence[ForecastExample],
+) -> ValidationErrors:
+    """Forecast the examples under the given logics (of all agents) and measure the errors.
+
+    There is no dropout and no gradient, and nothing is sampled: validating changes no later round.
     """
+    forecasts = forecast_examples(model, executor, logics, examples)
+    weights_BA = weigh_examples(model, examples, forecasts)
+    truth_BH = forecasts.truth_BH
+    return ValidationErrors(
+        aggregate=aggregate_error(forecasts.values_ABH, weights_BA, truth_BH),
+        prior=float(mean_errors(forecasts.base_ABH, truth_BH).min()),
+    )
+
+
+@torch.no_grad()
+def forecast_examples(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    logics: Sequence[str],
+    examples: Sequence[ForecastExample],
+) -> AgentForecasts:
+    """Forecast examples by all agents, without dropout or gradient; nothing is sampled.
+
+    The calibration is not applied. ``run.micro_batch_size`` windows are read at a time. The result
+    is the same on every process.
+    """
+    # Each process forecasts with the agents it holds; what all need is gathered.
+    local = model.shards.local(logics)
+    size = model.config.run.micro_batch_size
+    forecast = executor.debate if isinstance(executor, DebateExecutor) else executor.forecast
+    values, bases, weights = [], [], []
+    for start in range(0, len(examples), size):
+        part = examples[start : start + size]
+        forecasts = forecast(local, part)
+        values.append(model.shards.all_gather(forecasts.values_ABH, "forecasts"))
+        if forecasts.weights_BA is not None:
+            weights.append(forecasts.weights_BA)
+        bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
+
+    return AgentForecasts(
+        values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
+        base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
+        truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
+        weights_BA=torch.cat(weights).cpu().numpy().astype(np.float64) if weights else None,
+    )
+
+
+@torch.no_grad()
+def weigh_examples(
+    model: PopulationModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
+) -> FloatArray:
+    """Return the weights (B, A) of all agents: the forecasts' own, else the selection's."""
+    if forecasts.weights_BA is not None:
+        return forecasts.weights_BA
+    # A debate's verifiers weigh each window by itself; fitness weighs each series.
+    weights_BA = model.selection.weights([example.view.entity for example in examples])
+    return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
+
+
+def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
+    """Return the mean absolute error, mean over windows; missing targets do not count."""
+    return float(np.nanmean(np.abs(values_BH - truth_BH), axis=1).mean())
+
+
+def mean_errors(values_ABH: FloatArray, truth_BH: FloatArray) -> FloatArray:
+    """Return each agent's mean absolute error (A,)."""
+    return np.array([mean_error(values_BH, truth_BH) for values_BH in values_ABH])
+
+
+def aggregate_error(values_ABH: FloatArray, weights_BA: FloatArray, truth_BH: FloatArray) -> float:
+    """Return the mean absolute error of the weighted forecast."""
+    return mean_error(np.einsum("abh,ba->bh", values_ABH, weights_BA), truth_BH)
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationReport:
+    """What calibration did; errors are scaled mean absolute errors over validation windows."""
 
     windows: int
-    prior_mae: float
-    raw_mae: float
-    calibrated_mae: float
-    blend: tuple[float, ...]
-    known_errors: str
-    half_life_days: float | None
-    history_windows: int
+    prior_mae: float  # of the base that validated best, as it is
+    raw_mae: float  # of the population before calibration
+    calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
+    blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
+    known_errors: str  # form of the level
+    half_life_days: float | None  # of known errors; None without a level
+    history_windows: int  # before validation, whose errors are in the level
     guard: Guard
+    """What weighs the agents: the selection (none), all alike (equal), the agent that validated
+    best, alone (best), or the best base without any correction (prior)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowErrors:
-    """Errors of B windows, scaled, with what levels need to know of them.
-
-    Attributes:
-        examples: the windows.
-        series_index: number of each window's series.
-        minutes: origin of each window, in minutes since 1970.
-        error_ABH: truth minus blended forecast, NaN where the truth is missing.
-    """
+    """Errors of B windows, scaled, with what levels need to know of them."""
 
     examples: Sequence[ForecastExample]
-    series_index: list[int]
-    minutes: list[int]
-    error_ABH: FloatArray
+    series_index: list[int]  # of each window
+    minutes: list[int]  # from 1970 to each window's origin
+    error_ABH: FloatArray  # truth minus blended forecast, NaN where the truth is missing
 
     def select(self, windows: npt.NDArray[np.intp]) -> "WindowErrors":
         """Return the errors of some of the windows."""
@@ -153,14 +236,8 @@ def calibrate(
 ) -> CalibrationReport:
     """Fit ``model.calibration`` on validation forecasts, without dropout or gradient.
 
-    Args:
-        model: the population as it will be sealed; its calibration alone is changed.
-        executor: forecasts with it.
-        logics: (A,) logics of all agents.
-        val_examples: validation windows with their truth.
-        config: ``config.calibration`` says what is fitted.
-        history: train windows with out-of-fold priors, whose errors may begin the level; those that
-            reach into validation are left out. 'validated' uses them where that does better.
+    ``history`` are train windows with out-of-fold priors, whose errors may begin the level; those
+    that reach into validation are left out. 'validated' uses them where that does better.
 
     Raises:
         DataError: there is no validation window.
@@ -182,7 +259,11 @@ def calibrate(
     errors = _collect_errors(model, forecasts, blend_AH, val_examples)
     earlier = None
     if config.calibration.known_errors != "none":
-        earlier = _forecast_history(model, executor, logics, blend_AH, val_examples, history)
+        begin_utc = min(example.view.origin_utc for example in val_examples)
+        ended = [example for example in history if example.view.end_utc <= begin_utc]
+        if ended:
+            past = forecast_examples(model, executor, logics, ended)
+            earlier = _collect_errors(model, past, blend_AH, ended)
     rule, earlier = _select_rule(config, errors, earlier, weights_BA, halves)
     fitted = _Correction(blend_AH, rule, earlier)
 
@@ -203,7 +284,11 @@ def calibrate(
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
         override_A = np.eye(len(prior_A))[prior_A.argmin()]
 
-    _store(model, fitted.blend_AH, override_A, int(prior_A.argmin()))
+    with torch.no_grad():
+        calibration = model.calibration
+        calibration.blend_AH.copy_(torch.from_numpy(model.shards.local(fitted.blend_AH)))
+        calibration.override_A.copy_(torch.from_numpy(override_A))
+        calibration.best_prior.fill_(int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
     model.experience = follow_validation(
         model, config, forecasts, errors, fitted, forecasts.weights_BA
@@ -306,24 +391,6 @@ def _guard(
     return "prior", np.zeros(agents), prior
 
 
-def _forecast_history(
-    model: PopulationModel,
-    executor: StrategyExecutor,
-    logics: Sequence[str],
-    blend_AH: FloatArray,
-    val_examples: Sequence[ForecastExample],
-    history: Sequence[ForecastExample],
-) -> WindowErrors | None:
-    """Return the errors of the windows that ended before validation began; None without any."""
-    begin_utc = min(example.view.origin_utc for example in val_examples)
-    earlier = [example for example in history if example.view.end_utc <= begin_utc]
-    if not earlier:
-        return None
-
-    forecasts = forecast_examples(model, executor, logics, earlier)
-    return _collect_errors(model, forecasts, blend_AH, earlier)
-
-
 def _collect_errors(
     model: PopulationModel,
     forecasts: AgentForecasts,
@@ -337,16 +404,6 @@ def _collect_errors(
         count_minutes(views),
         forecasts.truth_BH - forecasts.blend(blend_AH),
     )
-
-
-@torch.no_grad()
-def _store(
-    model: PopulationModel, blend_AH: FloatArray, override_A: FloatArray, best_prior: int
-) -> None:
-    calibration = model.calibration
-    calibration.blend_AH.copy_(torch.from_numpy(model.shards.local(blend_AH)))
-    calibration.override_A.copy_(torch.from_numpy(override_A))
-    calibration.best_prior.fill_(best_prior)
 
 
 def _remember(model: PopulationModel, rule: LevelRule, known: WindowErrors) -> None:
@@ -411,12 +468,8 @@ def fit_blend(
 
     It has where the blended error is below the base's twice: on the windows of the fit, and on each
     part under the blend of the other part. Any correction fits some of the windows that its blend
-    was fitted on; one that is noise does not fit others.
-
-    Args:
-        forecasts: of all validation windows.
-        first: windows of the first part of the validation span.
-        second: windows of the second part; without either the second test is left out.
+    was fitted on; one that is noise does not fit others. ``first`` and ``second`` are the windows
+    of the parts of the validation span; without either the second test is left out.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH

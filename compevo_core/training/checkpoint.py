@@ -15,7 +15,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -67,36 +66,17 @@ _BEST = "best"
 _ROUNDS_FILE = "rounds.jsonl"
 
 
-@dataclasses.dataclass
-class RunProgress:
-    """Numbers of the whole run that grow with its rounds.
-
-    Attributes:
-        best_error: lowest validation error so far, scaled; infinite before the first validation.
-        train_seconds: time of all rounds so far, in seconds.
-    """
-
-    best_error: float = math.inf
-    train_seconds: float = 0.0
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """A run between two rounds.
+    """A run between two rounds."""
 
-    Attributes:
-        agents: tensors of each local agent, by stored name.
-        shared: tensors that all agents share, equal on every process.
-        values: plain values, equal on every process.
-    """
-
-    agents: Mapping[int, Mapping[str, Tensor]]
-    shared: Mapping[str, Tensor]
-    values: Mapping[str, Any]
+    agents: Mapping[int, Mapping[str, Tensor]]  # of each local agent, by stored name
+    shared: Mapping[str, Tensor]  # equal on every process
+    values: Mapping[str, Any]  # plain, equal on every process
 
 
 def capture_state(
-    trainer: RoundTrainer, state: RoundState, generators: RunGenerators, progress: RunProgress
+    trainer: RoundTrainer, state: RoundState, generators: RunGenerators
 ) -> TrainState:
     """Return everything that the rest of the run depends on; tensors are not copied."""
     by_agent = trainer.model.agent_tensors()
@@ -134,40 +114,33 @@ def capture_state(
         "round": state.round,
         "logics": state.logics,
         "rewards": state.rewards,
-        "regret": state.regret.to_dict(),
+        "regret": dataclasses.asdict(state.regret),
         "drawing": generators.numpy_rng.bit_generator.state,
         "news_drawing": generators.news_rng.bit_generator.state,
-        "best": progress.best_error,
-        "seconds": progress.train_seconds,
+        "best": state.best_error,
+        "seconds": state.train_seconds,
     }
     return TrainState(agents, shared, values)
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk; its tensors are read when asked for.
-
-    Attributes:
-        folder: its folder.
-        state: its plain values.
-    """
+    """A checkpoint on disk; its tensors are read when asked for."""
 
     folder: Path
-    state: dict[str, Any]
+    state: dict[str, Any]  # its plain values
 
     def read_agent(self, agent: int) -> dict[str, Tensor]:
         """Read the tensors of one agent."""
-        tensors: dict[str, Tensor] = load_file(self.folder / _agent_file(agent))
-        return tensors
+        return dict(load_file(self.folder / _agent_file(agent)))
 
     def read_shared(self) -> dict[str, Tensor]:
         """Read the tensors that belong to no single agent."""
-        tensors: dict[str, Tensor] = load_file(self.folder / _SHARED_FILE)
-        return tensors
+        return dict(load_file(self.folder / _SHARED_FILE))
 
 
 def restore_state(
-    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators, progress: RunProgress
+    saved: Checkpoint, trainer: RoundTrainer, generators: RunGenerators
 ) -> RoundState:
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
@@ -188,15 +161,14 @@ def restore_state(
     shared = saved.read_shared()
     _restore_tensors(trainer, agents, shared)
     _restore_generators(trainer, generators, agents, values)
-
-    progress.best_error = values["best"]
-    progress.train_seconds = values["seconds"]
     return RoundState(
         round=values["round"],
         logics=values["logics"],
         rewards=values["rewards"],
         previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
-        regret=RegretTracker.from_dict(values["regret"]),
+        regret=RegretTracker(**values["regret"]),
+        best_error=values["best"],
+        train_seconds=values["seconds"],
     )
 
 
@@ -244,8 +216,8 @@ def save_checkpoint(
 ) -> Path:
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
-    Every process calls this and writes its own agents; the first writes the rest. The processes
-    must see one file system. ``start`` is the start of the run that the checkpoint belongs to.
+    Every process writes its own agents, the first the rest, on one file system. ``start`` is the
+    start of the run that the checkpoint belongs to.
 
     Raises:
         CheckpointMismatch: the processes' copies of what they share differ.
@@ -386,10 +358,7 @@ class SharedStages:
         self._folder = folder
 
     def find(self, key: str, shards: AgentShards) -> tuple[Checkpoint, Checkpoint | None] | None:
-        """Return the state at the end of a stage and the best one in it, or None.
-
-        The second is None where nothing was validated in the stage.
-        """
+        """Return the state at the end of a stage, and the best one in it if any was validated."""
         end = load_newest_checkpoint(self._folder / key / _END, shards)
         if end is None:
             return None
@@ -397,8 +366,7 @@ class SharedStages:
 
     def copy_rounds(self, key: str, run: RunFolder) -> None:
         """Give a run the records of a stage as its own."""
-        text = (self._folder / key / _ROUNDS_FILE).read_text(encoding="utf-8")
-        write_text(run.rounds_file, text)
+        write_text(run.rounds_file, (self._folder / key / _ROUNDS_FILE).read_text(encoding="utf-8"))
 
     def add(self, key: str, run: RunFolder) -> None:
         """Add the state of a run whose newest checkpoint is the one at the end of its stage."""

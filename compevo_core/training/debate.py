@@ -55,19 +55,12 @@ def build_round_trainer(
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What the agents said in one turn of a tried debate, without gradient.
+    """What the agents said in one turn of a tried debate, without gradient."""
 
-    Attributes:
-        notes: what each agent had read of the others; None in the first turn.
-        tried_ABH: the forecasts that were said.
-        mean_ABH: those that they were drawn around.
-        reward_AB: minus their errors.
-    """
-
-    notes: NotesByAgent | None
-    tried_ABH: Tensor
-    mean_ABH: Tensor
-    reward_AB: Tensor
+    notes: NotesByAgent | None  # what each had read of the others; None in the first turn
+    tried_ABH: Tensor  # the forecasts that were said
+    mean_ABH: Tensor  # those that they were drawn around
+    reward_AB: Tensor  # minus their errors
 
 
 class DebateTrainer(RoundTrainer):

@@ -15,7 +15,7 @@ Shapes:
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -29,17 +29,13 @@ from compevo_core.errors import DataError
 MIN_FIT_POINTS = 8  # rounds; a line through fewer says little about an exponent
 
 _WEIGHT_SUM_TOLERANCE = 1e-4  # the weights come from a float32 softmax
+_BURN_IN = 0.1  # share of the rounds left out at the start of a fit
+_CONFIDENCE = 0.95  # share of the bootstrap paths that an interval covers
 _BOOTSTRAP_STREAM = 3  # separates these samples from those of training with the same seed
 
 
 def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
-    """Return the values as a float64 array, checked.
-
-    A missing value would turn into a wrong gap or regret without a trace.
-
-    Raises:
-        DataError: another number of dimensions, no value, or a value that is not finite.
-    """
+    """Return the values as a float64 array, or raise a DataError: NaN would pass for no gap."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != ndim or array.size == 0 or not np.isfinite(array).all():
         raise DataError(
@@ -57,9 +53,6 @@ def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLik
     at an equilibrium of the sampled game every gap is 0. It proves none: G samples are not the
     strategy space Pi_i, and one batch is not an expectation. ``group_rewards`` are (A, G),
     ``played_rewards`` (A,); the gaps (A,) are at least 0, as playing on is always allowed.
-
-    Raises:
-        DataError: a value is not finite.
     """
     group_AG = as_finite_array("group_rewards", group_rewards, 2)
     played_A = as_finite_array("played_rewards", played_rewards, 1)
@@ -87,9 +80,6 @@ def aggregate_best_response_gap(
         weights: (A,), or (B, A) where they differ by window.
         truth: (B, H), NaN where a target is missing.
         metric: ``mse`` or ``mae``, as in the objective.
-
-    Raises:
-        DataError: a forecast is not finite.
     """
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
@@ -113,13 +103,8 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
     the played rewards. It may be negative, as an agent that adapts can beat every fixed logic.
     Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1
     (linear regret of debate): the comparator is the best of K logics, not the equilibrium's value.
-
-    Args:
-        played_sums: (N,), one row an agent (or a round of one agent).
-        fixed_sums: (N, K), column k the sum of ONE logic's rewards on the same windows.
-
-    Raises:
-        DataError: a value is not finite.
+    ``played_sums`` are (N,), one row an agent or a round of one agent; a column of ``fixed_sums``
+    (N, K) is the sum of ONE logic's rewards on the same windows.
     """
     played_N = as_finite_array("played_sums", played_sums, 1)
     fixed_NK = as_finite_array("fixed_sums", fixed_sums, 2)
@@ -127,23 +112,12 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
     return np.asarray(fixed_NK.max(axis=1) - played_N)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class GradientConflict:
-    """How the gradients of the main and of the regularising terms stand to each other (B.2).
+    """How the gradients of the main and of the regularising terms stand to each other (B.2)."""
 
-    Attributes:
-        main_norm: norm of the gradient of L_pred + lambda_PG L_pg.
-        strategy_norm: norm of the gradient of the weighted diversity and pruning terms.
-        cosine: of the angle between them; 0 if one of them is zero.
-        margin: main_norm + strategy_norm * cosine.
-        holds: whether the margin is positive, which is Eq. 23.
-    """
-
-    main_norm: float
-    strategy_norm: float
-    cosine: float
-    margin: float
-    holds: bool
+    cosine: float  # of the angle between them; 0 if one of them is zero
+    margin: float  # left side of Eq. 23, which is the condition that it is positive
 
 
 def gradient_conflict(
@@ -154,9 +128,6 @@ def gradient_conflict(
     It holds exactly if a small step along -(main + strategy) still lowers the main loss, to first
     order, at one point, for one batch. Norms and inner product are enough, so that processes
     exchange three numbers instead of gradients.
-
-    Raises:
-        DataError: a number is not finite, or a norm is negative.
     """
     numbers = (main_norm, strategy_norm, inner_product)
     if not all(map(math.isfinite, numbers)) or min(main_norm, strategy_norm) < 0:
@@ -172,26 +143,7 @@ def gradient_conflict(
     # Times main_norm, this is the inner product of the main with the joint gradient: how fast the
     # main loss falls, to first order, along the joint step.
     margin = main_norm + strategy_norm * cosine
-    return GradientConflict(
-        main_norm=main_norm,
-        strategy_norm=strategy_norm,
-        cosine=cosine,
-        margin=margin,
-        holds=margin > 0,
-    )
-
-
-def gradient_norm(gradients: Iterable[npt.ArrayLike]) -> float:
-    """Return the Euclidean norm of all gradients together: how far from stationary this point is.
-
-    Observes the conclusion of Theorem B.2.1, grad L_total = 0 (Eq. 21). A small norm on one batch
-    shows no convergence, nor tells a minimum from a saddle. The theorem's steps eta_0 / sqrt(t) are
-    not square summable, as it assumes; the run's cosine decay ends at zero instead.
-    """
-    # Summed in float64: in float32 the squares of small gradients vanish next to large ones.
-    return math.sqrt(
-        sum(float(np.square(np.asarray(g, dtype=np.float64)).sum()) for g in gradients)
-    )
+    return GradientConflict(cosine, margin)
 
 
 def weight_entropy(weights: npt.ArrayLike) -> float:
@@ -199,9 +151,6 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
 
     0 is one agent alone, log A a plain mean, exp(entropy) the number of agents that count. Observes
     soft selection (Eq. 5, Proposition B.5.1): falling entropy is selection at work.
-
-    Raises:
-        DataError: the weights are not a distribution.
     """
     weight_A = as_finite_array("weights", weights, 1)
     total = float(weight_A.sum())
@@ -255,15 +204,6 @@ class RegretTracker:
         """Start before the first round, for A agents with K fixed logics each."""
         return cls([0.0] * agents, [[0.0] * count for _ in range(agents)], [0.0] * agents)
 
-    @classmethod
-    def from_dict(cls, sums: Mapping[str, Any]) -> Self:
-        """Restore the sums that :meth:`to_dict` gave."""
-        return cls(sums["played"], sums["fixed"], sums["group"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sums as plain values for a checkpoint."""
-        return dataclasses.asdict(self)
-
     def describe(self) -> dict[str, Any]:
         """Return a round's record on regret, by its keys, for a round that scored no logics.
 
@@ -285,12 +225,10 @@ class RegretTracker:
     ) -> dict[str, Any]:
         """Add one round to the sums, and return its record on regret by its keys.
 
-        Args:
-            reward_AK: (A, 1 + K), rewards of the played logic and then of the fixed ones, on the
-                same windows; (A, 0) if no fixed logic is scored.
-            group_gap_A: reward by which the best sampled logic of the round beat the played one, at
-                least 0. This comparator may switch each round, so its regret can grow linearly
-                where the other does not.
+        ``reward_AK`` are (A, 1 + K) rewards of the played logic and then of the fixed ones, on the
+        same windows; (A, 0) if no fixed logic is scored. ``group_gap_A`` is the reward by which the
+        best sampled logic beat the played one. That comparator may switch each round, so its regret
+        can grow linearly where the other does not.
         """
         # Needs no forecast beyond those of the group, so every run measures it.
         self.group = (np.asarray(self.group) + group_gap_A).tolist()
@@ -309,32 +247,18 @@ class RegretTracker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthFit:
-    """The exponent of one curve with a bootstrap interval.
+    """The exponent b of one curve with a bootstrap interval; None where no fit is possible."""
 
-    Attributes:
-        exponent: b; NaN where no fit is possible.
-        low: lower end of the interval; NaN where no interval is possible.
-        high: upper end.
-        n_used: rounds that the fit used.
-        n_left_out: rounds of the burn-in, and rounds whose regret has no logarithm.
-        reason: why a number is NaN; empty otherwise.
-    """
-
-    exponent: float
-    low: float
-    high: float
+    exponent: float | None = None
+    low: float | None = None
+    high: float | None = None
     n_used: int
-    n_left_out: int
-    reason: str = ""
+    n_left_out: int  # rounds of the burn-in, and rounds whose regret has no logarithm
+    reason: str = ""  # why a number is missing
 
 
 def fit_growth_exponent(
-    regret: npt.ArrayLike,
-    *,
-    generator: np.random.Generator,
-    samples: int = 1000,
-    confidence: float = 0.95,
-    burn_in: float = 0.1,
+    regret: npt.ArrayLike, *, generator: np.random.Generator, samples: int = 1000
 ) -> GrowthFit:
     """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
 
@@ -342,45 +266,40 @@ def fit_growth_exponent(
     what sublinear regret looks like over the rounds of this run; it is no asymptotic bound. The
     bootstrap flips the sign of whole blocks of each step's departure from the fitted curve and sums
     again: the interval allows for correlated sums and for noise that shrinks over the run.
-
-    Args:
-        regret: (T,) cumulative regret.
-        generator: samples the bootstrap's signs.
-        samples: bootstrap paths.
-        confidence: share of the paths that the interval covers.
-        burn_in: share of the rounds to leave out at the start.
-
-    Raises:
-        DataError: a regret is not finite.
+    ``regret`` (T,) is cumulative, ``samples`` counts the paths.
     """
     regret_T = as_finite_array("regret", regret, 1)
-
+    rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
     # The first rounds show the start, warm-up included, and not the growth.
-    first_round = math.floor(burn_in * len(regret_T))
-    is_usable_T = _usable_rounds(regret_T, first_round)
-    n_used = int(is_usable_T.sum())
+    is_late_T = rounds_T > math.floor(_BURN_IN * len(regret_T))
 
-    none = GrowthFit(
-        exponent=math.nan,
-        low=math.nan,
-        high=math.nan,
-        n_used=n_used,
-        n_left_out=len(regret_T) - n_used,
-    )
+    n_used = int((is_late_T & (regret_T > 0)).sum())
+    counts: dict[str, Any] = {"n_used": n_used, "n_left_out": len(regret_T) - n_used}
     if n_used < MIN_FIT_POINTS:
         reason = f"fewer than {MIN_FIT_POINTS} rounds with positive regret"
-        return dataclasses.replace(none, reason=reason)
+        return GrowthFit(reason=reason, **counts)
 
-    rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
-    slope, intercept = _fit_log_line(rounds_T[is_usable_T], regret_T[is_usable_T])
-    exponents = _resample_exponents(regret_T, first_round, slope, intercept, samples, generator)
+    slope, intercept = _fit_log_line(rounds_T, regret_T, is_late_T)
+    # Steps, not sums: the departures of single rounds are what may be treated as noise.
+    fitted_step_T = np.diff(math.exp(intercept) * rounds_T**slope, prepend=0.0)
+    noise_T = np.diff(regret_T, prepend=0.0) - fitted_step_T
+
+    # Blocks of T^(1/3) rounds keep the short-range correlation, the usual rate for a block length.
+    block = math.ceil(len(rounds_T) ** (1 / 3))
+    exponents = []
+    for _ in range(samples):
+        signs = generator.choice([-1.0, 1.0], size=math.ceil(len(rounds_T) / block))
+        signs_T = np.repeat(signs, block)[: len(rounds_T)]
+        path_T = np.cumsum(fitted_step_T + signs_T * noise_T)
+        # A path may fall below zero where the regret did not.
+        if (is_late_T & (path_T > 0)).sum() >= MIN_FIT_POINTS:
+            exponents.append(_fit_log_line(rounds_T, path_T, is_late_T)[0])
     if not exponents:
-        reason = "no bootstrap path stayed positive"
-        return dataclasses.replace(none, exponent=slope, reason=reason)
+        return GrowthFit(exponent=slope, reason="no bootstrap path stayed positive", **counts)
 
-    tail = (1 - confidence) / 2
+    tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(exponents, [tail, 1 - tail])
-    return dataclasses.replace(none, exponent=slope, low=float(low), high=float(high))
+    return GrowthFit(exponent=slope, low=float(low), high=float(high), **counts)
 
 
 def summarize_regret_growth(
@@ -388,8 +307,8 @@ def summarize_regret_growth(
 ) -> dict[str, Any] | None:
     """Fit the regret of each agent and of the agents' mean, as plain values for ``metrics.json``.
 
-    ``regrets`` are the regrets (A,) of T rounds. Each fit under ``agents`` and ``mean`` has its
-    field names, with null for NaN. None if a round was not scored against fixed logics.
+    ``regrets`` are the regrets (A,) of T rounds; None if a round was not scored against fixed
+    logics.
     """
     if not regrets or any(row is None for row in regrets):
         return None
@@ -397,89 +316,28 @@ def summarize_regret_growth(
     regret_TA = np.asarray(regrets, dtype=np.float64)
     # One generator for all fits: their order is part of the result.
     generator = np.random.default_rng([seed, _BOOTSTRAP_STREAM])
-    fits = [
+    *agents, mean = (
         dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
         for regret_T in (*regret_TA.T, regret_TA.mean(axis=1))
-    ]
-
-    # JSON has no NaN: the reader finds null and the reason.
-    plain = [
-        {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in fit.items()}
-        for fit in fits
-    ]
-    return {"agents": plain[:-1], "mean": plain[-1]}
+    )
+    return {"agents": agents, "mean": mean}
 
 
-def _usable_rounds(regret_T: FloatArray, first_round: int) -> npt.NDArray[np.bool_]:
-    """Return which rounds lie after the burn-in and have a logarithm."""
-    rounds_T = np.arange(1, len(regret_T) + 1)
-    return np.asarray((rounds_T > first_round) & (regret_T > 0))
-
-
-def _fit_log_line(rounds: FloatArray, regret: FloatArray) -> tuple[float, float]:
+def _fit_log_line(
+    rounds_T: FloatArray, regret_T: FloatArray, is_late_T: npt.NDArray[np.bool_]
+) -> tuple[float, float]:
     # A power law is a line in logarithms, with the exponent as its slope.
-    slope, intercept = np.polyfit(np.log(rounds), np.log(regret), 1)
+    is_used_T = is_late_T & (regret_T > 0)
+    slope, intercept = np.polyfit(np.log(rounds_T[is_used_T]), np.log(regret_T[is_used_T]), 1)
     return float(slope), float(intercept)
 
 
-def _resample_exponents(
-    regret_T: FloatArray,
-    first_round: int,
-    slope: float,
-    intercept: float,
-    samples: int,
-    generator: np.random.Generator,
-) -> list[float]:
-    """Return the exponents of bootstrap paths that leave enough rounds for a fit."""
-    rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
-    # Steps, not sums: the departures of single rounds are what may be treated as noise.
-    fitted_step_T = np.diff(math.exp(intercept) * rounds_T**slope, prepend=0.0)
-    noise_T = np.diff(regret_T, prepend=0.0) - fitted_step_T
-
-    # Blocks of T^(1/3) rounds keep the short-range correlation, the usual rate for a block length.
-    block = math.ceil(len(rounds_T) ** (1 / 3))
-    n_blocks = math.ceil(len(rounds_T) / block)
-
-    exponents = []
-    for _ in range(samples):
-        signs = generator.choice([-1.0, 1.0], size=n_blocks)
-        signs_T = np.repeat(signs, block)[: len(rounds_T)]
-        path_T = np.cumsum(fitted_step_T + signs_T * noise_T)
-
-        # A path may fall below zero where the regret did not.
-        is_usable_T = _usable_rounds(path_T, first_round)
-        if is_usable_T.sum() >= MIN_FIT_POINTS:
-            exponents.append(_fit_log_line(rounds_T[is_usable_T], path_T[is_usable_T])[0])
-    return exponents
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PopulationHealth:
-    """How much the agents of a population differ, and what it is worth.
+def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[str, float]:
+    """Measure how different the agents' errors are, over all known targets, by a record's keys.
 
     Where A errors of equal size have the mean correlation rho, the mean forecast has the variance
-    of A / (1 + (A - 1) rho) independent ones: ten copies of one agent are worth one.
-
-    Attributes:
-        error_correlation: mean correlation of the errors of two agents; 1 for agents that forecast
-            alike, and for a lone agent.
-        gain_over_best: by how much the mean absolute error of the plain mean lies below the best
-            agent's, in percent; negative where the best agent alone is better.
-        effective_agents: number of agents with unrelated errors whose mean would be as good, from 1
-            to A.
-    """
-
-    error_correlation: float
-    gain_over_best: float
-    effective_agents: float
-
-
-def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> PopulationHealth:
-    """Measure how different the agents' errors are, over all known targets at once.
-
-    Args:
-        values_ABH: forecasts of each agent, in scaled units, so that all series count alike.
-        truth_BH: in the same units; NaN targets do not count.
+    of A / (1 + (A - 1) rho) independent ones: ten copies of one agent are worth one. Forecasts and
+    truth are scaled, so that all series count alike; NaN targets do not count.
 
     Raises:
         DataError: a forecast is not finite, or no target is known.
@@ -506,9 +364,11 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> Popula
     of_mean = float(np.abs(error_AN.mean(axis=0)).mean())
     gain = 100.0 * (best - of_mean) / best if best > 0 else 0.0
 
-    return PopulationHealth(
-        error_correlation=correlation, gain_over_best=gain, effective_agents=effective
-    )
+    return {
+        "error_correlation": correlation,
+        "gain_over_best": gain,
+        "effective_agents": effective,
+    }
 
 
 def _correlate(first_N: FloatArray, second_N: FloatArray) -> float:

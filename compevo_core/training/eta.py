@@ -51,15 +51,10 @@ def count_work_left(
     calibrates: bool = False,
     refits: bool = False,
 ) -> Counter[Work]:
-    """Count what is left of a run after a number of rounds.
+    """Count what is left of a run of ``rounds`` rounds after ``done`` of them.
 
-    Args:
-        schedule: which rounds rewrite logics.
-        done: rounds that are over.
-        rounds: rounds of this training.
-        validate_every: rounds between validations, the last round is followed by one; 0 = never.
-        calibrates: whether calibration follows the last round.
-        refits: whether a second training of as many rounds follows.
+    Each of ``validate_every`` rounds is followed by a validation, and so is the last; 0 = never.
+    With ``refits`` a second training of as many rounds follows.
     """
     numbers = [*range(done, rounds), *(range(rounds) if refits else ())]
     rewriting = sum(schedule.rewrites(number) for number in numbers)
@@ -97,11 +92,7 @@ def guess_units(config: RunConfig, layers: int, calibration_windows: int) -> dic
 
 
 class TimeLeft:
-    """Seconds that the rest of a run takes.
-
-    Args:
-        units: how much a piece of each kind computes (:func:`guess_units`).
-    """
+    """Seconds that the rest of a run takes, from the ``units`` of :func:`guess_units`."""
 
     def __init__(self, units: Mapping[Work, float]) -> None:
         self._units = units

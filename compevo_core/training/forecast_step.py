@@ -13,6 +13,7 @@ Shapes: A agents (of all processes, unless noted), B windows, H horizon.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,77 +34,44 @@ from compevo_core.training.schedule import DropoutState
 
 @dataclasses.dataclass(frozen=True)
 class PlayedForecasts:
-    """Forecasts of the batch under the logic that each agent plays, without gradient or dropout.
+    """Forecasts of the batch under the logic that each agent plays, without gradient or dropout."""
 
-    Attributes:
-        values_ABH: scaled forecasts of all agents.
-        truth_BH: scaled targets; NaN where missing.
-        reward_AB: minus each agent's error on each window (Eq. 3).
-        reward_A: each agent's reward, the mean over the windows.
-        loss_pred: what L_pred minimised, of the training pass (Eq. 7).
-        loss_own: sum of the agents' own errors, of the training pass; 0 where its weight is 0.
-        loss_tokens: cross-entropy of the targets' digits, sum over agents; 0 for the head.
-        n_unparsed: answers of this process's agents that could not be read.
-        n_cut: prompts of this process's agents that were too long.
-        news: ids of the articles that each of this process's agents retrieved, by window.
-        loss_pg: the policy loss of a debate; 0 without one.
-        weights_A: mean weight of each agent where the forecasts themselves give one; else None.
-    """
-
-    values_ABH: Tensor
-    truth_BH: Tensor
-    reward_AB: Tensor
-    reward_A: Tensor
-    loss_pred: float
-    loss_own: float
-    loss_tokens: float
-    n_unparsed: int
-    n_cut: int
-    news: NewsByAgent
-    loss_pg: float = 0.0
-    weights_A: Tensor | None = None
+    values_ABH: Tensor  # scaled, of all agents
+    truth_BH: Tensor  # scaled; NaN where missing
+    reward_AB: Tensor  # minus each agent's error on each window (Eq. 3)
+    reward_A: Tensor  # its mean over the windows
+    loss_pred: float  # what L_pred minimised, of the training pass (Eq. 7)
+    loss_own: float  # sum of the agents' own errors, of the training pass; 0 at weight 0
+    loss_tokens: float  # cross-entropy of the targets' digits, summed; 0 for the head
+    n_unparsed: int  # answers of this process's agents that could not be read
+    n_cut: int  # prompts of this process's agents that were too long
+    news: NewsByAgent  # ids of what each of this process's agents retrieved
+    loss_pg: float = 0.0  # policy loss of a debate
+    weights_A: Tensor | None = None  # mean weights, where the forecasts themselves give some
 
 
 @dataclasses.dataclass(frozen=True)
 class _MicroBatch:
-    """Windows that go through the model together.
-
-    Attributes:
-        logics: of the local agents.
-        examples: the windows.
-        news: what the local agents retrieved for them.
-        read_news: what they read of it in the training pass: nothing where it is dropped.
-        notes: what they read of each other; None without a debate.
-        share: of the round's windows.
-        answer_share: of those whose truth is whole, which alone teach answers as text.
-        round_number: for messages.
-    """
+    """Windows that go through the model together, and what the local agents read for them."""
 
     logics: Sequence[str]
     examples: Sequence[ForecastExample]
     news: NewsByAgent
-    read_news: NewsByAgent
-    notes: NotesByAgent | None
-    share: float
-    answer_share: float
+    read_news: NewsByAgent  # in the training pass: nothing where it is dropped
+    notes: NotesByAgent | None  # what they read of each other in a debate
+    windows: int  # of the whole round
+    answer_share: float  # of the windows whose truth is whole, which alone teach answers as text
     round_number: int
 
-
-@dataclasses.dataclass(frozen=True)
-class _PassForecasts:
-    """Forecasts of a micro-batch in one pass, without gradient.
-
-    Attributes:
-        values_ABH: of all agents.
-        n_unparsed: answers of the local agents that could not be read.
-        n_cut: prompts of the local agents that were too long.
-        losses: share of L_pred, of the own errors and of the token losses; of a training pass.
-    """
-
-    values_ABH: Tensor
-    n_unparsed: int
-    n_cut: int
-    losses: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    def select(self, windows: Sequence[int]) -> "_MicroBatch":
+        """Return some of the windows."""
+        return dataclasses.replace(
+            self,
+            examples=[self.examples[b] for b in windows],
+            news=_select_windows(self.news, windows),
+            read_news=_select_windows(self.read_news, windows),
+            notes=None if self.notes is None else _select_windows(self.notes, windows),
+        )
 
 
 class ForecastStep:
@@ -145,36 +113,20 @@ class ForecastStep:
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
         batches = self._cut(local_logics, examples, news, news_rng, notes, round_number)
 
-        objective = self.config.objective
         # The activations of a micro-batch are freed before the next one; gradients add up.
-        trained = []
+        losses = np.zeros(3)
+        scored = []
         for batch in batches:
-            states, readings = self._read_for_training(batch)
-            values_ABH, token_loss_A = self._gather(batch, readings)
-            if self._is_by_agent:
-                values_ABH.requires_grad_()  # collects the gradient that each agent is sent
+            trained, batch_losses = self._train_pass(batch)
+            losses += batch_losses
+            scored.append((batch, trained))
+        # After all training passes: dropout masks are drawn in the order of the passes.
+        passes = [self._score_pass(batch, trained) for batch, trained in scored]
 
-            pred, own = self._measure_losses(batch, values_ABH)
-            total = objective.lambda_pred * pred + objective.lambda_own * own
-            # Each process adds the token losses of its own agents: they reach no shared parameter.
-            tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
-            total = total + batch.answer_share * tokens
-            total.backward()  # type: ignore[no-untyped-call]
-
-            if self._is_by_agent:
-                self._send_gradients(batch, states, values_ABH)
-            pred, own, token_loss_A = (loss.detach() for loss in (pred, own, token_loss_A))
-            losses = (float(pred), float(own), batch.answer_share * float(token_loss_A.sum()))
-            trained.append(_count(values_ABH.detach(), readings, losses))
-
-        scored = [
-            self._score_pass(batch, done) for batch, done in zip(batches, trained, strict=True)
-        ]
-
-        values_ABH = torch.cat([part.values_ABH for part in scored], 1)
+        values_ABH = torch.cat([one.values_ABH for one in passes], 1)
         truth_BH = stack_truths(examples, values_ABH.device)
-        error_AB = forecast_error(values_ABH, truth_BH, objective.metric)
-        loss_pred, loss_own, loss_tokens = np.sum([part.losses for part in trained], 0).tolist()
+        error_AB = forecast_error(values_ABH, truth_BH, self.config.objective.metric)
+        loss_pred, loss_own, loss_tokens = losses.tolist()
         return PlayedForecasts(
             values_ABH=values_ABH,
             truth_BH=truth_BH,
@@ -183,10 +135,32 @@ class ForecastStep:
             loss_pred=loss_pred,
             loss_own=loss_own,
             loss_tokens=loss_tokens,
-            n_unparsed=sum(part.n_unparsed for part in scored),
-            n_cut=sum(part.n_cut for part in scored),
+            n_unparsed=sum(one.n_unparsed for one in passes),
+            n_cut=sum(one.n_cut for one in passes),
             news=news,
         )
+
+    def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
+        """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
+        states, readings = self._read_for_training(batch)
+        gathered = self._gather(batch, readings)
+        values_ABH = gathered.values_ABH
+        if self._is_by_agent:
+            values_ABH.requires_grad_()  # collects the gradient that each agent is sent
+
+        objective = self.config.objective
+        pred, own = self._measure_losses(batch, values_ABH)
+        # Each process adds the token losses of its own agents: they reach no shared parameter.
+        tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
+        total = objective.lambda_pred * pred + objective.lambda_own * own
+        total = total + batch.answer_share * tokens
+        total.backward()  # type: ignore[no-untyped-call]
+        if self._is_by_agent:
+            self._send_gradients(batch, states, values_ABH)
+
+        token_loss = batch.answer_share * float(gathered.token_loss_A.sum())
+        losses = [float(pred.detach()), float(own.detach()), token_loss]
+        return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
 
     def _cut(
         self,
@@ -212,7 +186,7 @@ class ForecastStep:
                     news=[row[part] for row in news],
                     read_news=[row[part] for row in read_news],
                     notes=None if notes is None else [row[part] for row in notes],
-                    share=len(examples[part]) / len(examples),
+                    windows=len(examples),
                     answer_share=sum(answers_B[part]) / max(sum(answers_B), 1),
                     round_number=round_number,
                 )
@@ -247,20 +221,16 @@ class ForecastStep:
         states, readings = [], []
         for row in range(len(batch.logics)):
             states.append(DropoutState.read())
-            readings.append(self._read_first(batch, row))
+            reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
+            # The text decoder's token loss is the agent's own: it need not wait for the others.
+            if reading.token_loss_A.requires_grad:
+                (batch.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
+            values_ABH, token_loss_A = reading.values_ABH.detach(), reading.token_loss_A.detach()
+            readings.append(
+                dataclasses.replace(reading, values_ABH=values_ABH, token_loss_A=token_loss_A)
+            )
+            del reading  # its graph, before the next agent reads
         return states, readings
-
-    def _read_first(self, batch: _MicroBatch, row: int) -> BatchForecasts:
-        """Read a micro-batch by one agent; return its forecasts without their graph."""
-        reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
-        # The text decoder's token loss is the agent's own: it need not wait for the others.
-        if reading.token_loss_A.requires_grad:
-            (batch.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
-        return dataclasses.replace(
-            reading,
-            values_ABH=reading.values_ABH.detach(),
-            token_loss_A=reading.token_loss_A.detach(),
-        )
 
     def _send_gradients(
         self, batch: _MicroBatch, states: Sequence[DropoutState], values_ABH: Tensor
@@ -274,14 +244,13 @@ class ForecastStep:
         for row, state in enumerate(states):
             # Back to where the first reading began: the same units are dropped.
             state.restore()
-            self._read_again(batch, row, gradient_ABH[row : row + 1])
+            agent = slice(row, row + 1)
+            # Kept by no name: its graph is gone before the next agent reads.
+            self._read(batch, agent, batch.read_news, train=True).values_ABH.backward(  # type: ignore[no-untyped-call]
+                gradient_ABH[agent]
+            )
 
-    def _read_again(self, batch: _MicroBatch, row: int, gradient_1BH: Tensor) -> None:
-        # In a function of its own: its graph is gone before the next agent reads.
-        values_1BH = self._read(batch, slice(row, row + 1), batch.read_news, train=True).values_ABH
-        values_1BH.backward(gradient_1BH)  # type: ignore[no-untyped-call]
-
-    def _score_pass(self, batch: _MicroBatch, trained: _PassForecasts) -> _PassForecasts:
+    def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Return forecasts without dropout: those of the training pass where it dropped nothing."""
         if not (self._drops_units or self._drops_news):
             return trained
@@ -297,22 +266,22 @@ class ForecastStep:
             self._read(batch, slice(row, row + size), batch.news, train=False)
             for row in range(0, agents, size)
         ]
-        return _count(self._gather(batch, readings)[0], readings)
+        return self._gather(batch, readings)
 
-    def _read_dropped(self, batch: _MicroBatch, trained: _PassForecasts) -> _PassForecasts:
+    def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Read again, agent by agent, the windows whose news were dropped; leave the others."""
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
         for row, (news, read) in enumerate(zip(batch.news, batch.read_news, strict=True)):
             windows = [b for b, ids in enumerate(news) if ids != read[b]]
             if windows:
-                part = _select(batch, windows)
+                part = batch.select(windows)
                 reading = self._read(part, slice(row, row + 1), part.news, train=False)
                 local_ABH[row, windows] = reading.values_ABH[0]
                 n_cut += reading.n_cut
 
         local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
-        return _count(self._gather(batch, [local])[0], [local])
+        return self._gather(batch, [local])
 
     def _read(
         self, batch: _MicroBatch, agents: slice, news: NewsByAgent, *, train: bool
@@ -327,19 +296,22 @@ class ForecastStep:
             agents=agents,
         )
 
-    def _gather(
-        self, batch: _MicroBatch, readings: Sequence[BatchForecasts]
-    ) -> tuple[Tensor, Tensor]:
-        """Gather and check forecasts and token losses of all agents."""
+    def _gather(self, batch: _MicroBatch, readings: Sequence[BatchForecasts]) -> BatchForecasts:
+        """Gather and check forecasts and token losses of all agents; counts stay local."""
         local_ABH = torch.cat([reading.values_ABH for reading in readings])
         values_ABH = self.shards.all_gather(local_ABH, "forecasts")
         losses_A = torch.cat([reading.token_loss_A for reading in readings])
-        token_loss_A = self.shards.all_gather(losses_A, "losses")
+        token_loss_A = self.shards.all_gather(losses_A, "losses").detach()
 
         # Gathered values: with NaN in one agent every process stops, none waits for the others.
         require_finite("the forecast", values_ABH.sum((1, 2)), batch.round_number)
         require_finite("the token loss", token_loss_A, batch.round_number)
-        return values_ABH, token_loss_A
+        return BatchForecasts(
+            values_ABH,
+            token_loss_A,
+            sum(reading.n_unparsed for reading in readings),
+            sum(reading.n_cut for reading in readings),
+        )
 
     def _measure_losses(self, batch: _MicroBatch, values_ABH: Tensor) -> tuple[Tensor, Tensor]:
         """Return the micro-batch's share of L_pred, and of the sum of the agents' own errors.
@@ -353,12 +325,11 @@ class ForecastStep:
         aggregate_BH = aggregate_forecasts(values_ABH, weights_BA)
 
         # Over the windows of the round, not of the micro-batch: its size decides memory alone.
-        windows = len(batch.examples) / batch.share
-        pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / windows
+        pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
         own = torch.zeros_like(pred)
         if objective.lambda_own:
             own_AB = prediction_loss(values_ABH, truth_BH, objective, self._weigh_windows(batch))
-            own = own_AB.sum() / windows
+            own = own_AB.sum() / batch.windows
 
         require_finite("L_pred", pred, batch.round_number)
         require_finite("the own errors", own, batch.round_number)
@@ -382,24 +353,5 @@ def stack_truths(examples: Sequence[ForecastExample], device: torch.device) -> T
     return torch.tensor(np.stack(truths), dtype=torch.float32, device=device)
 
 
-def _select(batch: _MicroBatch, windows: Sequence[int]) -> _MicroBatch:
-    return dataclasses.replace(
-        batch,
-        examples=[batch.examples[b] for b in windows],
-        news=[[row[b] for b in windows] for row in batch.news],
-        read_news=[[row[b] for b in windows] for row in batch.read_news],
-        notes=None if batch.notes is None else [[row[b] for b in windows] for row in batch.notes],
-    )
-
-
-def _count(
-    values_ABH: Tensor,
-    readings: Sequence[BatchForecasts],
-    losses: tuple[float, float, float] = (0.0, 0.0, 0.0),
-) -> _PassForecasts:
-    return _PassForecasts(
-        values_ABH,
-        sum(reading.n_unparsed for reading in readings),
-        sum(reading.n_cut for reading in readings),
-        losses,
-    )
+def _select_windows(rows: Sequence[Sequence[Any]], windows: Sequence[int]) -> list[list[Any]]:
+    return [[row[b] for b in windows] for row in rows]

@@ -38,20 +38,14 @@ from compevo_core.training.prior import mix_priors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-    """What a system trains.
+    """What a system trains."""
 
-    Attributes:
-        adapters: kinds of adapters of each agent.
-        competes: whether agents see each other in training: fused logics, gates, one gradient norm.
-            Otherwise each learns as if the others were not there.
-        mutates: whether a frozen model rewrites the logics.
-        debates: whether agents revise their forecasts after reading the others' forecasts.
-    """
-
-    adapters: tuple[str, ...]
+    adapters: tuple[str, ...]  # kinds of each agent
     competes: bool
-    mutates: bool = False
-    debates: bool = False
+    """Whether agents see each other in training: fused logics, gates, one gradient norm. Otherwise
+    each learns as if the others were not there."""
+    mutates: bool = False  # whether a frozen model rewrites the logics
+    debates: bool = False  # whether agents revise their forecasts after reading the others'
 
 
 SYSTEMS: Mapping[str, System] = {
@@ -77,19 +71,12 @@ An ensemble of one agent is the single agent; evolution that never mutates is th
 
 @dataclasses.dataclass(frozen=True)
 class SystemModules:
-    """The modules of a system.
-
-    Attributes:
-        population: the adapters.
-        selection: weights of the agents; its gates are trained where agents compete.
-        fusion: exchange of logic states; None where agents do not compete.
-        debate: value and verifier heads; None where agents do not debate.
-    """
+    """The modules of a system."""
 
     population: Population
-    selection: FitnessSelection
-    fusion: StrategyFusion | None
-    debate: DebateHeads | None
+    selection: FitnessSelection  # its gates are trained where agents compete
+    fusion: StrategyFusion | None  # where agents compete
+    debate: DebateHeads | None  # value and verifier heads, where agents debate
 
     def count_trainable(self) -> int:
         """Return the parameters that training changes."""
@@ -145,13 +132,8 @@ class PopulationModel:
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
     Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
-    agents: every process holds them whole and takes the same steps with them.
-
-    Args:
-        config: the run's settings.
-        backbone: a frozen language model without adapters; its linear layers are replaced.
-        inputs: how windows become numbers, fitted on the train split.
-        shards: which agents this process holds; all of them unless given.
+    agents: every process holds them whole and takes the same steps with them. The linear layers of
+    the frozen backbone are replaced; without ``shards`` this process holds all agents.
     """
 
     def __init__(
@@ -209,11 +191,7 @@ class PopulationModel:
         )
 
     def writer(self, selector: Transport | None = None) -> LogicWriter | None:
-        """Return what writes the agents' logics (paper 4.3); None if they keep theirs.
-
-        Args:
-            selector: asks the endpoint that ``evolution.selector`` names.
-        """
+        """Return what writes the agents' logics (paper 4.3); None if they keep theirs."""
         entities = sorted(self.scaler.mean)
         if self.system.mutates:
             return build_mutation_writer(

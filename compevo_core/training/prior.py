@@ -47,12 +47,7 @@ _ZERO_SHOT = "zero-shot"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PriorKey:
-    """One forecaster to fit: its name, and the days of train that it is fitted on.
-
-    Attributes:
-        name: name of a baseline.
-        calibration_days: the nearest days of train; 0 is all of them.
-    """
+    """A baseline to fit, and the nearest days of train that it is fitted on; 0 is all of them."""
 
     name: str
     calibration_days: int = 0
@@ -131,20 +126,12 @@ class RefitMemory:
 
 @dataclasses.dataclass
 class PriorSet:
-    """The fitted priors of a run.
+    """The fitted priors of a run."""
 
-    Attributes:
-        fitted: by key, in the order of :func:`mix_priors`.
-        mix_AP: each agent's share in them.
-        levels: of their known errors; part of what they forecast.
-        memory: what is known, where they are fitted anew; None where they stay as they are.
-        fit_baseline: fits a baseline by name.
-    """
-
-    fitted: dict[PriorKey, Baseline]
-    mix_AP: FloatArray
-    levels: ErrorLevels
-    memory: RefitMemory | None = None
+    fitted: dict[PriorKey, Baseline]  # in the order of :func:`mix_priors`
+    mix_AP: FloatArray  # each agent's share in them
+    levels: ErrorLevels  # of their known errors; part of what they forecast
+    memory: RefitMemory | None = None  # where they are fitted anew in use
     fit_baseline: FitBaseline = fit_baseline
 
     @classmethod

@@ -14,6 +14,7 @@ Shapes:
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,13 @@ from compevo_core.training.update import JointUpdate
 _Record = dict[str, Any]
 """What a step of the round adds to the record, by the keys of :class:`RoundResult`."""
 
+_NO_REWRITING: _Record = {
+    "evolved": False,
+    "group_rewards": [],
+    "best_response_gap": [],
+    "fixed_unread_answers": 0,
+}
+
 
 @dataclasses.dataclass
 class RoundState:
@@ -60,6 +68,8 @@ class RoundState:
         previous_AD: candidate representations of the last rewriting, from which the opponent
             context is made (Eq. 9).
         regret: running sums of rewards, over the rounds that rewrote.
+        best_error: lowest validation error so far, scaled; infinite before the first validation.
+        train_seconds: time of all rounds so far.
     """
 
     round: int
@@ -67,6 +77,8 @@ class RoundState:
     rewards: list[float]
     previous_AD: Tensor
     regret: RegretTracker
+    best_error: float = math.inf
+    train_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,44 +86,26 @@ class GroupScores:
     """Forecasts and rewards of the sampled logics on the reward windows, without gradient.
 
     The logic that was played is scored in the same pass: it competes with its group.
-
-    Attributes:
-        examples: the W reward windows.
-        values_AGWH: scaled forecasts of all agents under each sampled logic.
-        played_AWH: scaled forecasts under the logic that was played.
-        truth_WH: scaled targets; NaN where missing.
-        reward_AG: minus the error of each sampled logic.
-        played_reward_A: minus the error of the logic that was played.
-        n_unparsed: answers of this process's agents that could not be read.
-        n_cut: prompts of this process's agents that were too long.
     """
 
-    examples: Sequence[ForecastExample]
-    values_AGWH: Tensor
+    examples: Sequence[ForecastExample]  # the W reward windows
+    values_AGWH: Tensor  # scaled forecasts of all agents under each sampled logic
     played_AWH: Tensor
     truth_WH: Tensor
-    reward_AG: Tensor
+    reward_AG: Tensor  # minus the error
     played_reward_A: Tensor
-    n_unparsed: int
-    n_cut: int
+    n_unparsed: int  # answers of this process's agents that could not be read
+    n_cut: int  # prompts of this process's agents that were too long
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rewriting:
-    """What a round that rewrites the logics adds.
+    """What a round that rewrites the logics adds."""
 
-    Attributes:
-        proposal: drafts and samples of this process's agents.
-        group: their scores.
-        reward_AK: rewards of the played logic and then of the K fixed ones; (A, 0) without any.
-        group_gap_A: reward by which each agent's best sample beat the logic it played.
-        record: what the round measured by it.
-    """
-
-    proposal: Proposal
+    proposal: Proposal  # of this process's agents
     group: GroupScores
-    reward_AK: npt.NDArray[np.float32]
-    group_gap_A: FloatArray
+    reward_AK: npt.NDArray[np.float32]  # of the played and the K fixed logics; (A, 0) without
+    group_gap_A: FloatArray  # reward by which the best sample beat the played logic
     record: _Record
 
 
@@ -149,15 +143,9 @@ class RoundTrainer:
     def step(
         self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
     ) -> RoundResult:
-        """Run one training round (paper 4.1 to 4.4) and move ``state`` to the next.
+        """Run one training round (paper 4.1 to 4.4) and move ``state`` to the next, in place.
 
-        Args:
-            state: what the round before left; changed in place.
-            examples: the batch, B windows with their truth.
-            generators: where the round samples from.
-
-        Returns:
-            what the round measured, the same on every process.
+        What it measured, and returns, is the same on every process.
 
         Raises:
             NonFiniteLoss: a term is NaN or infinite; nothing was updated, ``state`` is as before.
@@ -241,11 +229,19 @@ class RoundTrainer:
         # seed would give another run.
         observation = self._observe(state, played, examples, generators.numpy_rng)
         proposal = writer.propose(observation, state.previous_AD, generators.agents)
-        windows = self._sample_reward_windows(len(examples), generators.numpy_rng)
+        count = min(self.config.grpo.reward_windows or len(examples), len(examples))
+        windows = sorted(generators.numpy_rng.choice(len(examples), count, replace=False).tolist())
         group = self._score_group(state.logics, proposal, played, examples, windows)
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
-        aggregate_gap_A = self._measure_aggregate_gap(group)
+        entities = [example.view.entity for example in group.examples]
+        aggregate_gap_A = aggregate_best_response_gap(
+            _to_numpy(group.values_AGWH),
+            _to_numpy(group.played_AWH),
+            _to_numpy(self.model.selection.weights(entities)),
+            _to_numpy(group.truth_WH),
+            metric=self.config.objective.metric,
+        )
         group_gap_A = best_response_gap(
             _to_numpy(group.reward_AG), _to_numpy(group.played_reward_A)
         )
@@ -314,19 +310,6 @@ class RoundTrainer:
             played_reward_A=reward_AC[:, 0],
             n_unparsed=local.n_unparsed,
             n_cut=local.n_cut,
-        )
-
-    def _measure_aggregate_gap(self, group: GroupScores) -> FloatArray:
-        """Return by how much the aggregate's error would fall if one agent alone switched (B.2)."""
-        weights_WA = self.model.selection.weights(
-            [example.view.entity for example in group.examples]
-        )
-        return aggregate_best_response_gap(
-            _to_numpy(group.values_AGWH),
-            _to_numpy(group.played_AWH),
-            _to_numpy(weights_WA),
-            _to_numpy(group.truth_WH),
-            metric=self.config.objective.metric,
         )
 
     def _score_fixed_logics(
@@ -426,31 +409,16 @@ class RoundTrainer:
         others = [[j for j in range(agents) if j != i] for i in range(agents)]
         return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 
-    def _sample_reward_windows(self, batch_size: int, rng: np.random.Generator) -> list[int]:
-        """Sample the windows that score the logics; ``grpo.reward_windows`` 0 means all."""
-        count = self.config.grpo.reward_windows or batch_size
-        windows = rng.choice(batch_size, size=min(count, batch_size), replace=False)
-        return sorted(windows.tolist())
-
-
-_NO_REWRITING: _Record = {
-    "evolved": False,
-    "group_rewards": [],
-    "best_response_gap": [],
-    "fixed_unread_answers": 0,
-}
-
 
 def _describe_forecasts(played: PlayedForecasts) -> _Record:
     """Return rewards, losses, and how much the agents differ."""
-    health = measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy())
     record: _Record = {
         "rewards": played.reward_A.tolist(),
         "loss_pred": played.loss_pred,
         "loss_own": played.loss_own,
         "loss_tokens": played.loss_tokens,
         "answers": played.reward_AB.numel(),
-        **dataclasses.asdict(health),
+        **measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy()),
     }
     if played.weights_A is not None:
         record["weights"] = played.weights_A.tolist()

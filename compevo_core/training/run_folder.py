@@ -10,7 +10,6 @@ a crash leaves none, and an altered file no longer fits (decision 11-settings).
 """
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -50,11 +49,7 @@ class _RunPath(property):
 
 
 class RunFolder:
-    """One run folder, which need not exist yet.
-
-    Attributes:
-        path: the folder.
-    """
+    """One run folder, which need not exist yet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -268,24 +263,22 @@ class RunFolder:
         # or a power cut tears the last one; the round is then played again.
         if not self.rounds_file.is_file():
             return []
+        whole = []
         with self.rounds_file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return list(itertools.takewhile(_is_whole, lines))
-
-
-def _is_whole(line: str) -> bool:
-    if not line.endswith("\n"):
-        return False
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+            for line in lines:
+                try:
+                    if not isinstance(json.loads(line), dict) or not line.endswith("\n"):
+                        break
+                except ValueError:
+                    break
+                whole.append(line)
+        return whole
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
-    """Seal a folder by writing the manifest of all files below it.
+    """Seal a folder by the manifest of all files below it; return the hash over their hashes.
 
-    Returns:
-        the hash over the files' hashes; of a model, this is the artifact hash in result rows.
+    Of a model, this is the artifact hash in result rows.
     """
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)

@@ -40,18 +40,12 @@ class RunSchedule:
     The supervised stage trains the forecasts under the seed logics. The evolution stage rewrites
     the logics as well, in every round or in some. Each has a warm-up and a cosine decay of its own
     (decision 07-stages).
-
-    Attributes:
-        supervised_rounds: rounds of the supervised stage, the first ones.
-        evolution_rounds: rounds after them.
-        every: rounds from one rewriting of the logics to the next; 0 = never.
-        warmup_ratio: share of a stage's rounds in which the rate rises; at least one round.
     """
 
     supervised_rounds: int
     evolution_rounds: int
-    every: int
-    warmup_ratio: float
+    every: int  # rounds from one rewriting of the logics to the next; 0 = never
+    warmup_ratio: float  # share of a stage's rounds in which the rate rises; at least one round
 
     @classmethod
     def plan(cls, config: RunConfig, rounds_per_epoch: int) -> Self:
@@ -80,11 +74,10 @@ class RunSchedule:
 
     def factor(self, round_number: int) -> float:
         """Return the share of the base rates in a round, by its place in its stage."""
-        if self.stage(round_number) == SUPERVISED:
-            return learning_rate_factor(round_number, self.supervised_rounds, self.warmup_ratio)
-
-        position = round_number - self.supervised_rounds
-        return learning_rate_factor(position, self.evolution_rounds, self.warmup_ratio)
+        position, rounds = round_number, self.supervised_rounds
+        if self.stage(round_number) == EVOLUTION:
+            position, rounds = round_number - self.supervised_rounds, self.evolution_rounds
+        return learning_rate_factor(position, rounds, self.warmup_ratio)
 
 
 def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: float) -> float:
@@ -112,12 +105,7 @@ class DaySampler:
     """Batches of window indices: days are shuffled, the windows of one day stay together.
 
     In the paper a step is one day of five regions: 2,193 steps are 3 epochs of 731 days (decision
-    03-rounds).
-
-    Args:
-        windows: the train windows; those with one origin are a day.
-        batch_size: windows of a batch.
-        seed: seed of the order.
+    03-rounds). Windows with one origin are a day.
     """
 
     def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
@@ -155,17 +143,11 @@ class DaySampler:
 
 @dataclasses.dataclass(frozen=True)
 class RunGenerators:
-    """The generators that a round samples from.
+    """The generators that a round samples from; numpy's are in one state on every process."""
 
-    Attributes:
-        agents: one generator for each local agent, for sampling logics.
-        numpy_rng: samples peers and reward windows; in the same state on every process.
-        news_rng: samples news dropout; in the same state on every process.
-    """
-
-    agents: Sequence[torch.Generator]
-    numpy_rng: np.random.Generator
-    news_rng: np.random.Generator
+    agents: Sequence[torch.Generator]  # one a local agent, for sampling logics
+    numpy_rng: np.random.Generator  # peers and reward windows
+    news_rng: np.random.Generator  # news dropout
 
     @classmethod
     def from_seed(cls, seed: int, local_agents: Sequence[int], device: torch.device) -> Self:
@@ -179,15 +161,10 @@ class RunGenerators:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutState:
-    """The state of torch's global generators, which sample LoRA dropout.
-
-    Attributes:
-        cpu: of the processor's generator.
-        cuda: of the generators of all GPUs that the process sees, one row a GPU; None without any.
-    """
+    """The state of torch's global generators, which sample LoRA dropout."""
 
     cpu: Tensor
-    cuda: Tensor | None
+    cuda: Tensor | None  # one row a GPU that the process sees; None without any
 
     @classmethod
     def read(cls) -> Self:

@@ -15,13 +15,11 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from compevo_core.agents.experience import Experience
+from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import fit_baseline
@@ -35,12 +33,16 @@ from compevo_core.lm.encoder import load_encoder
 from compevo_core.lm.frozen_linear import require_processes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.process_memory import peak_memory_gigabytes
-from compevo_core.training.agent_forecasts import ValidationErrors, measure_validation
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
-from compevo_core.training.calibration import CalibrationReport, calibrate, restart_levels
+from compevo_core.training.calibration import (
+    CalibrationReport,
+    ValidationErrors,
+    calibrate,
+    measure_validation,
+    restart_levels,
+)
 from compevo_core.training.checkpoint import (
     Checkpoint,
-    RunProgress,
     SharedStages,
     capture_state,
     hash_stage,
@@ -143,65 +145,54 @@ def train(
         setup = RunSetup(config, news, identity, shards, start, schedule, selector, clock)
         loop = TrainingLoop(setup, folder, data, backbone=backbone, stages=stages)
         state = loop.restore_best(loop.run(resume=resume, on_round=on_round))
-        outcome = RunOutcome(
-            chosen_round=state.round,
-            best_error=loop.progress.best_error,
-            calibration=_calibrate(loop, state),
-            is_refit=config.run.refit,
-        )
+        chosen_round, best_error = state.round, state.best_error
+        report = _calibrate(loop, state)
 
         if config.run.refit:
-            choices = _CalibrationChoices.copy(loop)
+            calibration, experience = loop.model.calibration, loop.model.experience
             del loop  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             no_val = WindowSet([], dataset=joined.dataset)
             refit_data = TrainingData.prepare(config, joined, no_val, size, fit)
             # With every choice that the first training made, and as many rounds at its rates.
-            loop = TrainingLoop(
-                setup, RunFolder(folder.refit), refit_data, rounds=outcome.chosen_round
-            )
+            loop = TrainingLoop(setup, RunFolder(folder.refit), refit_data, rounds=chosen_round)
             state = loop.run(resume=True, on_round=on_round)
-            if outcome.calibration is not None:
-                choices.restore(loop, state, data)
+            if report is not None:
+                # The forecasts of validation are the last that were made without having seen it.
+                loop.model.experience = experience
+                measured = {example.view.window_id for example in data.calibration_examples}
+                _copy_choices(loop, state, calibration, measured)
 
-        return _seal(folder, loop, state, outcome)
+        summary = {
+            "chosen_round": chosen_round,
+            "refit": config.run.refit,
+            "val_mae_scaled": best_error if math.isfinite(best_error) else None,
+            "calibration": None if report is None else dataclasses.asdict(report),
+            "val_prior_mae_scaled": report.prior_mae if report else None,
+            "val_raw_mae_scaled": report.raw_mae if report else None,
+            "val_sealed_mae_scaled": report.calibrated_mae if report else None,
+        }
+        return _seal(folder, loop, state, summary)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSetup:
-    """What both trainings of a run have in common.
-
-    Attributes:
-        config: the run's settings.
-        news: the articles.
-        identity: hashes of settings and data.
-        shards: which agents this process holds.
-        start: number of the run's start (``RunFolder.begin_again``).
-        schedule: stages and rates.
-        selector: asks the endpoint that ``evolution.selector`` names.
-        clock: seconds, for durations.
-    """
+    """What both trainings of a run have in common."""
 
     config: RunConfig
     news: NewsPool
-    identity: Mapping[str, str]
+    identity: Mapping[str, str]  # hashes of settings and data
     shards: AgentShards
-    start: int
+    start: int  # number of the run's start (``RunFolder.begin_again``)
     schedule: RunSchedule
-    selector: Transport | None = None
-    clock: Callable[[], float] = time.monotonic
+    selector: Transport | None
+    clock: Callable[[], float]
 
 
 class TrainingLoop:
-    """The rounds of one training.
+    """The first ``rounds`` of a run's schedule, all unless given, written into ``folder``.
 
-    Args:
-        setup: what it has in common with the other training of the run.
-        folder: where it is written.
-        data: what it trains and validates on; without validation examples it never validates.
-        rounds: how many rounds of the schedule to train; all unless given.
-        backbone: a frozen model without adapters; loaded from the configuration unless given.
-        stages: supervised stages of other runs; a run without a checkpoint goes on from its own.
+    Without validation examples it never validates.
     """
 
     def __init__(
@@ -222,7 +213,6 @@ class TrainingLoop:
         self.shards = shards
         self.rounds = schedule.total_rounds if rounds is None else rounds
         self.stages = stages if schedule.supervised_rounds else None
-        self.progress = RunProgress()
         self._validate_every = config.run.validate_every if data.val_examples else 0
         self._stage = hash_stage(config, setup.identity)
 
@@ -242,12 +232,7 @@ class TrainingLoop:
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
 
     def run(self, *, resume: bool, on_round: OnRound | None = None) -> RoundState:
-        """Train to the end; return the state after the last round.
-
-        Args:
-            resume: whether to go on from the newest checkpoint, if there is one.
-            on_round: called with the record of each round, on the first process alone.
-        """
+        """Train to the end, from the newest checkpoint with ``resume``; return the last state."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if resume else None
         if state is None:
@@ -260,16 +245,17 @@ class TrainingLoop:
             result = self.round_trainer.step(state, batch, self.generators)
             stepped = clock()
             validation = self._validate(state)
-            record = self._complete_record(result, validation, started, stepped)
+            record = self._complete_record(state, result, validation, started, stepped)
 
             # The record first: a checkpoint of more rounds than there are records stops the run,
             # records of more rounds than the checkpoint are dropped and written again.
             if self.shards.is_first:
                 self.folder.append_round(record)
             is_due = state.round % self.config.run.checkpoint_every == 0
-            ends_stage = state.round == self.setup.schedule.supervised_rounds
-            is_shared = self.stages is not None and ends_stage
-            if is_due or is_shared or state.round == self.rounds:
+            ends_stage = (
+                self.stages is not None and state.round == self.setup.schedule.supervised_rounds
+            )
+            if is_due or ends_stage or state.round == self.rounds:
                 self._save_checkpoint(state, self.folder.checkpoints)
             if self.stages is not None and ends_stage and self.shards.is_first:
                 self.stages.add(self._stage, self.folder)
@@ -288,17 +274,16 @@ class TrainingLoop:
 
     def _begin_after_stage(self) -> RoundState | None:
         """Return the state at the end of the supervised stage if another run has trained it."""
-        shared = self.stages.find(self._stage, self.shards) if self.stages else None
-        if shared is None or self.stages is None:
+        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
             return None
         end, best = shared
 
         # Saved as this run's own: from here on nothing in its folder is of another run.
         self._clear()
         if best is not None:
-            state = restore_state(best, self.round_trainer, self.generators, self.progress)
+            state = restore_state(best, self.round_trainer, self.generators)
             self._save_checkpoint(state, self.folder.best)
-        state = restore_state(end, self.round_trainer, self.generators, self.progress)
+        state = restore_state(end, self.round_trainer, self.generators)
         if self.shards.is_first:
             self.stages.copy_rounds(self._stage, self.folder)
         self.shards.barrier()
@@ -353,6 +338,7 @@ class TrainingLoop:
 
     def _complete_record(
         self,
+        state: RoundState,
         result: RoundResult,
         validation: ValidationErrors | None,
         started: float,
@@ -365,7 +351,7 @@ class TrainingLoop:
         self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
         if validation:
             self.time_left.add(Work.VALIDATION, ended - stepped)
-        self.progress.train_seconds += ended - started
+        state.train_seconds += ended - started
 
         # Without validation windows this is the second training: nothing is calibrated after it.
         has_choice = bool(self.data.val_examples)
@@ -386,7 +372,7 @@ class TrainingLoop:
             rounds=self.rounds,
             seconds=ended - started,
             eta_seconds=self.time_left.estimate(left),
-            train_seconds=self.progress.train_seconds,
+            train_seconds=state.train_seconds,
         )
 
     def _validate(self, state: RoundState) -> ValidationErrors | None:
@@ -397,37 +383,20 @@ class TrainingLoop:
 
         errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
-        if errors.aggregate < self.progress.best_error:
-            self.progress.best_error = errors.aggregate
+        if errors.aggregate < state.best_error:
+            state.best_error = errors.aggregate
             self._save_checkpoint(state, self.folder.best)
         return errors
 
     def _save_checkpoint(self, state: RoundState, root: Path) -> None:
-        captured = capture_state(self.round_trainer, state, self.generators, self.progress)
+        captured = capture_state(self.round_trainer, state, self.generators)
         values = {"identity": dict(self.setup.identity), **captured.values}
         captured = dataclasses.replace(captured, values=values)
         save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
 
     def _restore(self, saved: Checkpoint) -> RoundState:
         self.folder.require_identity(saved.state["identity"], self.setup.identity)
-        return restore_state(saved, self.round_trainer, self.generators, self.progress)
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOutcome:
-    """What was decided after the last round.
-
-    Attributes:
-        chosen_round: number of rounds after which the model was taken; 0 is the untrained one.
-        best_error: scaled validation error of that round; infinite if none was measured.
-        calibration: what calibration did; None without validation windows.
-        is_refit: whether the model was trained once more on train and validation.
-    """
-
-    chosen_round: int
-    best_error: float
-    calibration: CalibrationReport | None
-    is_refit: bool
+        return restore_state(saved, self.round_trainer, self.generators)
 
 
 def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | None:
@@ -458,42 +427,24 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
     return report
 
 
-@dataclasses.dataclass(frozen=True)
-class _CalibrationChoices:
-    """What a second training takes over from the calibration of the first one.
+def _copy_choices(
+    loop: TrainingLoop, state: RoundState, first: ErrorCalibration, measured: Container[str]
+) -> None:
+    """Give a second training the calibration of the first, with new levels on the same windows.
 
-    Attributes:
-        tensors: its choices, by name.
-        experience: forecasts of validation, the last that were made without having seen it.
+    The levels of the first one are the errors of priors that had not seen validation.
     """
-
-    tensors: Mapping[str, Tensor]
-    experience: Experience
-
-    @classmethod
-    def copy(cls, loop: TrainingLoop) -> "_CalibrationChoices":
-        tensors = loop.model.calibration.state_dict()
-        copies = {name: tensors[name].clone() for name in _REFIT_CALIBRATION}
-        return cls(copies, loop.model.experience)
-
-    def restore(self, loop: TrainingLoop, state: RoundState, first: TrainingData) -> None:
-        """Give them to the second training, with new levels estimated on the same windows.
-
-        The levels of the first one are the errors of priors that had not seen validation.
-        """
-        loop.model.experience = self.experience
-        for name, value in self.tensors.items():
-            getattr(loop.model.calibration, name).copy_(value)
-
-        measured = {example.view.window_id for example in first.calibration_examples}
-        examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
-        restart_levels(loop.model, loop.executor, state.logics, examples)
+    tensors = first.state_dict()
+    for name in _REFIT_CALIBRATION:
+        getattr(loop.model.calibration, name).copy_(tensors[name])
+    examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
+    restart_levels(loop.model, loop.executor, state.logics, examples)
 
 
 def _seal(
-    folder: RunFolder, loop: TrainingLoop, state: RoundState, outcome: RunOutcome
+    folder: RunFolder, loop: TrainingLoop, state: RoundState, choices: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write the model and the summary."""
+    """Write the model, and the summary of the rounds beside what was chosen after them."""
     # A summary counts beside a model: where a kill between the two lets the next start seal again,
     # an earlier summary must not pass for the one of this model.
     if loop.shards.is_first:
@@ -503,7 +454,7 @@ def _seal(
     facts = {
         "identity": dict(loop.setup.identity),
         "start": loop.setup.start,
-        "refit": outcome.is_refit,
+        "refit": loop.config.run.refit,
         "versions": installed_versions(),
         "seed": loop.config.run.seed,
         "device": str(backbone.device),
@@ -513,40 +464,30 @@ def _seal(
     artifact_hash = write_model(folder, loop.model, state.logics, loop.data.priors, facts)
 
     if loop.shards.is_first:
-        summary = summarize_run(folder.read_rounds(), outcome, seed=loop.config.run.seed)
         sealed = {
             **loop.setup.identity,
             "artifact_hash": artifact_hash,
             "train_windows": len(loop.data.train_windows),
             "train_windows_without_target": loop.data.n_dropped,
         }
-        folder.write_metrics(summary | sealed)
+        rounds = summarize_rounds(folder.read_rounds(), loop.config.run.seed)
+        folder.write_metrics({**rounds, **choices, **sealed})
     loop.shards.barrier()  # the others read what the first one writes
     return folder.read_metrics()
 
 
-def summarize_run(
-    records: Sequence[RoundRecord], outcome: RunOutcome, *, seed: int
-) -> dict[str, Any]:
-    """Return what ``metrics.json`` says of the rounds and of the choice among them."""
+def summarize_rounds(records: Sequence[RoundRecord], seed: int) -> dict[str, Any]:
+    """Return what ``metrics.json`` says of the rounds."""
     # Over the whole run: a rate by round would weigh rounds of few answers as much as others.
     unread_answers = sum(record.unread_answers for record in records)
     answers = sum(record.answers for record in records)
 
     # Rounds without rewriting score no logics: their regret is constant, and would bend the curve.
     regrets = [record.regret for record in records if record.evolved]
-    calibration = outcome.calibration
     return {
         "rounds": records[-1].rounds,
         "supervised_rounds": sum(record.stage == "supervised" for record in records),
         "rewriting_rounds": sum(record.evolved for record in records),
-        "chosen_round": outcome.chosen_round,
-        "refit": outcome.is_refit,
-        "val_mae_scaled": outcome.best_error if math.isfinite(outcome.best_error) else None,
-        "calibration": None if calibration is None else dataclasses.asdict(calibration),
-        "val_prior_mae_scaled": calibration.prior_mae if calibration else None,
-        "val_raw_mae_scaled": calibration.raw_mae if calibration else None,
-        "val_sealed_mae_scaled": calibration.calibrated_mae if calibration else None,
         "seconds": records[-1].train_seconds,
         "peak_memory_gb": peak_memory_gigabytes(),
         "equal_groups": sum(record.equal_groups for record in records),

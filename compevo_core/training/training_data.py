@@ -36,27 +36,16 @@ _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """Everything that a run knows of its data.
+    """Everything that a run knows of its data."""
 
-    Attributes:
-        train_windows: windows of the train split with at least one known target.
-        n_dropped: windows of the train split without any.
-        inputs: how windows become numbers, fitted on them.
-        priors: the numeric priors fitted on them, with their errors known to the end of validation.
-        train_examples: their examples, with out-of-fold forecasts of the priors.
-        calibration_examples: examples of all validation windows with a known target.
-        val_examples: the ones that a run measures between rounds.
-        sampler: which train examples a round sees.
-    """
-
-    train_windows: WindowSet
-    n_dropped: int
-    inputs: NumericInputs
-    priors: PriorSet
-    train_examples: list[ForecastExample]
-    calibration_examples: list[ForecastExample]
-    val_examples: list[ForecastExample]
-    sampler: DaySampler
+    train_windows: WindowSet  # with at least one known target
+    n_dropped: int  # train windows without any
+    inputs: NumericInputs  # fitted on the train windows
+    priors: PriorSet  # fitted on the train windows; their errors are known to validation's end
+    train_examples: list[ForecastExample]  # with out-of-fold forecasts of the priors
+    calibration_examples: list[ForecastExample]  # validation windows with a known target
+    val_examples: list[ForecastExample]  # those that a run measures between rounds
+    sampler: DaySampler  # which train examples a round sees
 
     @classmethod
     def prepare(

@@ -10,6 +10,7 @@ Shapes:
     K values of a policy term or sums of a parameter.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.objective import diversity_loss, pruning_loss, require_finite
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
-from compevo_core.training.diagnostics import GradientConflict, gradient_conflict, gradient_norm
+from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import EVOLUTION, RunSchedule, set_learning_rates
 
@@ -29,11 +30,7 @@ _NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
 class JointUpdate:
-    """The optimiser of all trainable modules, and the order of its backward passes.
-
-    Attributes:
-        optimizer: AdamW with the groups of :func:`group_parameters`.
-    """
+    """The optimiser of all trainable modules, and the order of its backward passes."""
 
     def __init__(
         self, model: PopulationModel, writer: LogicWriter | None, schedule: RunSchedule
@@ -57,26 +54,30 @@ class JointUpdate:
     ) -> dict[str, Any]:
         """Update all parameters; the gradient of L_pred is in place already.
 
-        Args:
-            proposal: the sampled logics of the local agents; None in a round without rewriting,
-                which has no policy term and no diversity term.
-            reward_AG: rewards of the sampled logics of all agents.
-            round_number: which round.
-
-        Returns:
-            its part of the round's record; ``equal_groups`` counts the local agents.
+        ``proposal`` has the sampled logics of the local agents, ``reward_AG`` the rewards of those
+        of all agents; None in a round without rewriting, which has neither policy term nor
+        diversity term. The returned part of the round's record counts the local agents in
+        ``equal_groups``.
 
         Raises:
             NonFiniteLoss: a term or a gradient is NaN or infinite; nothing was updated.
         """
-        # The order matters: the copy holds L_div's gradient alone only before the policy term.
         loss_div = 0.0
         if proposal is not None:
             loss_div = self._backward_diversity(proposal.candidate_AD, round_number)
-        regulariser_grads = self._copy_policy_gradients()
+        # L_pred does not reach the policy's parameters: their gradients are now those of L_div
+        # alone, the regularisers' part of Eq. 23.
+        regulariser_grads = [
+            None if parameter.grad is None else parameter.grad.clone()
+            for parameter in self.model.policy_parameters()
+        ]
 
         prunes = self.model.system.competes and self.schedule.stage(round_number) == EVOLUTION
-        loss_prune = self._backward_pruning() if prunes else 0.0
+        loss_prune = 0.0
+        if prunes:
+            loss = pruning_loss(self.model.selection.gates_A)
+            (self.config.objective.lambda_prune * loss).backward()  # type: ignore[no-untyped-call]
+            loss_prune = float(loss.detach())
 
         policy_step, n_equal = None, 0
         policy = PolicyLoss(torch.zeros(()), 0.0, 0.0)
@@ -90,7 +91,13 @@ class JointUpdate:
         # Measured on the whole gradient, before clipping scales it.
         conflict = self._measure_conflict(regulariser_grads, prunes=prunes)
         grad_norm = self._take_step(round_number)
-        last_policy = self._repeat_policy_step(policy_step, policy, round_number)
+        last_policy = policy
+        if policy_step is not None:
+            # On the same samples. Only what L_pg reaches has a gradient: that of L_pred is spent.
+            for _ in range(1, self.config.grpo.iterations):
+                self.optimizer.zero_grad(set_to_none=True)
+                last_policy = policy_step.backward(round_number)
+                self._take_step(round_number)
 
         return {
             "loss_pg": float(policy.loss.detach()),
@@ -114,19 +121,6 @@ class JointUpdate:
             # The soft prompts come from the same candidates: L_pg goes through this graph again.
             (weight * loss).backward(retain_graph=True)  # type: ignore[no-untyped-call]
         return float(loss.detach())
-
-    def _backward_pruning(self) -> float:
-        loss = pruning_loss(self.model.selection.gates_A)
-        (self.config.objective.lambda_prune * loss).backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
-
-    def _copy_policy_gradients(self) -> list[Tensor | None]:
-        # L_pred does not reach the policy's parameters, so that their gradients are now those of
-        # L_div alone: the regularisers' part of Eq. 23.
-        return [
-            None if parameter.grad is None else parameter.grad.clone()
-            for parameter in self.model.policy_parameters()
-        ]
 
     def _measure_conflict(
         self, regulariser_grads: Sequence[Tensor | None], *, prunes: bool
@@ -160,21 +154,6 @@ class JointUpdate:
         )
         self.optimizer.step()
         return norm
-
-    def _repeat_policy_step(
-        self, policy_step: "PolicyStep | None", first: PolicyLoss, round_number: int
-    ) -> PolicyLoss:
-        """Take the other ``grpo.iterations`` on the same samples, of the policy term alone."""
-        last = first
-        if policy_step is None:
-            return last
-
-        # Only what L_pg reaches has a gradient: that of L_pred was spent in the first step.
-        for _ in range(1, self.config.grpo.iterations):
-            self.optimizer.zero_grad(set_to_none=True)
-            last = policy_step.backward(round_number)
-            self._take_step(round_number)
-        return last
 
 
 def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[str, Any]]:
@@ -235,11 +214,8 @@ class PolicyStep:
         The first call fixes the old policy: it runs before any update, so the policy that it scores
         is the one that sampled, and all ratios are 1.
 
-        Returns:
-            loss and statistics, mean over all agents of all processes.
-
-        Raises:
-            NonFiniteLoss: log-probabilities of an agent are NaN or infinite; on every process.
+        Loss and statistics are means over all agents of all processes. Log-probabilities that are
+        NaN or infinite stop every process.
         """
         soft_prompt_AD = self._detach_soft_prompts()
         terms = [
@@ -275,11 +251,7 @@ class PolicyStep:
         return local_AD.detach().requires_grad_(self._updates == 0)
 
     def _backward_agent(self, row: int, soft_prompt_AD: Tensor | None) -> list[float]:
-        """Add one local agent's gradient.
-
-        Returns:
-            sum of log-probabilities (only to check that it is finite), loss, KL, clip fraction.
-        """
+        """Add a local agent's gradient; return its summed log-probability, loss, KL, clip share."""
         agent = slice(row, row + 1)
         mask_AGT = self.proposal.mask_AGT[agent]
         logp_AGT = self.writer.logp(self.proposal, agent, soft_prompt_AD)
@@ -322,17 +294,10 @@ class Gradients:
         *,
         by_agent: bool = False,
     ) -> float:
-        """Scale the gradient of each group down to a norm of at most ``max_norm``.
+        """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
-        Args:
-            groups: parameters by group; those without a gradient do not count.
-            max_norm: the limit; 0 leaves the gradients as they are.
-            round_number: for messages.
-            by_agent: whether each agent has a norm of its own, as it would have alone; such groups
-                hold nothing that agents share.
-
-        Returns:
-            the Euclidean norm of all groups together, before that.
+        With ``by_agent`` each agent has a norm of its own, as it would have alone; such groups hold
+        nothing that agents share. Return the Euclidean norm of all groups together, before that.
 
         Raises:
             NonFiniteLoss: a gradient is NaN or infinite; on every process.
@@ -364,17 +329,15 @@ class Gradients:
                 scale = min(1.0, max_norm / (norm + _NORM_FLOOR))
                 for _, gradient in gradients:
                     gradient.mul_(scale)
-        return gradient_norm(norms)
+        return math.sqrt(sum(norm * norm for norm in norms))
 
     def conflict(
         self, parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
     ) -> GradientConflict:
         """Return the condition of appendix B.2 (Eq. 22 and 23). Call it before clipping.
 
-        Args:
-            parameters: with the whole gradient in ``.grad``.
-            regulariser_grads: the part of it that comes from L_div and L_prune, None for none: of
-                such a parameter nothing is copied.
+        ``parameters`` have the whole gradient in ``.grad``; ``regulariser_grads`` are the part of
+        it that comes from L_div and L_prune, None for none: of such a parameter nothing is copied.
         """
         products = _multiply_gradients(parameters, regulariser_grads)
         sums_AK, shared_K = self._sum_by_agent(products, 3)

@@ -7,8 +7,8 @@ import torch
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.errors import DataError
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.agent_forecasts import AgentForecasts
 from compevo_core.training.calibration import (
+    AgentForecasts,
     CalibrationReport,
     calibrate,
     fit_blend,

@@ -11,7 +11,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
-    RunProgress,
     SharedStages,
     TrainState,
     capture_state,
@@ -93,19 +92,20 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> 
     trainer, state, examples = build_round_trainer(population__dropout=0.5)
     generators = make_generators(20)
     trainer.step(state, examples, generators)
-    captured = capture_state(trainer, state, generators, RunProgress(0.25, 3.0))
+    state.best_error, state.train_seconds = 0.25, 3.0
+    captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     expected = describe_draws(generators)
 
     other, _, _ = build_round_trainer(population__dropout=0.5)
-    restored, progress = make_generators(90), RunProgress()
+    restored = make_generators(90)
     torch.manual_seed(99)
     saved = load_newest_checkpoint(tmp_path, other.shards)
     assert saved is not None
-    again = restore_state(saved, other, restored, progress)
+    again = restore_state(saved, other, restored)
 
     assert (again.round, again.logics, again.rewards) == (1, state.logics, state.rewards)
-    assert (progress.best_error, progress.train_seconds) == (0.25, 3.0)
+    assert (again.best_error, again.train_seconds) == (0.25, 3.0)
     assert describe_draws(restored) == expected
 
     ours, theirs = (t.optimizer.state_dict()["state"] for t in (trainer, other))

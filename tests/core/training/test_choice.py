@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.training import trainer
-from compevo_core.training.agent_forecasts import ValidationErrors
+from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import OnRound, train

@@ -20,7 +20,6 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
     STATE_VERSION,
-    RunProgress,
     capture_state,
     load_newest_checkpoint,
     restore_state,
@@ -304,13 +303,13 @@ def test_the_generators_of_gpus_are_part_of_a_checkpoint(
     gpu = _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
 
-    captured = capture_state(trainer, state, generators, RunProgress())
+    captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     for one in gpu.states:
         one.zero_()
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    restore_state(saved, trainer, generators, RunProgress())
+    restore_state(saved, trainer, generators)
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
 
 
@@ -319,11 +318,11 @@ def test_a_checkpoint_without_gpus_resumes_on_one(
 ) -> None:
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
-    captured = capture_state(trainer, state, generators, RunProgress())
+    captured = capture_state(trainer, state, generators)
     save_checkpoint(tmp_path, 1, captured, trainer.shards)
     gpu = _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    assert restore_state(saved, trainer, generators, RunProgress()).round == 0
+    assert restore_state(saved, trainer, generators).round == 0
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
