@@ -51,3 +51,12 @@ def read_records(run: Path) -> list[dict[str, Any]]:
     """Return the rounds of a run without what time measured."""
     lines = (run / "rounds.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in lines]
+
+
+def read_hash(run: Path) -> str:
+    """Return the hash of the sealed model of a run."""
+    return str(json.loads((run / "model" / "manifest.json").read_text())["hash"])
+
+
+class Killed(BaseException):
+    """A kill, which no code can catch by accident."""

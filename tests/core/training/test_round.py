@@ -1,4 +1,4 @@
-"""The update of a round: the weights of its terms, clipping, the schedule, and what stops it."""
+"""A round and its update: weights of the terms, gradients, clipping, and what stops it."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,18 @@ import torch
 
 from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.objective import diversity_loss
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
-from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
+from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import GroupScores, RoundTrainer
 from compevo_core.training.round_record import RoundResult
-from compevo_core.training.schedule import RunGenerators, set_learning_rates
+from compevo_core.training.schedule import RunGenerators
+from compevo_core.training.update import Gradients
+from tests.support.models import build_model
 from tests.support.population import tiny
 from tests.support.rounds import build_round_trainer, run_step
 
@@ -55,14 +59,9 @@ def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights() -
         for key, part in zip(moved, (base, pg, div, prune), strict=True):
             moved[key] += float(part.abs().sum())
     assert min(moved.values()) > 0
-
-
-def test_the_pruning_term_pulls_every_gate_towards_zero_by_its_weight() -> None:
-    without, pruned = _collect_gradients(0.5, 0.1, 0.0), _collect_gradients(0.5, 0.1, 0.01)
-    (gates,) = [
-        name for name, value in without.items() if name.startswith("0.") and value.shape == (3,)
-    ]
-    assert torch.allclose(pruned[gates] - without[gates], torch.full((3,), 0.01), atol=1e-7)
+    # The pruning term pulls every gate towards zero by its weight.
+    gates = [with_prune[name] - pred[name] for name in pred if pred[name].shape == (3,)]
+    assert torch.allclose(gates[0], torch.ones(3), atol=1e-6)
 
 
 def _run_policy_updates(
@@ -105,57 +104,36 @@ def _are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_with_one_update_a_group_the_ratio_is_one_and_the_clip_range_changes_nothing() -> None:
-    narrow, record, widest = _run_policy_updates(0.2, 1)
+def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on() -> None:
+    once, record, widest = _run_policy_updates(0.2, 1)
     assert widest == [0.0] * 3
-    assert record.clip_fraction == 0.0
-    assert record.equal_groups == 0
-    assert _are_equal(narrow, _run_policy_updates(0.01, 1)[0])
+    assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
+    assert _are_equal(once, _run_policy_updates(0.01, 1)[0])
 
-
-def test_at_the_second_update_the_ratio_has_moved_and_the_clip_binds() -> None:
     narrow, record, widest = _run_policy_updates(0.2, 2)
-    assert widest[:3] == [0.0] * 3
-    assert max(widest[3:]) > 0.2
-    assert record.clip_fraction > 0.0
+    assert widest[:3] == [0.0] * 3 and max(widest[3:]) > 0.2
     wide, unclipped, _ = _run_policy_updates(1.0, 2)
     assert unclipped.clip_fraction < record.clip_fraction
-    assert not _are_equal(narrow, wide)
-    assert not _are_equal(narrow, _run_policy_updates(0.2, 1)[0])
+    assert not _are_equal(narrow, wide) and not _are_equal(narrow, once)
 
 
-@pytest.mark.parametrize(
-    ("number", "factor"),
-    [
-        (0, 1 / 3),
-        (1, 2 / 3),
-        (2, 1.0),
-        (3, 1.0),
-        (27, 0.5 * (1 + np.cos(np.pi * 24 / 97))),
-        (51, 0.5 * (1 + np.cos(np.pi * 48 / 97))),
-        (99, 0.5 * (1 + np.cos(np.pi * 96 / 97))),
-    ],
-)
-def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine(
-    number: int, factor: float
-) -> None:
-    trainer, _, _ = build_round_trainer(rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
-    assert type(trainer.optimizer) is torch.optim.AdamW
-    set_learning_rates(trainer.optimizer, trainer.schedule.factor(number))
-    assert [g["lr"] for g in trainer.optimizer.param_groups] == pytest.approx(
-        [1e-4 * factor, 1e-6 * factor]
-    )
-
-
-def test_a_round_trains_at_the_rate_of_its_number() -> None:
+def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine() -> None:
     trainer, state, examples = build_round_trainer(
         rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
+    assert type(trainer.optimizer) is torch.optim.AdamW
+
+    def rates() -> list[float]:
+        return [group["lr"] for group in trainer.optimizer.param_groups]
+
+    fall = {n: 0.5 * (1 + np.cos(np.pi * (n - 3) / 97)) for n in (3, 27, 51, 99)}
+    for number, factor in ({0: 1 / 3, 1: 2 / 3, 2: 1.0} | fall).items():
+        trainer.update.start_round(number)
+        assert rates() == pytest.approx([1e-4 * factor, 1e-6 * factor])
+
     state.round = 1
     run_step(trainer, state, examples)
-    assert [g["lr"] for g in trainer.optimizer.param_groups] == pytest.approx(
-        [1e-4 * 2 / 3, 1e-6 * 2 / 3]
-    )
+    assert rates() == pytest.approx([1e-4 * 2 / 3, 1e-6 * 2 / 3])
 
 
 def _spoil_logp(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -199,17 +177,23 @@ def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing
     assert state.regret == RegretTracker.start(3, trainer.config.run.fixed_logics)
 
 
+def _keep_proposals(monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
+    """Return a list that every proposal of a round is added to."""
+    proposals: list[Proposal] = []
+    propose = LogicWriter.propose
+    monkeypatch.setattr(
+        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
+    )
+    return proposals
+
+
 def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer, state, examples = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
     selection = trainer.model.selection
     before = selection.population_fitness()
-    proposals = []
-    propose = LogicWriter.propose
-    monkeypatch.setattr(
-        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
-    )
+    proposals = _keep_proposals(monkeypatch)
     record = run_step(trainer, state, examples)
     rewards = torch.tensor(record.rewards)
     assert record.weights == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
@@ -224,6 +208,7 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
         expected = record.group_logics[agent][best] if is_better else record.logics[agent]
         assert carried == expected
     assert state.logics != record.logics
+    assert 1.0 <= record.effective_agents <= 3.0
 
 
 def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_of_others(
@@ -267,11 +252,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
         grpo__reward_windows=0,
     )
     _set_apart(trainer)
-    proposals = []
-    propose = LogicWriter.propose
-    monkeypatch.setattr(
-        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
-    )
+    proposals = _keep_proposals(monkeypatch)
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     previous_AD = state.previous_AD
     record = run_step(trainer, state, examples)
@@ -457,12 +438,6 @@ def test_logics_are_rewritten_in_every_nth_round_after_the_supervised_ones() -> 
     assert records[2].loss_prune > 0
 
 
-def test_without_rewriting_no_round_writes_a_logic() -> None:
-    trainer, state, examples = build_round_trainer(evolution__every=0)
-    records = [run_step(trainer, state, examples) for _ in range(2)]
-    assert not any(record.evolved for record in records)
-
-
 def test_each_group_of_parameters_has_its_own_rate_and_the_paper_has_two() -> None:
     plain, _, _ = build_round_trainer(optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
     assert [group["base_lr"] for group in plain.optimizer.param_groups] == [1e-4, 1e-6]
@@ -488,9 +463,74 @@ def test_each_group_of_parameters_has_its_own_rate_and_the_paper_has_two() -> No
     assert rates == {id(p): rate for rate, group in expected.items() for p in group}
 
 
-def test_a_round_records_how_different_the_agents_errors_are() -> None:
-    trainer, state, examples = build_round_trainer()
+def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, state, examples = build_round_trainer(
+        objective__lambda_pg=0.0, objective__lambda_div=1.0, objective__lambda_prune=0.0
+    )
+    proposals = _keep_proposals(monkeypatch)
+    monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     record = run_step(trainer, state, examples)
-    assert 1.0 <= record.effective_agents <= 3.0
-    assert -1.0 <= record.error_correlation <= 1.0
-    assert record.gain_over_best is not None
+
+    candidate_AD = proposals[0].candidate_AD.detach()
+    assert record.loss_div == pytest.approx(float(diversity_loss(candidate_AD)))
+    fusion = [p.grad for p in trainer.model.fusion_parameters() if p.grad is not None]
+    assert all(float(gradient.abs().max()) == 0.0 for gradient in fusion)
+    adapters = [p.grad for p in trainer.model.policy_adapter_parameters()]
+    assert any(float(gradient.abs().max()) > 0.0 for gradient in adapters)
+
+
+@pytest.fixture
+def model() -> PopulationModel:
+    return build_model(tiny())
+
+
+def fill(parameters: list[torch.nn.Parameter]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_clipping_is_torchs(model: PopulationModel) -> None:
+    groups = [model.forecast_parameters(), model.policy_parameters()]
+    for limit in (1.0, 1e9, 0.0):
+        for group in groups:
+            fill(group)
+        theirs = [torch.nn.utils.clip_grad_norm_(group, limit or float("inf")) for group in groups]
+        expected = [p.grad.clone() for group in groups for p in group]
+        for group in groups:
+            fill(group)
+        norm = Gradients(model).clip(groups, limit, 0)
+        assert norm == pytest.approx(float(torch.stack(theirs).norm()), rel=1e-5)
+        for parameter, wanted in zip([p for group in groups for p in group], expected, strict=True):
+            assert torch.allclose(parameter.grad, wanted, rtol=1e-5, atol=1e-8)
+
+
+def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model: PopulationModel) -> None:
+    group = model.forecast_parameters()
+    fill(group)
+    group[0].grad[1, 0, 0] = float("inf")
+    with pytest.raises(NonFiniteLoss, match=r"round 7 for agent\(s\) \[1\]"):
+        Gradients(model).clip([group], 1.0, 7)
+    fill(group)
+    model.selection.gates_A.grad[0] = float("nan")
+    with pytest.raises(NonFiniteLoss, match=r"gates and fusion .* round 7"):
+        Gradients(model).clip([group], 1.0, 7)
+
+
+def test_the_conflict_counts_every_agent_and_what_they_share_once(model: PopulationModel) -> None:
+    policy = model.policy_parameters()
+    fill(policy)
+    strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
+    regular = [
+        torch.zeros_like(p) if s is None else s for p, s in zip(policy, strategy, strict=True)
+    ]
+    main = torch.cat([(p.grad - r).flatten() for p, r in zip(policy, regular, strict=True)])
+    strategic = torch.cat([r.flatten() for r in regular])
+    expected = gradient_conflict(
+        float(main.norm()), float(strategic.norm()), float(main @ strategic)
+    )
+    found = Gradients(model).conflict(policy, strategy)
+    assert found.cosine == pytest.approx(expected.cosine, rel=1e-4)
+    assert found.margin == pytest.approx(expected.margin, rel=1e-4)
