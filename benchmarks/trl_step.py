@@ -24,7 +24,7 @@ from benchmarks.peft_round import PeftRound, stack_truths
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logic_writer import Observation
 from compevo_core.agents.logics import clean_logic
-from compevo_core.agents.prompts import PeerReport, Tokenizer, render_logic_prompt
+from compevo_core.agents.prompts import Tokenizer, render_logic_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone
@@ -94,20 +94,8 @@ def time_trl_steps(
 
 def _render_prompt(config: RunConfig, observation: Observation, tokenizer: Tokenizer) -> str:
     """Return the logic-update prompt of agent 0, whole."""
-    peers = [
-        PeerReport(peer, observation.rewards[peer], observation.logics[peer])
-        for peer in observation.peers[0]
-    ]
-    return render_logic_prompt(
-        0,
-        observation.logics[0],
-        observation.rewards[0],
-        peers,
-        recent=observation.recent,
-        headlines=observation.headlines[0],
-        paraphrased=config.evolution.instruction == "paraphrased",
-        tokenizer=tokenizer,
-    )
+    is_paraphrased = config.evolution.instruction == "paraphrased"
+    return render_logic_prompt(observation.of(0), paraphrased=is_paraphrased, tokenizer=tokenizer)
 
 
 def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:

@@ -9,14 +9,16 @@ Shapes: A agents, B windows, P priors of the run, R forecasts of an agent, H hor
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
+
+if TYPE_CHECKING:  # priors of the news audit read windows where no torch is installed
+    from torch import Tensor, nn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +65,6 @@ class RetrievedArticle:
     embedding: npt.NDArray[np.float32]
 
 
-def format_headlines(articles: Sequence[RetrievedArticle]) -> list[tuple[str, str]]:
-    """Return (date, headline) of articles, as prompts show them."""
-    return [(article.date, article.title) for article in articles]
-
-
 @dataclasses.dataclass(frozen=True)
 class ForecastRequest:
     """A window that an agent reads under one or more logics.
@@ -102,8 +99,8 @@ class DecodedForecasts:
         n_cut: prompts that were too long and lost news or history.
     """
 
-    values_ARH: Tensor
-    token_loss_A: Tensor
+    values_ARH: "Tensor"
+    token_loss_A: "Tensor"
     n_unparsed: int = 0
     n_cut: int = 0
 
@@ -112,18 +109,13 @@ class ForecastDecoder(Protocol):
     """A way to turn readings into scaled forecasts."""
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> "nn.Module":
         """The parameters that are trained besides the adapters; the agent is their first axis."""
-        ...
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> DecodedForecasts:
-        """Forecast every reading under each of its logics.
+        """Forecast every reading of some local agents under each of its logics, in their order.
 
-        Args:
-            readings: by agent; forecasts come in their order, logics within a reading.
-            train: whether a loss is needed for the backward pass.
-            agents: which of the local agents the readings belong to.
+        With ``train`` a loss is needed for the backward pass.
         """
-        ...

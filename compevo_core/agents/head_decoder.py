@@ -27,7 +27,6 @@ from compevo_core.agents.decoders import (
     ForecastExample,
     ForecastRequest,
     RetrievedArticle,
-    format_headlines,
     mix_bases,
 )
 from compevo_core.agents.numeric_inputs import (
@@ -264,8 +263,7 @@ class _PromptLayout:
             rows = rows or [self._no_news_row]
             return [*self._encode(text), *self._soft_ids(rows)]
 
-        headlines = format_headlines(news)
-        return self._encode(render_logic_and_news(logic_or_none, headlines, title_characters=limit))
+        return self._encode(render_logic_and_news(logic_or_none, news, title_characters=limit))
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -1,16 +1,14 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
 
 What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
-samples and their log-probabilities. What does not: scoring them (``agents.strategy``), the policy
-loss (``agents.grpo``), the algebra of the fusion (``agents.fusion``), what counts as a logic
-(``agents.logics``).
+samples, by its own adapters or by a frozen model behind an endpoint, and their log-probabilities.
+What does not: scoring them (``agents.strategy``), the policy loss (``agents.grpo``), the algebra of
+the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
-instruction and the cue always stay.
-
-Each process writes for its local agents. Only the candidates' states are gathered, because the
-opponent context of an agent needs those of all others.
+instruction and the cue always stay. Each process writes for its local agents; only the candidates'
+states are gathered, which the opponent contexts need.
 
 Shapes: A agents (all or the local ones, see each docstring), G samples of an agent, T tokens,
 L packed length, D hidden, N sampled tokens of all agents.
@@ -28,16 +26,18 @@ from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import build_slots, clean_logic
 from compevo_core.agents.prompts import (
-    PeerReport,
+    AgentObservation,
     Tokenizer,
+    build_logic_messages,
     count_first_line,
     list_stop_tokens,
     render_logic_prompt,
     tokenize_prompt,
 )
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.adapters import LOGIC
+from compevo_core.lm.chat_endpoint import ENDPOINT, Transport, read_content
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
@@ -67,14 +67,22 @@ class Observation:
     headlines: Sequence[Sequence[str]] = ()
     recent: str = ""
 
+    def of(self, agent: int) -> AgentObservation:
+        """Return what one agent knows."""
+        return AgentObservation(
+            agent,
+            self.logics[agent],
+            self.rewards[agent],
+            [(peer, self.rewards[peer], self.logics[peer]) for peer in self.peers[agent]],
+            recent=self.recent,
+            headlines=self.headlines[agent] if self.headlines else (),
+        )
+
 
 def fit_logic_prompt(
     observation: Observation, agent: int, config: RunConfig, tokenizer: Tokenizer
 ) -> tuple[list[int], bool]:
-    """Return the tokens of an agent's prompt with as much of what it observed as fits.
-
-    Returns:
-        the tokens, and whether news, history or peers were left out.
+    """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
 
     Raises:
         ConfigError: own logic, own reward and instruction alone are too long.
@@ -82,18 +90,10 @@ def fit_logic_prompt(
     # The soft prompt is read before the instruction.
     has_soft_prompt = config.evolution.update == "three-stage"
     limit = config.backbone.context_length - has_soft_prompt
+    is_paraphrased = config.evolution.instruction == "paraphrased"
 
-    for number, (titles, recent, peers) in enumerate(_drop_evidence(observation, agent)):
-        text = render_logic_prompt(
-            agent,
-            observation.logics[agent],
-            observation.rewards[agent],
-            [PeerReport(i, observation.rewards[i], observation.logics[i]) for i in peers],
-            recent=recent,
-            headlines=titles,
-            paraphrased=config.evolution.instruction == "paraphrased",
-            tokenizer=tokenizer,
-        )
+    for number, seen in enumerate(_drop_evidence(observation.of(agent))):
+        text = render_logic_prompt(seen, paraphrased=is_paraphrased, tokenizer=tokenizer)
         ids = tokenize_prompt(tokenizer, text)
         if len(ids) <= limit:
             return ids, number > 0
@@ -116,20 +116,14 @@ def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST
     return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
 
 
-def _drop_evidence(
-    observation: Observation, agent: int
-) -> Iterator[tuple[list[str], str, list[int]]]:
-    """Yield what an agent saw, titles, history and peers: first all of it, then ever less."""
-    titles = list(observation.headlines[agent]) if observation.headlines else []
-    recent = observation.recent
-    peers = observation.peers[agent]
-
-    for count in range(len(titles), 0, -1):
-        yield titles[:count], recent, peers
-    if recent:
-        yield [], recent, peers
-    for count in range(len(peers), -1, -1):
-        yield [], "", peers[:count]
+def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
+    """Yield all that an agent knows, and then ever less of titles, history and peers."""
+    for count in range(len(seen.headlines), 0, -1):
+        yield dataclasses.replace(seen, headlines=seen.headlines[:count])
+    if seen.recent:
+        yield dataclasses.replace(seen, headlines=())
+    for count in range(len(seen.peers), -1, -1):
+        yield dataclasses.replace(seen, headlines=(), recent="", peers=seen.peers[:count])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,15 +131,12 @@ class Proposal:
     """One round's candidates and sampled logics, with the gradient paths that the losses need.
 
     Attributes:
-        candidate_AD: their representations for all agents (Eq. 8); local rows carry gradient.
+        candidate_AD: representations of all agents (Eq. 8); local rows carry gradient.
         group_logics: the G sampled logics of each local agent, cleaned.
-        mask_AGT: 1 where a token was sampled that is part of the logic, the token that ends it
-            included. Tokens after the first line and all tokens of an empty sample are 0: no text
-            was made of them, so no reward is theirs.
-        is_empty_AG: whether a sample of the local agents held no logic and was replaced by the
-            agent's present one. Group statistics leave such samples out, and their advantage is 0
-            (decision 05-logics).
-        prompt_ids: the logic-update prompt of each local agent, in tokens.
+        mask_AGT: 1 where a token is part of a logic, the token that ends it included; 0 after the
+            first line and in an empty sample: no text was made of these, so no reward is theirs.
+        is_empty_AG: whether a sample held no logic and was replaced by the agent's present one; its
+            advantage is 0 (decision 05-logics).
         soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
         n_empty: drafts and samples that held no logic and were replaced.
         n_cut: logic-update prompts that were too long and lost news, history or peers.
@@ -249,17 +240,10 @@ class LogicWriter:
         )
 
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
-        """Return log-probabilities of sampled tokens under the current policy, with gradient.
+        """Return log-probabilities (A, G, T) of sampled tokens under the current policy.
 
-        Some agents at a time, because the activations of all groups at once may not fit in memory.
-
-        Args:
-            proposal: what was sampled.
-            agents: which of the local agents.
-            soft_prompt_AD: soft prompts of all local agents.
-
-        Returns:
-            (A, G, T) of the chosen agents, zero where masked.
+        With gradient, and zero where masked. Of some of the local agents at a time, because the
+        activations of all groups at once may not fit in memory; the soft prompts are of them all.
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
@@ -273,15 +257,10 @@ class LogicWriter:
 
     @torch.no_grad()
     def reference_logp(self, proposal: Proposal) -> Tensor:
-        """Return log-probabilities under the frozen reference policy of the KL term.
+        """Return log-probabilities (A, G, T) under the reference of the KL term, zero where masked.
 
-        See decision 04-policy.
-
-        The reference is the backbone without adapters, after the neutral soft prompt: the point
-        that every agent's policy starts near.
-
-        Returns:
-            (A, G, T) of all local agents, zero where masked.
+        It is the frozen backbone after the neutral soft prompt (decision 04-policy): the point that
+        every agent's policy starts near.
         """
         neutral_AD = None
         if self.fusion is not None and proposal.soft_prompt_AD is not None:
@@ -350,17 +329,16 @@ class LogicWriter:
 
         An agent's fallback, its present logic, stands in for a sample without one.
         """
-        read = [
+        return _split_groups(
             [
-                self._read_logic(ids_T[mask_T.bool()].tolist(), fallback)
-                for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True)
-            ]
-            for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True)
-        ]
-        is_empty_AG = torch.tensor(
-            [[is_empty for _, is_empty in group] for group in read], device=ids_AGT.device
+                [
+                    self._read_logic(ids_T[mask_T.bool()].tolist(), fallback)
+                    for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True)
+                ]
+                for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True)
+            ],
+            ids_AGT.device,
         )
-        return [[logic for logic, _ in group] for group in read], is_empty_AG
 
     def _read_logic(self, ids: list[int], fallback: str) -> tuple[str, bool]:
         """Return the logic of one sample, and whether it is the fallback."""
@@ -376,11 +354,7 @@ class LogicWriter:
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
     ) -> tuple[PackedPrompts, Tensor]:
-        """Pack one prompt group an agent after its soft prompt.
-
-        Returns:
-            the packed prompts, and the embeddings (A, L, D) to read in place of their ids.
-        """
+        """Pack one prompt group an agent after its soft prompt; return its embeddings (A, L, D)."""
         if soft_prompt_AD is None:
             packed = self.population.pack([[group] for group in groups])
             return packed, self.population.embed(packed.ids_AL)
@@ -442,16 +416,118 @@ class LogicWriter:
 
     def _list_allowed(self, sampled: Sequence[Sequence[list[int]]]) -> list[Sequence[int]] | None:
         """Return what the grammar allowed in the place of each token; None without a grammar."""
-        grammar = self._grammar
-        if grammar is None:
+        if self._grammar is None:
             return None
-
         return [
-            grammar.allowed(tuple(ids[:place]))
+            self._grammar.allowed(tuple(ids[:place]))
             for samples in sampled
             for ids in samples
             for place in range(len(ids))
         ]
+
+
+class EndpointWriter(LogicWriter):
+    """Ask an OpenAI-compatible chat endpoint for mutated logics: MAE-GPT's selector (paper D.4).
+
+    Source: EvoAgent (Yuan et al., 2025), which mutates and crosses over the prompts of agents with
+    a language model and keeps the fittest; the paper adapts it with GPT-4o. What differs here: a
+    prompt is an agent's logic; the task is worded as the full method's (paper G), with a few other
+    agents' logics and rewards, so that a child may be a mutation or a cross; the fittest of parent
+    and children is chosen by its error on train windows (``training.round``), where EvoAgent's
+    model judges its own children; forecasts are averaged, where EvoAgent joins answers.
+
+    Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
+    get other logics. Those of a run that resumes are in its checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        shards: AgentShards,
+        transport: Transport,
+    ) -> None:
+        super().__init__(config, population, None, shards, adapters=None)
+        self._model = config.evolution.selector.removeprefix(ENDPOINT)
+        self._transport = transport
+
+    @torch.no_grad()
+    def propose(
+        self,
+        observation: Observation,
+        previous_AD: Tensor,
+        generators: Sequence[torch.Generator],
+    ) -> Proposal:
+        """Ask for G children of each local agent's logic, one request a child."""
+        del previous_AD, generators  # no state is fused, and the endpoint draws
+
+        read = [
+            [self._mutate(observation.of(agent)) for _ in range(self.config.grpo.group_size)]
+            for agent in self.shards.local_agents
+        ]
+        groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
+        candidates = [group[0] for group in groups]
+        states_AD = self.encode([self._tokenize(text) for text in candidates])
+
+        no_tokens_AGT = torch.zeros(*is_empty_AG.shape, 0, dtype=torch.long)
+        return Proposal(
+            candidates=candidates,
+            candidate_AD=self.shards.all_gather(states_AD, "states"),
+            group_logics=groups,
+            ids_AGT=no_tokens_AGT,
+            mask_AGT=no_tokens_AGT,
+            is_empty_AG=is_empty_AG,
+            prompt_ids=[[] for _ in groups],
+            soft_prompt_AD=None,
+            n_empty=int(is_empty_AG.sum()),
+            n_cut=0,
+        )
+
+    def _mutate(self, seen: AgentObservation) -> tuple[str, bool]:
+        """Return a child of an agent's logic, and whether the answer held none."""
+        evolution = self.config.evolution
+        is_paraphrased = evolution.instruction == "paraphrased"
+        answer = self._transport(
+            {
+                "model": self._model,
+                "temperature": evolution.temperature,
+                "max_tokens": evolution.max_new_tokens,
+                "messages": build_logic_messages(seen, paraphrased=is_paraphrased),
+            }
+        )
+        text = read_content(answer, self._model, DataError)
+        # A refusal comes as null: it holds no logic, and the parent stands in for it.
+        return clean_logic(text if isinstance(text, str) else "", seen.logic)
+
+
+def build_mutation_writer(
+    config: RunConfig,
+    population: Population,
+    shards: AgentShards,
+    entities: Sequence[str],
+    transport: Transport | None,
+) -> LogicWriter:
+    """Return what mutates logics: an endpoint, or the backbone without adapters.
+
+    Raises:
+        ConfigError: an endpoint is named, and no transport is given.
+    """
+    if not config.evolution.selector.startswith(ENDPOINT):
+        return LogicWriter(config, population, None, shards, entities, adapters=None)
+    if transport is None:
+        raise ConfigError(
+            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
+            "selector=..., or on the command line set COMPEVO_JUDGE_URL"
+        )
+    return EndpointWriter(config, population, shards, transport)
+
+
+def _split_groups(
+    read: Sequence[Sequence[tuple[str, bool]]], device: torch.device
+) -> tuple[list[list[str]], Tensor]:
+    """Return the logics of each agent's samples, and which of the samples held none, (A, G)."""
+    is_empty_AG = torch.tensor([[is_empty for _, is_empty in group] for group in read])
+    return [[logic for logic, _ in group] for group in read], is_empty_AG.to(device)
 
 
 def _select_last(indices: list[int], count: int) -> list[int]:
@@ -463,8 +539,8 @@ def seed_agent_generators(
 ) -> list[torch.Generator]:
     """Return one sampling generator an agent.
 
-    The noise of an agent depends on its number alone, so that it samples the same logics whichever
-    agents share its batch or its process.
+    It depends on the agent's number alone, so that an agent samples the same logics whichever
+    others share its batch or its process.
     """
     return [
         torch.Generator(device=device).manual_seed(

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from jinja2 import TemplateError
 
+from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.data.view import HORIZON, WindowView
 
 
@@ -29,20 +30,16 @@ class Tokenizer(Protocol):
     @property
     def eos_token_id(self) -> int:
         """The id that ends a sequence."""
-        ...
 
     @property
     def bos_token(self) -> str | None:
         """The text of the token that begins a sequence; None if there is none."""
-        ...
 
     def __call__(self, text: str, *, add_special_tokens: bool) -> Mapping[str, list[int]]:
         """Return the token ids of a text under ``input_ids``."""
-        ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Return the text of token ids."""
-        ...
 
     def apply_chat_template(
         self,
@@ -52,15 +49,10 @@ class Tokenizer(Protocol):
         add_generation_prompt: bool,
     ) -> str:
         """Return turns in the layout that the model was trained on; only if it has a template."""
-        ...
 
 
 def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text that generation shall continue.
-
-    They begin with one begin-of-sequence token if the tokenizer has one, and end in no
-    end-of-sequence token.
-    """
+    """Return the ids of a text that generation shall continue: begun once, if at all, not ended."""
     # A chat template may write the begin-of-sequence token itself; the model has never seen two.
     bos = tokenizer.bos_token
     adds_bos = not (bos and text.startswith(bos))
@@ -76,8 +68,8 @@ def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
 def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
     """Return the token ids that end a logic or an answer: end of sequence, plain line break.
 
-    They save computation alone: a token that holds more than a line break is no stop, so what
-    follows the first line is left out by :func:`count_first_line` as well.
+    They only save computation: tokens that hold more than a line break are left to
+    :func:`count_first_line`.
     """
     line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
 
@@ -167,12 +159,21 @@ LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 
 @dataclasses.dataclass(frozen=True)
-class PeerReport:
-    """What an agent sees of another: its number, and its reward and logic of this round."""
+class AgentObservation:
+    """What one agent knows when it rewrites its logic, o_i of Eq. 2.
+
+    Attributes:
+        peers: number, reward and logic of the agents that it sees (decision 03-rounds).
+        recent: recent history in words, from :func:`describe_recent`.
+        headlines: titles that the agent read most.
+    """
 
     agent: int
-    reward: float
     logic: str
+    reward: float
+    peers: Sequence[tuple[int, float, str]]
+    recent: str = ""
+    headlines: Sequence[str] = ()
 
 
 def clean_text(text: str, limit: int) -> str:
@@ -194,25 +195,16 @@ def render_task(view: WindowView) -> str:
 
 
 def render_logic_and_news(
-    logic: str | None,
-    headlines: Sequence[tuple[str, str]] | None,
-    *,
-    title_characters: int,
+    logic: str | None, news: Sequence[RetrievedArticle] | None, *, title_characters: int
 ) -> str:
-    """Return the lines of a forecast prompt that differ between logics.
-
-    Args:
-        logic: the agent's logic, or None to leave it out.
-        headlines: (date, title) of the retrieved articles; None to leave out every word of them.
-        title_characters: longest headline.
-    """
+    """Return the lines of a forecast prompt that differ between logics; None leaves a part out."""
     lines = []
     if logic is not None:
         lines.append(f"Logic: {clean_text(logic, LOGIC_CHARACTERS)}")
 
-    for date, title in headlines or []:
-        lines.append(f"News {date}: {clean_text(title, title_characters)}")
-    if headlines is not None and not headlines:
+    for article in news or []:
+        lines.append(f"News {article.date}: {clean_text(article.title, title_characters)}")
+    if news is not None and not news:
         lines.append("News: none.")
 
     return "\n".join(lines)
@@ -226,17 +218,11 @@ def render_forecast_prompt(
     *,
     tokenizer: Tokenizer,
 ) -> tuple[str, str]:
-    """Render the forecast prompt of the text decoder (paper D.3) in two parts.
+    """Render the forecast prompt of the text decoder (paper D.3).
 
     History, base and answer are in the unit of the series, which the prompt names: a model that is
-    shown one scale and asked for another would have to know every series by heart.
-
-    Args:
-        view: the window; only its calendar, covariates and names are used.
-        history: history values as they shall stand in the text, in the unit of the series.
-        base: the forecast that the answer corrects; empty if the answer is the values themselves.
-        logic_and_news: from :func:`render_logic_and_news`.
-        tokenizer: gives the chat layout of the backbone, if it has one.
+    shown one scale and asked for another would have to know every series by heart. Without a base
+    the answer is the values themselves.
 
     Returns:
         the part that all logics of the window share, and the rest.
@@ -267,75 +253,35 @@ def render_forecast_prompt(
     return _apply_chat_layout(_SYSTEM_FORECAST, user, "Forecast:", tokenizer)
 
 
-def render_logic_prompt(
-    agent: int,
-    logic: str,
-    reward: float,
-    peers: Sequence[PeerReport],
-    *,
-    recent: str = "",
-    headlines: Sequence[str] = (),
-    paraphrased: bool,
-    tokenizer: Tokenizer,
-) -> str:
-    """Render the logic-update prompt of an agent (paper G), ending where the new logic begins.
-
-    Args are those of :func:`build_logic_messages`, and the tokenizer that gives the chat layout of
-    the backbone, if it has one.
-    """
-    system, user = build_logic_messages(
-        agent,
-        logic,
-        reward,
-        peers,
-        recent=recent,
-        headlines=headlines,
-        paraphrased=paraphrased,
-    )
+def render_logic_prompt(seen: AgentObservation, *, paraphrased: bool, tokenizer: Tokenizer) -> str:
+    """Render the logic-update prompt of an agent (paper G), ending where the new logic begins."""
+    system, user = build_logic_messages(seen, paraphrased=paraphrased)
     text = user["content"] + _CUT
     return "".join(_apply_chat_layout(system["content"], text, LOGIC_CUE, tokenizer))
 
 
-def build_logic_messages(
-    agent: int,
-    logic: str,
-    reward: float,
-    peers: Sequence[PeerReport],
-    *,
-    recent: str = "",
-    headlines: Sequence[str] = (),
-    paraphrased: bool,
-) -> list[dict[str, str]]:
+def build_logic_messages(seen: AgentObservation, *, paraphrased: bool) -> list[dict[str, str]]:
     """Return the task of rewriting a logic as a chat of two turns (paper G).
 
     The paper's template shows logic, reward and peers. What the agent observes holds history and
-    news as well (Eq. 2): they follow the reward where they are given.
-
-    Args:
-        agent: its number.
-        logic: its present logic.
-        reward: its reward under that logic.
-        peers: what it sees of others (decision 03-rounds).
-        recent: recent history in words, from :func:`describe_recent`.
-        headlines: titles that the agent read most.
-        paraphrased: whether the task stands in other words (E.9).
+    news as well (Eq. 2): they follow the reward where they are given. ``paraphrased`` puts the task
+    in other words (E.9).
     """
-    observed_lines = [f"Recent Data: {recent}\n"] if recent else []
-    if headlines:
-        titles = "; ".join(f'"{clean_text(title, _TITLE_CHARACTERS)}"' for title in headlines)
+    observed_lines = [f"Recent Data: {seen.recent}\n"] if seen.recent else []
+    if seen.headlines:
+        titles = "; ".join(f'"{clean_text(title, _TITLE_CHARACTERS)}"' for title in seen.headlines)
         observed_lines.append(f"News Read Most: {titles}\n")
 
     peer_lines = [
-        f"Agent_{peer.agent} (Reward: {peer.reward:.4f}): "
-        f'"{clean_text(peer.logic, LOGIC_CHARACTERS)}"'
-        for peer in peers
+        f'Agent_{agent} (Reward: {reward:.4f}): "{clean_text(logic, LOGIC_CHARACTERS)}"'
+        for agent, reward, logic in seen.peers
     ]
     peer_text = "\n".join(peer_lines) or "None."
     user = (
-        f"Agent ID: Agent_{agent}.\n"
-        f'Agent\'s Current Logic: "{clean_text(logic, LOGIC_CHARACTERS)}"\n'
+        f"Agent ID: Agent_{seen.agent}.\n"
+        f'Agent\'s Current Logic: "{clean_text(seen.logic, LOGIC_CHARACTERS)}"\n'
         # The paper writes "Negative MSE"; the metric is a setting here.
-        f"Agent's Recent Performance: {reward:.4f} (Negative error, higher is better).\n"
+        f"Agent's Recent Performance: {seen.reward:.4f} (Negative error, higher is better).\n"
         f"{''.join(observed_lines)}"
         f"Peer Information:\n{peer_text}\n"
         f"Task: {_TASK_LOGIC_PARAPHRASED if paraphrased else _TASK_LOGIC}\n"

@@ -27,10 +27,9 @@ from compevo_core.agents.decoders import (
     DecodedForecasts,
     ForecastExample,
     ForecastRequest,
-    format_headlines,
+    RetrievedArticle,
 )
 from compevo_core.agents.prompts import (
-    Tokenizer,
     list_stop_tokens,
     render_forecast_prompt,
     render_logic_and_news,
@@ -53,10 +52,7 @@ _LARGEST = 1e15  # in the unit of the series; far above any of them, far below f
 
 
 def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]:
-    """Write numbers with the decimals of their unit.
-
-    Rounding stays well below the error of a naive forecast.
-    """
+    """Write numbers with the decimals of their unit; the rounding is far below any error."""
     decimals = _DECIMALS.get(unit, _DEFAULT_DECIMALS)
     return [f"{float(value):.{decimals}f}" for value in values]
 
@@ -67,26 +63,19 @@ def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
 
 
 def has_all_numbers(text: str, horizon: int = HORIZON) -> bool:
-    """Whether a text that is being written holds its last number, and a separator after it.
-
-    Before the separator the last number may go on.
-    """
+    """Whether a text that is being written holds its last number and the separator that ends it."""
     parts = [part for part in _SEPARATOR.split(text) if part]
     return len(parts) >= horizon and _SEPARATOR.fullmatch(text[-1:]) is not None
 
 
 def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
-    """Read exactly ``horizon`` finite numbers from the first line of an answer.
+    """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
     Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or
     shortened forecast would score a guess of ours as the model's.
 
-    Returns:
-        (H,), in the unit of the answer.
-
     Raises:
-        ForecastParseError: too few or too many numbers, a word between them, or a value out of
-            range.
+        ForecastParseError: too few or many numbers, a word between them, or a value out of range.
     """
     first_line = text.strip().split("\n")[0].rstrip(". ")
     parts = [part for part in _SEPARATOR.split(first_line) if part]
@@ -112,59 +101,105 @@ def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
     return values
 
 
-Headlines = Sequence[tuple[str, str]]
-"""(date, title) of articles, best match first."""
+_TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer answer is cut
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadingPrompts:
-    """The prompts of one window: one for each logic, what they share once."""
+class _Question:
+    """A window that an agent is asked about.
 
+    Attributes:
+        base_H: the agent's own base, scaled; None if it answers with the values themselves.
+        group: its prompts, one for each logic.
+        n_cut: prompts from which news or history were left out.
+    """
+
+    example: ForecastExample
+    base_H: FloatArray | None
     group: PromptGroup
-    n_cut: int  # prompts from which news or history were left out
+    n_cut: int
 
 
-class TextPromptBuilder:
-    """Lay out windows and logics as prompts that fit."""
+class TextDecoder:
+    """Generate each answer as text, greedily, and parse it strictly.
 
-    def __init__(self, config: RunConfig, tokenizer: Tokenizer) -> None:
+    The text of an agent with a prior holds the correction to its base in the unit of the series,
+    that of an agent without one the values themselves. An answer that cannot be read is counted and
+    scored as the base alone: nothing is padded or repaired.
+
+    Args:
+        mix_AP: share of each local agent in the priors; a row of zeros has none.
+    """
+
+    def __init__(
+        self, population: Population, config: RunConfig, scaler: Scaler, mix_AP: FloatArray
+    ) -> None:
+        self.population = population
         self.config = config
-        self.tokenizer = tokenizer
+        self.scaler = scaler
+        self.mix_AP = mix_AP
+        self.module: nn.Module = nn.Module()  # the language-model head is frozen: no parameters
+        self._tokenizer = population.backbone.tokenizer
 
-    def build(
-        self,
-        view: WindowView,
-        logics: Sequence[str],
-        headlines: Sequence[Headlines],
-        base_H: FloatArray | None,
-        lookback: int,
-    ) -> ReadingPrompts:
-        """Return the prompts of a window under each of its logics.
+    def decode(
+        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
+    ) -> DecodedForecasts:
+        """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
 
-        Args:
-            view: the window.
-            logics: at least one.
-            headlines: of the articles that each logic retrieved.
-            base_H: the agent's base in the unit of the series; None without one.
-            lookback: last input steps that the agent sees.
+        The loss is taken under the caller's adapters and dropout. Answers are always generated
+        without dropout: they are what rewards and weights are made of.
+        """
+        asked = self._ask_all(readings, agents)
+        loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
+        with self.population.use_adapters(FORECAST, agents=agents):
+            values_ARH, n_unparsed = self._generate_forecasts(asked)
+
+        return DecodedForecasts(
+            values_ARH=values_ARH,
+            token_loss_A=loss_A.to(values_ARH.device),
+            n_unparsed=n_unparsed,
+            n_cut=sum(question.n_cut for row in asked for question in row),
+        )
+
+    def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
+        """Return the training loss (A,) alone, with gradient: no answer is written."""
+        return self._token_loss(self._ask_all(readings, agents))
+
+    def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
+        numbers = range(len(self.mix_AP))[agents]
+        return [
+            [self._ask(number, reading) for reading in row]
+            for number, row in zip(numbers, readings, strict=True)
+        ]
+
+    def _ask(self, number: int, reading: ForecastRequest) -> _Question:
+        """Return what the local agent of this number is asked about a window.
 
         Raises:
             ConfigError: a prompt without news and with one history value is still too long.
         """
+        view = reading.example.view
+        mix_P = self.mix_AP[number]
+        base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
+        lookback = self.config.population.member(
+            self.population.local_agents[number]
+        ).lookback_steps
+
         points = self.config.forecast.history_points
         history = _average(view.x[-lookback:], max(points * lookback // LOOKBACK, 1), view.unit)
-        base = [] if base_H is None else _average(base_H, points, view.unit)
+        base: list[str] = []
+        if base_H is not None:
+            base = _average(self.scaler.unscale(base_H, view.entity), points, view.unit)
 
-        prefix, n_history = self._fit_history(view, history, base, logics)
-        allowed = self.config.backbone.context_length - len(prefix)
-
+        prefix, n_history = self._fit_history(view, history, base, reading.logics)
+        room = self.config.backbone.context_length - len(prefix)
         suffixes = []
         n_cut = 0
-        for logic, news in zip(logics, headlines, strict=True):
-            suffix, has_all_news = self._fit_news(view, logic, news, allowed)
+        for logic, news in zip(reading.logics, reading.news, strict=True):
+            suffix, has_all_news = self._fit_news(view, logic, news, room)
             suffixes.append(suffix)
             n_cut += n_history < len(history) or not has_all_news
-        return ReadingPrompts(PromptGroup(prefix, suffixes), n_cut)
+        return _Question(reading.example, base_H, PromptGroup(prefix, suffixes), n_cut)
 
     def _fit_history(
         self, view: WindowView, history: list[str], base: list[str], logics: Sequence[str]
@@ -178,9 +213,9 @@ class TextPromptBuilder:
 
         def encode(count: int) -> list[int]:
             shared, _ = render_forecast_prompt(
-                view, history[len(history) - count :], base, "", tokenizer=self.tokenizer
+                view, history[len(history) - count :], base, "", tokenizer=self._tokenizer
             )
-            return tokenize_prompt(self.tokenizer, shared)
+            return tokenize_prompt(self._tokenizer, shared)
 
         def is_too_long(count: int) -> bool:
             return len(encode(count)) + longest > limit
@@ -199,146 +234,34 @@ class TextPromptBuilder:
         return encode(count), count
 
     def _fit_news(
-        self, view: WindowView, logic: str, headlines: Headlines, allowed: int
+        self, view: WindowView, logic: str, news: Sequence[RetrievedArticle], room: int
     ) -> tuple[list[int], bool]:
-        """Return a logic's own part with as many headlines as fit, and whether that is all."""
-        for count in range(len(headlines), -1, -1):
-            # Headlines come best match first, so the least similar go first.
-            suffix = self._encode_suffix(view, logic, headlines[:count])
-            if len(suffix) <= allowed:
+        """Return a logic's own part with as many articles as fit, and whether that is all."""
+        for count in range(len(news), -1, -1):
+            # Articles come best match first, so the least similar go first.
+            suffix = self._encode_suffix(view, logic, news[:count])
+            if len(suffix) <= room:
                 break
-        return suffix, count == len(headlines)
+        return suffix, count == len(news)
 
-    def _encode_suffix(self, view: WindowView, logic: str, headlines: Headlines) -> list[int]:
+    def _encode_suffix(
+        self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]
+    ) -> list[int]:
         text = render_logic_and_news(
             logic if self.config.forecast.logic_in_prompt else None,
-            headlines,
+            news,
             title_characters=self.config.news.title_characters,
         )
-        _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self.tokenizer)
-        return list(self.tokenizer(rest, add_special_tokens=False)["input_ids"])
-
-
-def _average(values_S: FloatArray, points: int, unit: str) -> list[str]:
-    """Return values averaged down to some points, as text in their unit."""
-    means = [float(part.mean()) for part in np.array_split(values_S, points)]
-    return format_numbers(means, unit)
-
-
-_TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer answer is cut
-
-
-@dataclasses.dataclass(frozen=True)
-class _Question:
-    """One forecast that an agent is asked for.
-
-    Attributes:
-        example: the window.
-        base_H: the agent's own base, scaled; None if it answers with the values themselves.
-    """
-
-    example: ForecastExample
-    base_H: FloatArray | None
-
-
-class TextDecoder:
-    """Generate each answer as text, greedily, and parse it strictly.
-
-    The text of an agent with a prior holds the correction to its base in the unit of the series,
-    that of an agent without one the values themselves. An answer that cannot be read is counted and
-    scored as the base alone: nothing is padded or repaired.
-
-    Args:
-        mix_AP: share of each local agent in the priors; a row of zeros has none.
-    """
-
-    def __init__(
-        self,
-        population: Population,
-        config: RunConfig,
-        scaler: Scaler,
-        mix_AP: FloatArray,
-    ) -> None:
-        self.population = population
-        self.config = config
-        self.scaler = scaler
-        self.mix_AP = mix_AP
-        self.prompts = TextPromptBuilder(config, population.backbone.tokenizer)
-        self.module: nn.Module = nn.Module()  # the language-model head is frozen: no parameters
-
-    def decode(
-        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> DecodedForecasts:
-        """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
-
-        The loss is taken under the caller's adapters and dropout. Answers are always generated
-        without dropout: they are what rewards and weights are made of.
-        """
-        built, questions = self._lay_out(readings, agents)
-        prompts = [[part.group for part in row] for row in built]
-
-        loss_A = self._token_loss(prompts, questions) if train else torch.zeros(len(readings))
-        with self.population.use_adapters(FORECAST, agents=agents):
-            values_ARH, n_unparsed = self._generate_forecasts(prompts, questions)
-
-        return DecodedForecasts(
-            values_ARH=values_ARH,
-            token_loss_A=loss_A.to(values_ARH.device),
-            n_unparsed=n_unparsed,
-            n_cut=sum(part.n_cut for row in built for part in row),
-        )
-
-    def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
-        """Return the training loss (A,) alone, with gradient: no answer is written.
-
-        For methods that are taught the true answer and nothing else.
-        """
-        built, questions = self._lay_out(readings, agents)
-        return self._token_loss([[part.group for part in row] for row in built], questions)
-
-    def _lay_out(
-        self, readings: AgentReadings, agents: slice
-    ) -> tuple[list[list[ReadingPrompts]], list[list[_Question]]]:
-        """Return the prompts of every window, and what each forecast has to answer."""
-        numbers = range(len(self.mix_AP))[agents]
-        built = [
-            [self._build_prompts(number, reading) for reading in row]
-            for number, row in zip(numbers, readings, strict=True)
-        ]
-        questions = [
-            [self._ask(number, reading.example) for reading in row for _ in reading.logics]
-            for number, row in zip(numbers, readings, strict=True)
-        ]
-        return built, questions
-
-    def _build_prompts(self, number: int, reading: ForecastRequest) -> ReadingPrompts:
-        """Return the prompts of one window for the local agent of this number."""
-        view = reading.example.view
-        base_H = self._ask(number, reading.example).base_H
-        base_in_unit_H = None if base_H is None else self.scaler.unscale(base_H, view.entity)
-
-        member = self.config.population.member(self.population.local_agents[number])
-        return self.prompts.build(
-            view,
-            reading.logics,
-            [format_headlines(articles) for articles in reading.news],
-            base_in_unit_H,
-            member.lookback_steps,
-        )
-
-    def _ask(self, number: int, example: ForecastExample) -> _Question:
-        """Return what the local agent of this number has to answer."""
-        mix_P = self.mix_AP[number]
-        return _Question(example, mix_P @ example.priors_PH if mix_P.any() else None)
+        _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
+        return list(self._tokenizer(rest, add_special_tokens=False)["input_ids"])
 
     @torch.no_grad()
-    def _generate_forecasts(
-        self, prompts: Sequence[Sequence[PromptGroup]], questions: Sequence[Sequence[_Question]]
-    ) -> tuple[Tensor, int]:
-        tokenizer = self.population.backbone.tokenizer
-        cache = self.population.prefill(self.population.pack(prompts))
+    def _generate_forecasts(self, asked: Sequence[Sequence[_Question]]) -> tuple[Tensor, int]:
+        """Return forecasts (A, R, H), and how many answers could not be read."""
+        tokenizer = self._tokenizer
+        prompts = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(
-            cache,
+            self.population.prefill(self.population.pack(prompts)),
             max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
             temperature=0.0,
             stop_tokens=list_stop_tokens(tokenizer),
@@ -347,8 +270,8 @@ class TextDecoder:
 
         forecasts = []
         n_unparsed = 0
-        asked = [question for row in questions for question in row]
-        rows = zip(ids_ART.flatten(0, 1), mask_ART.flatten(0, 1), asked, strict=True)
+        answered = [question for row in asked for question in row for _ in question.group.suffixes]
+        rows = zip(ids_ART.flatten(0, 1), mask_ART.flatten(0, 1), answered, strict=True)
         for ids_T, mask_T, question in rows:
             text = tokenizer.decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
             try:
@@ -358,25 +281,31 @@ class TextDecoder:
                 forecasts.append(np.zeros(HORIZON) if question.base_H is None else question.base_H)
 
         values = torch.tensor(np.stack(forecasts), dtype=torch.float32, device=ids_ART.device)
-        return values.reshape(len(prompts), -1, HORIZON), n_unparsed
+        return values.reshape(len(asked), -1, HORIZON), n_unparsed
 
-    def _token_loss(
-        self, prompts: Sequence[Sequence[PromptGroup]], questions: Sequence[Sequence[_Question]]
-    ) -> Tensor:
+    def _token_loss(self, asked: Sequence[Sequence[_Question]]) -> Tensor:
         """Return the mean negative log-likelihood of each agent's answer tokens, (A,)."""
-        answers = [[self._encode_answer(question) for question in row] for row in questions]
-        packed = self.population.pack(
-            [_append_answers(groups, row) for groups, row in zip(prompts, answers, strict=True)]
-        )
+        groups = []
+        answers = []
+        for row in asked:
+            answered = [(question.group, self._encode_answer(question)) for question in row]
+            groups.append(
+                [
+                    PromptGroup(group.prefix, [[*branch, *answer] for branch in group.suffixes])
+                    for group, answer in answered
+                ]
+            )
+            answers.append([answer for group, answer in answered for _ in group.suffixes])
+        packed = self.population.pack(groups)
         states_ALD = self.population.hidden_states(packed)
 
         losses = []
-        for agent, row in enumerate(answers):
+        for agent, agent_answers in enumerate(answers):
             # Without any complete truth: a zero that still has a gradient path, so that the round
             # can call backward as in any other.
             agent_losses = [states_ALD[agent].sum() * 0.0]
 
-            for prompt, answer in enumerate(row):
+            for prompt, answer in enumerate(agent_answers):
                 if not answer:
                     continue
 
@@ -390,10 +319,7 @@ class TextDecoder:
         return torch.stack(losses)
 
     def _encode_answer(self, question: _Question) -> list[int]:
-        """Return the tokens of the true answer.
-
-        There are none if a target is missing: text, unlike the head's loss, cannot be masked.
-        """
+        """Return the tokens of the true answer; none if a target is missing: text has no mask."""
         truth_H, view = question.example.truth_H, question.example.view
         if truth_H is None or not question.example.has_whole_truth:
             return []
@@ -405,9 +331,8 @@ class TextDecoder:
 
         # The leading space makes the first number the token that follows the cue in running text.
         text = " " + format_answer(values_H, view.unit)
-        tokenizer = self.population.backbone.tokenizer
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [*ids, tokenizer.eos_token_id]
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [*ids, self._tokenizer.eos_token_id]
 
     def _to_scaled(self, values_H: FloatArray, question: _Question) -> FloatArray:
         entity = question.example.view.entity
@@ -417,12 +342,7 @@ class TextDecoder:
         return question.base_H + values_H / self.scaler.std[entity]
 
 
-def _append_answers(
-    groups: Sequence[PromptGroup], answers: Sequence[Sequence[int]]
-) -> list[PromptGroup]:
-    """Return one agent's prompts, each continued by the answer of its example."""
-    remaining = iter(answers)
-    return [
-        PromptGroup(group.prefix, [[*branch, *next(remaining)] for branch in group.suffixes])
-        for group in groups
-    ]
+def _average(values_S: FloatArray, points: int, unit: str) -> list[str]:
+    """Return values averaged down to some points, as text in their unit."""
+    means = [float(part.mean()) for part in np.array_split(values_S, points)]
+    return format_numbers(means, unit)

@@ -1,7 +1,7 @@
 """A chat endpoint as seen from the core: a function, and how a setting names one.
 
 What belongs here: these names and reading an answer, which need no heavy library. What does not:
-HTTP, retries and keys (the pipeline's transport), what is asked (``agents.prompt_mutation``,
+HTTP, retries and keys (the pipeline's transport), what is asked (``agents.logic_writer``,
 ``paper.lud_judges``).
 """
 
@@ -20,13 +20,7 @@ Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 def read_content(answer: Mapping[str, Any], name: str, failure: type[CompEvoError]) -> object:
     """Return the content of an answer's first message; null where the model refused.
 
-    Args:
-        answer: what a transport returned.
-        name: whose answer it is, for the message of the error.
-        failure: the error to raise.
-
-    Raises:
-        CompEvoError: of the given kind: the answer has another form.
+    The given kind of error, which names the endpoint, is raised if the answer has another form.
     """
     try:
         return answer["choices"][0]["message"]["content"]

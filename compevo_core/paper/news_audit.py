@@ -42,6 +42,7 @@ from compevo_core.paper.news_changes import (
     change_news,
 )
 from compevo_core.runtime.files import write_atomically
+from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
 
@@ -244,9 +245,6 @@ class NewsProbe:
     @classmethod
     def fit(cls, train: WindowSet, val: WindowSet, news: NewsPool) -> Self:
         """Fit on train; validation chooses the penalty. DataError if hardly any window has news."""
-        # Imported here: it needs torch, without which the pipeline's definitions must load.
-        from compevo_core.training.prior import PriorKey, forecast_out_of_fold
-
         scaler = Scaler.fit(train)
         base = fit_baseline(BASE, train)
         # Out of fold: errors that the base made on its own train days are too small to learn from.

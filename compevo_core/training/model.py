@@ -20,9 +20,8 @@ from compevo_core.agents.decoders import ForecastDecoder
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logic_writer import LogicWriter
+from compevo_core.agents.logic_writer import LogicWriter, build_mutation_writer
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.prompt_mutation import build_mutation_writer
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
@@ -57,7 +56,7 @@ SYSTEMS: Mapping[str, System] = {
     # gives one sentence: "parallel-agent averaging without interaction or evolution".
     "mael": System(adapters=(FORECAST,), competes=False),
     # Multi-agent evolution: the ensemble, whose logics a frozen language model mutates; each agent
-    # plays the fittest of a logic and its mutations (``agents.prompt_mutation``).
+    # plays the fittest of a logic and its mutations (``agents.logic_writer``).
     "mae-gpt": System(adapters=(FORECAST,), competes=False, mutates=True),
     # Multi-agent debate with reinforcement learning: agents read each other's forecasts and revise
     # their own, verified and weighed (``agents.debate``).

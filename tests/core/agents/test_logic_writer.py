@@ -1,12 +1,10 @@
 """What agents observe, the prompts that hold it, candidates, samples and their probabilities."""
 
-import dataclasses
 import itertools
 
 import pytest
 import torch
 
-from compevo_core.agents import logic_writer
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logic_writer import (
     LogicWriter,
@@ -105,12 +103,9 @@ def test_log_probabilities_are_those_of_the_sample_behind_soft_prompt_and_instru
         measured = logp_AGT[agent, row % size][_sampled_mask(proposal, row)]
         assert torch.allclose(measured, expected, atol=1e-4)
 
-
-def test_some_agents_are_scored_under_their_own_adapters(written) -> None:
-    writer, proposal = written
-    together = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
-    alone = writer.logp(proposal, slice(1, 2), proposal.soft_prompt_AD)
-    assert torch.allclose(alone[0], together[1], atol=1e-4)
+    # Some agents are scored under their own adapters.
+    alone_AGT = writer.logp(proposal, slice(1, 2), proposal.soft_prompt_AD)
+    assert torch.allclose(alone_AGT[0], logp_AGT[1], atol=1e-4)
 
 
 def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(written) -> None:
@@ -284,31 +279,6 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
 
 
-def test_the_tokens_of_a_sample_without_a_logic_are_no_part_of_the_policy_term(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trainer, state, _ = build_round_trainer()
-    read = []
-
-    def every_other(text: str, fallback: str, *, was_cut: bool) -> tuple[str, bool]:
-        read.append(text)
-        return (fallback, True) if len(read) % 2 else ("Watch the heat.", False)
-
-    monkeypatch.setattr(logic_writer, "clean_logic", every_other)
-    observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
-    generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
-    proposal = trainer.writer.propose(observation, state.previous_AD, generators)
-
-    is_empty_AG = proposal.is_empty_AG
-    assert is_empty_AG.any() and not is_empty_AG.all()
-    assert not proposal.mask_AGT[is_empty_AG].any()
-    assert proposal.mask_AGT[~is_empty_AG].any(dim=-1).all()
-    assert proposal.n_empty == (len(read) + 1) // 2
-    for agent, group in enumerate(proposal.group_logics):
-        present = [logic == state.logics[agent] for logic in group]
-        assert present == is_empty_AG[agent].tolist()
-
-
 TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
 OBSERVATION = Observation(
     logics=list(SEED_LOGICS[:3]),
@@ -370,14 +340,6 @@ def _shortest_length() -> int:
     with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
         _fit(64)
     return int(str(caught.value).partition("needs ")[2].split()[0])
-
-
-def test_an_agent_without_evidence_sees_its_peers_alone() -> None:
-    bare = dataclasses.replace(OBSERVATION, headlines=(), recent="")
-    text = TOKENIZER.decode(fit_logic_prompt(bare, 0, tiny(), TOKENIZER)[0])
-    assert "Recent Data" not in text
-    assert "News Read" not in text
-    assert SEED_LOGICS[2] in text
 
 
 def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others() -> None:

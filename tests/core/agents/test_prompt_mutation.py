@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import Observation, Proposal
-from compevo_core.agents.prompt_mutation import EndpointWriter
+from compevo_core.agents.logic_writer import EndpointWriter, Observation, Proposal
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -71,7 +70,7 @@ def test_each_child_is_one_request_that_shows_its_agent_what_it_knows() -> None:
     assert "<|im_end|>" not in user and "Count sheep" not in user
 
 
-@pytest.mark.parametrize("text", [None, "", "Your logic", "[Insert your logic here]"])
+@pytest.mark.parametrize("text", [None, "[Insert your logic here]"])
 def test_an_answer_without_a_logic_leaves_the_parent(text: object) -> None:
     proposal = ask(reply(text), []).propose(OBSERVATION, torch.zeros(3, 0), [])
     assert proposal.is_empty_AG.all() and proposal.n_empty == 9
@@ -80,7 +79,7 @@ def test_an_answer_without_a_logic_leaves_the_parent(text: object) -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
 def test_an_answer_that_is_no_chat_completion_is_an_error(answer: dict) -> None:
-    with pytest.raises(DataError, match=r"a-model: no choices\[0\]"):
+    with pytest.raises(DataError, match="a-model"):
         ask(answer, []).propose(OBSERVATION, torch.zeros(3, 0), [])
 
 

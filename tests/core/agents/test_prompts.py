@@ -1,7 +1,9 @@
 """Prompts: the paper's wording, news as data, where texts begin and end."""
 
+import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,10 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
-    PeerReport,
+    AgentObservation,
     clean_text,
     count_first_line,
     describe_recent,
@@ -55,10 +58,8 @@ VIEW = windows("train", 1).views()[0]
 def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(
     attack: str,
 ) -> None:
-    text = _render("logic", [("01 Jan", attack)])
-    observed = render_logic_prompt(
-        1, attack, -0.1, [], headlines=[attack], paraphrased=False, tokenizer=_Chat()
-    )
+    text = _render("logic", attack)
+    observed = _render_logic(AgentObservation(1, attack, -0.1, [], headlines=[attack]))
     assert observed.count("<|im_start|>") == 3
     assert text.count("<|im_start|>") == 3
     assert text.count("<|im_end|>") == 2
@@ -78,12 +79,20 @@ def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(
     assert cleaned.isprintable()
 
 
-def _render(logic: str | None, news: list[tuple[str, str]], base: tuple[str, ...] = ()) -> str:
+def _articles(*titles: str) -> list[RetrievedArticle]:
+    return [RetrievedArticle(title, "30 Dec", title, np.zeros(1, np.float32)) for title in titles]
+
+
+def _render(logic: str | None, *titles: str) -> str:
     """A forecast prompt as one text."""
-    text = render_logic_and_news(logic, news, title_characters=40)
-    return "".join(
-        render_forecast_prompt(VIEW, ["7990.5", "8010.0"], base, text, tokenizer=_Chat())
-    )
+    text = render_logic_and_news(logic, _articles(*titles), title_characters=40)
+    return "".join(render_forecast_prompt(VIEW, ["7990.5", "8010.0"], (), text, tokenizer=_Chat()))
+
+
+def _render_logic(
+    seen: AgentObservation, *, paraphrased: bool = False, chat: type[_Chat] = _Chat
+) -> str:
+    return render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
 
 
 def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
@@ -93,7 +102,7 @@ def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
     ):
         parts = set()
         for logic in SEED_LOGICS[:3]:
-            for news in ([], [("01 Jan", "Heatwave")]):
+            for news in ([], _articles("Heatwave")):
                 text = render_logic_and_news(logic, news, title_characters=40)
                 shared, rest = render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
                 parts.add(shared)
@@ -104,7 +113,7 @@ def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
 
 
 def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> None:
-    text = _render("Watch storms closely.", [("30 Dec", "Storm hits")])
+    text = _render("Watch storms closely.", "Storm hits")
     for piece in (
         "Historical data in MW: 7990.5, 8010.0",
         "Wednesday",
@@ -115,8 +124,8 @@ def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> Non
     ):
         assert piece in text
     assert "correction" not in text
-    assert "News: none." in _render(None, [])
-    assert "Logic" not in _render(None, [])
+    assert "News: none." in _render(None)
+    assert "Logic" not in _render(None)
 
 
 def test_task_logic_and_news_in_words_hold_no_number_of_the_series() -> None:
@@ -136,50 +145,36 @@ def test_recent_history_is_told_by_series_in_its_unit_for_five_windows_at_most()
     assert text.startswith(f"NSW1 {x.min():.4g} to {x.max():.4g} MW, mean {x.mean():.4g}; SA1 ")
 
 
-def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins() -> None:
-    text = render_logic_prompt(
-        3,
-        "Prioritize heatwaves.",
-        -0.045,
-        [PeerReport(5, -0.032, "Focus on stimulus.")],
-        paraphrased=False,
-        tokenizer=_Chat(),
-    )
-    for piece in (
-        "You are a strategy analyst for a time-series forecasting agent.",
-        "Agent ID: Agent_3.",
-        'Agent_5 (Reward: -0.0320): "Focus on stimulus."',
-        "Recent Performance: -0.0450",
-        "synthesize a new one.",
-    ):
-        assert piece in text
-    assert text.endswith("New Refined Logic:")
-
-    other = render_logic_prompt(
-        3, "Prioritize heatwaves.", -0.045, [], paraphrased=True, tokenizer=_Chat()
-    )
-    assert "synthesize a new one." not in other
+SEEN = AgentObservation(
+    3,
+    "Prioritize heatwaves.",
+    -0.045,
+    [(5, -0.032, "Focus on stimulus.")],
+    recent="NSW1 6351 to 9804 MW, mean 8011",
+    headlines=["Storm hits", "Rates held"],
+)
 
 
-def test_the_logic_prompt_shows_what_the_agent_saw_between_its_reward_and_its_peers() -> None:
-    def render(**evidence: object) -> str:
-        return render_logic_prompt(
-            3, "Prioritize heatwaves.", -0.045, [], paraphrased=False, tokenizer=_Chat(), **evidence
-        )
-
-    text = render(recent="NSW1 6351 to 9804 MW, mean 8011", headlines=["Storm hits", "Rates held"])
+def test_the_logic_prompt_is_the_papers_template_with_what_the_agent_saw_in_between() -> None:
+    text = _render_logic(SEEN)
     places = [
         text.index(piece)
         for piece in (
+            "You are a strategy analyst for a time-series forecasting agent.",
+            "Agent ID: Agent_3.",
             "Recent Performance: -0.0450",
             "Recent Data: NSW1 6351 to 9804 MW, mean 8011\n",
             'News Read Most: "Storm hits"; "Rates held"\n',
             "Peer Information:",
+            'Agent_5 (Reward: -0.0320): "Focus on stimulus."',
+            "synthesize a new one.",
         )
     ]
     assert places == sorted(places)
-    assert "News Read" not in render()
-    assert "Recent Data" not in render()
+    assert text.endswith("New Refined Logic:")
+
+    bare = _render_logic(dataclasses.replace(SEEN, recent="", headlines=()), paraphrased=True)
+    assert not any(piece in bare for piece in ("News Read", "Recent Data", "synthesize a new one."))
 
 
 def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -> None:
@@ -189,9 +184,7 @@ def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -
                 raise TemplateError("System role not supported")
             return super().apply_chat_template(turns, **options)
 
-    text = render_logic_prompt(
-        1, "Prioritize heatwaves.", -0.1, [], paraphrased=False, tokenizer=NoSystem()
-    )
+    text = _render_logic(SEEN, chat=NoSystem)
     assert text.startswith("<|im_start|>user\nYou are a strategy analyst")
     assert text.endswith("New Refined Logic:")
 
@@ -252,12 +245,9 @@ def _build_llama(*, marks_spaces: bool) -> PreTrainedTokenizerFast:
     )
 
 
-@pytest.mark.parametrize("closes", [False, True])
-def test_a_prompt_does_not_end_the_sequence(closes: bool) -> None:
-    assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
-
-
-def test_an_empty_text_leaves_the_one_token_a_row_needs() -> None:
+def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least() -> None:
+    for closes in (False, True):
+        assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
     assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
 
 
