@@ -2,7 +2,7 @@
 
 What belongs here: the sizes that an architecture's ``config.json`` states, where they are read
 from, and which of its layers get adapters. What does not: counts of trainable parameters
-(``paper.parameter_counts``), loading a model (``lm.backbone``). This module imports no torch.
+(``paper.agent_systems``), loading a model (``lm.backbone``). This module imports no torch.
 """
 
 import dataclasses

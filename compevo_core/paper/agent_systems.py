@@ -10,6 +10,7 @@ change in the last ones (:data:`EVOLUTION_SHARE`), as that costs a multiple of a
 """
 
 import contextlib
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.architectures import Architecture, load_architecture
+from compevo_core.lm.architectures import LORA_TARGETS, SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import (
     LANGUAGE_MODEL_SEEDS,
@@ -31,13 +32,6 @@ from compevo_core.paper.method import (
     FitInputs,
     Method,
     TrainingPlan,
-)
-from compevo_core.paper.parameter_counts import (
-    METHODS,
-    PAPER_AGENTS,
-    PAPER_RANK,
-    build_meta_model,
-    build_parameter_report,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +42,13 @@ PRESET = "default"
 
 EVOLUTION_SHARE = 8
 """One of so many updates may rewrite logics, and at most as many as the preset has."""
+
+PAPER_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
+PAPER_AGENTS = 10
+PAPER_RANK = 16
+DERIVATION = (
+    "the paper prints totals; the parts are derived so that all five totals agree on Llama-3.1-8B"
+)
 
 
 def list_agents() -> list[Method]:
@@ -160,12 +161,86 @@ class SealedAgents:
         return self._unread, self._answers
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One kind of trainable tensor."""
+
+    part: str
+    tensors: str  # names and shapes of its tensors, in words
+    copies: int
+    each: int  # parameters of one copy
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all copies."""
+        return self.copies * self.each
+
+
+def list_trainable_parts(
+    architecture: Architecture, system: str, *, agents: int = PAPER_AGENTS, rank: int = PAPER_RANK
+) -> list[Part]:
+    """List what a system trains (paper D.4); the parts sum to its count.
+
+    The paper prints totals only: which tensors make them up is derived here. The single agent "sa"
+    always has one agent, whatever ``agents``; ConfigError for an unknown system.
+    """
+    if system not in SYSTEM_SETTINGS:
+        raise ConfigError(f"method {system!r} is not one of {', '.join(PAPER_ORDER)}")
+    if agents < 1 or rank < 1:
+        raise ConfigError(f"agents = {agents} and rank = {rank} must both be at least 1")
+
+    roles = {"mad-rl": ("policy", "value", "verifier"), "compevo": ("forecast", "logic")}
+    tensors = f"lora_A (r, in) and lora_B (out, r) of {', '.join(LORA_TARGETS)} in every block"
+    parts = [
+        Part(
+            part=f"{role} adapters",
+            tensors=tensors,
+            copies=1 if system == "sa" else agents,
+            each=architecture.adapter_parameters(rank),
+        )
+        for role in roles.get(system, ("forecast",))
+    ]
+
+    d = architecture.hidden_size
+    linear, gate, projection = "weight (1, d) and bias (1)", 2 * d * d + d, d * d + d
+    beside = {
+        "mad-rl": [
+            ("value heads", linear, agents, d + 1),
+            ("verifier heads", linear, agents, d + 1),
+        ],
+        # Paper 4.2 and 4.3.
+        "compevo": [
+            ("fusion gates", "W_g2, W_g3 (d, 2d), bias (d), shared", 2, gate),
+            ("soft-prompt projection", "weight (d, d), bias (d), shared", 1, projection),
+            ("interaction scores", "alpha (I, I)", 1, agents * agents),
+            ("selection gates", "g (I)", 1, agents),
+        ],
+    }
+    return parts + [
+        Part(part=part, tensors=tensors, copies=copies, each=each)
+        for part, tensors, copies, each in beside.get(system, [])
+    ]
+
+
+def build_meta_model(architecture: Architecture) -> Any:  # noqa: ANN401 - a transformers model
+    """Return the language model on the meta device, which downloads and allocates nothing."""
+    # The table of methods is read by commands that need no torch.
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
+    with torch.device("meta"):
+        config = AutoConfig.for_model(architecture.model_type, **sizes)
+        model = AutoModelForCausalLM.from_config(config)
+        model.tie_weights()  # else a shared vocabulary matrix would count twice
+    return model
+
+
 def count_built(architecture: Architecture, system: str, *, agents: int, rank: int) -> int:
     """Build a system on the meta device and return how many parameters it trains.
 
     The decoder is left out, as the paper's agents answer in text; a run's rows count it as well.
     """
-    # The table of methods is read by commands that need no torch.
     import torch
 
     from compevo_core.lm.backbone import Backbone
@@ -174,10 +249,9 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
 
     settings = {"population.agents": agents, "population.rank": rank}
     config = find_variant(system).configure(RunConfig().with_overrides(settings))
+    model = build_meta_model(architecture).requires_grad_(False)
 
     with torch.device("meta"):
-        model = build_meta_model(architecture)
-        model.requires_grad_(False)
         backbone = Backbone(model, None, architecture.name, "")
         # Outside of the meta device: the soft prompt's start is measured, not only shaped.
         neutral_D = torch.zeros(architecture.hidden_size, device="cpu")
@@ -185,22 +259,65 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
         return build_modules(config, backbone, shards, (), neutral_D).count_trainable()
 
 
-def report_built_parameters(
+def build_parameter_report(
     backbone: str,
     *,
-    methods: Sequence[str] = METHODS,
+    systems: Sequence[str] = PAPER_ORDER,
     agents: int = PAPER_AGENTS,
     rank: int = PAPER_RANK,
 ) -> dict[str, Any]:
-    """Build the JSON of ``compevo params``; ConfigError where system and parts differ."""
+    """Build the JSON of ``compevo params``: counts by system and part, tensors of one adapter.
+
+    Raises:
+        ConfigError: an unknown backbone or system, or a built system has other parameters than its
+            parts add up to.
+    """
     architecture = load_architecture(backbone)
-    report = build_parameter_report(backbone, methods=methods, agents=agents, rank=rank)
-    for method in methods:
-        built = count_built(architecture, method, agents=agents, rank=rank)
-        listed = report["methods"][method]["trainable_parameters"]
-        if built != listed:
-            raise ConfigError(
-                f"{architecture.name}: {method} as built trains {built} parameters, its parts add "
-                f"up to {listed}; the list of its parts is out of date"
-            )
-    return report
+    frozen = sum(weight.numel() for weight in build_meta_model(architecture).parameters())
+    return {
+        "backbone": architecture.name,
+        "hidden_size": architecture.hidden_size,
+        "rank": rank,
+        "derivation": DERIVATION,
+        "verified_on_meta_device": True,
+        "frozen_backbone_parameters": frozen,
+        "adapter": _describe_adapter(architecture, rank),
+        "methods": {
+            system: _describe_system(architecture, system, agents, rank) for system in systems
+        },
+    }
+
+
+def _describe_adapter(architecture: Architecture, rank: int) -> dict[str, Any]:
+    return {
+        "parameters": architecture.adapter_parameters(rank),
+        "blocks": architecture.num_hidden_layers,
+        "tensors_of_one_block": [
+            {
+                "module": module,
+                "lora_A": [rank, inputs],
+                "lora_B": [outputs, rank],
+                "parameters": rank * (inputs + outputs),
+            }
+            for module, (inputs, outputs) in architecture.linear_shapes().items()
+        ],
+    }
+
+
+def _describe_system(
+    architecture: Architecture, system: str, agents: int, rank: int
+) -> dict[str, Any]:
+    parts = list_trainable_parts(architecture, system, agents=agents, rank=rank)
+    total = sum(part.parameters for part in parts)
+    built = count_built(architecture, system, agents=agents, rank=rank)
+    if built != total:
+        raise ConfigError(
+            f"{architecture.name}: {system} as built trains {built} parameters, its parts add "
+            f"up to {total}; the list of its parts is out of date"
+        )
+    return {
+        "agents": 1 if system == "sa" else agents,
+        "trainable_parameters": total,
+        "millions": round(total / 1e6, 1),
+        "parts": [{**dataclasses.asdict(part), "parameters": part.parameters} for part in parts],
+    }

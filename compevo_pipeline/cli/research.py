@@ -459,9 +459,9 @@ def params(
     rank: Annotated[int, typer.Option(min=1, help="Adapter rank.")] = 16,
 ) -> None:
     """Print trainable parameters by method and part, as JSON."""
-    from compevo_core.paper.agent_systems import report_built_parameters
+    from compevo_core.paper.agent_systems import build_parameter_report
 
-    typer.echo(json.dumps(report_built_parameters(backbone, agents=agents, rank=rank), indent=1))
+    typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
 
 
 def _open_deployment() -> "Deployment":

@@ -1,20 +1,31 @@
-"""Systems of agents in the benchmark: one budget for all, and rows that say what they were."""
+"""Systems of agents in the benchmark: one budget for all, published sizes, rows that say so."""
 
+import json
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
 
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.architectures import Architecture, load_architecture
+from compevo_core.lm.architectures import (
+    LORA_TARGETS,
+    Architecture,
+    known_architectures,
+    load_architecture,
+)
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
+    build_meta_model,
+    build_parameter_report,
     configure_agents,
     count_built,
     fit_agents,
-    report_built_parameters,
+    list_trainable_parts,
 )
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import BUDGETS, STANDARD, Budget, FitInputs, TrainingPlan
@@ -118,11 +129,49 @@ def test_a_system_without_news_is_refused() -> None:
         fit_agents("sa", inputs)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_built_system_has_the_published_number_of_parameters(system: str) -> None:
-    llama = load_architecture("llama-3.1-8b")
-    built = count_built(llama, system, agents=10, rank=16)
-    assert round(built / 1e6, 1) == PUBLISHED_MILLIONS[system]
+def test_the_built_systems_have_the_published_numbers_of_parameters() -> None:
+    # Each count is of a system that was built, and equal to the sum of its parts.
+    report = build_parameter_report("Llama-3.1-8B")
+    systems = report["methods"]
+    assert {name: systems[name]["millions"] for name in systems} == PUBLISHED_MILLIONS
+    assert report["frozen_backbone_parameters"] == 8_030_261_248
+    for system in systems.values():
+        parts = system["parts"]
+        assert sum(part["parameters"] for part in parts) == system["trainable_parameters"]
+    json.dumps(report)
+
+
+def test_compevo_parts_are_twenty_adapters_two_gates_one_projection_scores_and_gates() -> None:
+    parts = list_trainable_parts(load_architecture("llama-3.1-8b"), "compevo")
+    assert {part.part: part.parameters for part in parts} == {
+        "forecast adapters": 419_430_400,
+        "logic adapters": 419_430_400,
+        "fusion gates": 67_117_056,
+        "soft-prompt projection": 16_781_312,
+        "interaction scores": 100,
+        "selection gates": 10,
+    }
+
+
+@pytest.mark.parametrize("stem", known_architectures())
+def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem: str) -> None:
+    architecture = load_architecture(stem)
+    model = build_meta_model(architecture)
+    presets = resources.files("compevo_core.config") / "presets" / "architectures"
+    published = json.loads((presets / f"{stem}.json").read_text(encoding="utf-8"))
+    assert sum(weight.numel() for weight in model.parameters()) == int(published["parameters"])
+
+    lora = LoraConfig(r=16, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
+    with torch.device("meta"):
+        adapted = get_peft_model(model, lora)
+    trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+    assert trained == architecture.adapter_parameters(16)
+
+
+def test_the_tensors_of_one_adapter_add_up_to_the_adapter() -> None:
+    adapter = build_parameter_report("smollm2-135m", systems=["sa"])["adapter"]
+    sizes = [a * b for t in adapter["tensors_of_one_block"] for a, b in (t["lora_A"], t["lora_B"])]
+    assert adapter["blocks"] * sum(sizes) == adapter["parameters"]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -139,7 +188,38 @@ def test_the_system_that_is_counted_is_the_one_that_trains(system: str) -> None:
 def test_a_system_that_is_built_otherwise_than_listed_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert report_built_parameters("smollm2-135m", methods=["mael"])["methods"]["mael"]
     monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
-    with pytest.raises(ConfigError, match="mael as built trains 7 parameters"):
-        report_built_parameters("smollm2-135m", methods=["mael"])
+    with pytest.raises(ConfigError, match="mael as built trains 7"):
+        build_parameter_report("smollm2-135m", systems=["mael"])
+
+
+def test_an_unknown_system_or_empty_population_is_refused() -> None:
+    architecture = load_architecture("smollm2-135m")
+    with pytest.raises(ConfigError, match="gpt"):
+        list_trainable_parts(architecture, "gpt")
+    with pytest.raises(ConfigError, match="at least 1"):
+        list_trainable_parts(architecture, "compevo", agents=0)
+
+
+def test_a_model_folder_is_read_and_missing_sizes_follow_the_usual_rule(tmp_path) -> None:
+    sizes = {
+        "model_type": "llama",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(sizes))
+    architecture = load_architecture(str(tmp_path))
+    assert (architecture.head_dim, architecture.num_key_value_heads) == (8, 4)
+    assert architecture.adapter_parameters(2) == 2 * 2 * (4 * 64 + 3 * 96)
+
+    with pytest.raises(ConfigError, match="known: gemma-2-9b"):
+        load_architecture("llama-9")
+    with pytest.raises(ConfigError, match="hidden_size"):
+        Architecture.from_mapping(sizes | {"hidden_size": 0}, name="x")
+    file.write_text("{")
+    with pytest.raises(ConfigError, match="not JSON"):
+        load_architecture(str(file))
