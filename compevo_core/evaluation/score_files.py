@@ -112,23 +112,23 @@ def replace_own_rows(
     key: Sequence[str],
     *,
     read: Callable[[Path], pl.DataFrame],
-    write: Callable[[pl.DataFrame], object],
+    arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> None:
     """Replace the rows of a file that many writers share which agree with new ones in ``key``.
 
-    The folder must exist, and no key may be null. ``read`` returns what the file holds, with the
-    columns of ``rows``; ``write`` writes all rows, in an order that does not depend on who came
-    first.
+    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``;
+    ``arrange`` puts all rows in an order that does not depend on who came first.
 
     Raises:
         StoreBusy: others write the file for longer than a minute.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
             # An empty text comes back as a null, and would no longer equal what is written now.
             stored = read(path).with_columns(pl.col(pl.String).fill_null(""))
             rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
-        write(rows)
+        write_atomically(path, arrange(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.
         lock.unlink()

@@ -1,8 +1,8 @@
 """Logic Update Degree (LUD): how much an agent's logic really changed, and what that gained.
 
 What belongs here: the magnitude Delta, the rubric score RIUS and the gate between them (paper F.2),
-the gain of every update by LUD, and the agreement of two judges (paper F.4). What does not: prompts
-and judges (``paper.lud_judges``), text encoders (``lm.encoder``), files (``paper.lud_measure``).
+the gain of every update by LUD, the agreement of two judges (paper F.4), measuring a finished run
+and its rows (paper 5.6). What does not: prompts and judges (``paper.lud_judges``).
 
 An embedding moves when a text is merely reworded, so its distance counts only where a judge, which
 sees the two texts and nothing else, marks at least one structural change.
@@ -16,8 +16,12 @@ Shapes: N logic pairs, T texts, D embedding size.
 """
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +30,19 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
+from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.lud_judges import JudgeVerdict, LogicPair
+from compevo_core.paper.lud_judges import (
+    PROMPT_HASH,
+    Judge,
+    JudgeVerdict,
+    LogicPair,
+    VerdictCache,
+    judge_pairs,
+)
+from compevo_core.runtime.files import write_atomically, write_text
 from compevo_core.training.round_record import RoundRecord
-
-IntArray = npt.NDArray[np.int64]
+from compevo_core.training.run_folder import RunFolder
 
 LUD_SCHEMA = {
     "round": pl.Int64,
@@ -47,6 +59,31 @@ REGIMES = ("low", "medium", "high")
 # The paper prints regime averages 0.09, 0.44 and 0.76 but no edges; these are the midpoints.
 REGIME_EDGES = (0.265, 0.60)
 GAIN_SCHEMA = {"round": pl.Int64, "agent": pl.Int64, "gain": pl.Float64}
+
+DEFAULT_PAIRS = 8
+"""Updates of an agent that a judge sees, unless another number is asked for."""
+
+Logics = Sequence[Sequence[str]]
+"""Logics by round and agent."""
+
+JUDGES, GAINS = "judges", "gains"
+ALL_UPDATES = "all"
+
+LUD_RESULT_SCHEMA: dict[str, pl.DataType] = {
+    "table": pl.String(),  # judges: agreement of two; gains: LUD against the error saved
+    "subject": pl.String(),  # the two judges, or the regime of the update
+    "dataset": pl.String(),
+    "judge": pl.String(),
+    "n": pl.Int64(),  # updates behind the numbers
+    "kappa": pl.Float64(),  # of the gate that LUD is multiplied by
+    "pearson_r": pl.Float64(),
+    "p_value": pl.Float64(),
+    "mean_lud": pl.Float64(),
+    "error_gain": pl.Float64(),  # scaled error that an update saved
+    "encoder": pl.String(),
+    "config_hash": pl.String(),
+    "artifact_hash": pl.String(),
+}
 
 Vectors = Mapping[str, FloatArray]
 """Embeddings (D,) by text."""
@@ -92,14 +129,6 @@ def logic_update_degree(delta: npt.ArrayLike, rius: npt.ArrayLike) -> FloatArray
     return np.asarray(np.where(score >= 1, magnitude, 0.0))
 
 
-def split_verdicts(verdicts: Sequence[JudgeVerdict]) -> tuple[IntArray, IntArray]:
-    """Return s_1 (N,) and s_2 (N,) of N verdicts; RIUS = s_1 + s_2 (appendix F.2)."""
-    marks = [(verdict.strategy_shift, verdict.evidence_recombination) for verdict in verdicts]
-    # The shape is given, as a list without any row has none.
-    marks_N2 = np.array(marks, dtype=np.int64).reshape(-1, 2)
-    return marks_N2[:, 0], marks_N2[:, 1]
-
-
 def build_lud_table(
     logics: Sequence[Sequence[str]],
     vectors: Vectors,
@@ -132,37 +161,20 @@ def build_lud_table(
 
     # One call for all changed pairs: a judge can then ask about each distinct one once.
     is_judged = [judged_rounds is None or t in judged_rounds for t, _ in keys]
-    rows = list(zip(pairs, is_unchanged, is_judged, strict=True))
-    answers = iter(judge([pair for pair, unchanged, judged in rows if judged and not unchanged]))
-    verdicts: list[JudgeVerdict | None] = []
-    for _, unchanged, judged in rows:
-        if not judged:
-            verdicts.append(None)
-        else:
-            verdicts.append(JudgeVerdict(0, 0) if unchanged else next(answers))
+    known = list(zip(pairs, is_unchanged, is_judged, strict=True))
+    answers = iter(judge([pair for pair, unchanged, judged in known if judged and not unchanged]))
 
-    # Arithmetic runs over the rows with a verdict alone: a null must not turn into a zero.
-    known = [n for n, verdict in enumerate(verdicts) if verdict is not None]
-    shift, recombination = split_verdicts([verdict for verdict in verdicts if verdict])
-
-    def place(values: npt.NDArray[Any]) -> list[Any]:
-        """Put the values of the known rows into their places, with null in all others."""
-        by_row = dict(zip(known, values.tolist(), strict=True))
-        return [by_row.get(n) for n in range(len(keys))]
-
-    return pl.DataFrame(
-        {
-            "round": [t for t, _ in keys],
-            "agent": [i for _, i in keys],
-            "delta": delta_N,
-            "strategy_shift": place(shift),
-            "evidence_recombination": place(recombination),
-            "rius": place(shift + recombination),
-            "lud": place(logic_update_degree(delta_N[known], shift + recombination)),
-            "unchanged_text": is_unchanged,
-        },
-        schema=LUD_SCHEMA,
-    )
+    rows: list[dict[str, Any]] = []
+    for (t, i), delta, unchanged, judged in zip(
+        keys, delta_N.tolist(), is_unchanged, is_judged, strict=True
+    ):
+        rows.append({"round": t, "agent": i, "delta": delta, "unchanged_text": unchanged})
+        # Without a verdict the rest is null: it must not turn into a zero.
+        verdict = (JudgeVerdict(0, 0) if unchanged else next(answers)) if judged else None
+        if verdict is not None:
+            lud = float(logic_update_degree(delta, verdict.rius))
+            rows[-1] |= asdict(verdict) | {"rius": verdict.rius, "lud": lud}
+    return pl.DataFrame(rows, schema=LUD_SCHEMA)
 
 
 def measure_gains(rounds: Sequence[RoundRecord]) -> pl.DataFrame:
@@ -265,6 +277,174 @@ def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     if len(np.union1d(first, second)) < 2:
         return math.nan
     return float(cohen_kappa_score(first, second))
+
+
+def measure_lud(
+    run: Path, judges: Sequence[Judge], encoder: Encoder, *, pairs: int = DEFAULT_PAIRS
+) -> dict[str, Any]:
+    """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
+
+    An update is the step from a round that rewrote logics to the next one; rounds that rewrote
+    nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
+    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
+    second call asks nothing. Returns the content of ``lud.json``; numbers that do not exist are
+    None.
+
+    Raises:
+        DataError: there is no finished run in ``run``.
+        CheckpointMismatch: its model was altered.
+    """
+    # torch, only when a run is measured
+    from compevo_core.training.artifact import read_config, read_model_manifest
+
+    folder = RunFolder(run)
+    rounds = folder.read_rounds()
+    logics = [record.logics for record in rounds]
+    # What a round wrote is played from the next one on, and that one's row is about the update.
+    updates = [t for t in range(1, len(rounds)) if rounds[t - 1].evolved]
+    # The same rounds for every judge and agent: means over different rounds do not compare.
+    judged_rounds = [updates[number - 1] for number in space_rounds(len(updates), pairs)]
+    vectors = embed_texts((text for row in logics for text in row), encoder)
+
+    cache = VerdictCache(folder.verdicts_file)
+    tables = [
+        build_lud_table(
+            logics,
+            vectors,
+            partial(judge_pairs, judge, cache=cache),
+            judged_rounds=judged_rounds,
+        ).filter(pl.col("round").is_in(updates))
+        for judge in judges
+    ]
+
+    gains = measure_gains(rounds)
+    played = [logics[t] for t in (0, *updates)]
+    names = [judge.name for judge in judges]
+    summary = {
+        "run": folder.name,
+        "config_hash": read_config(run).hash,
+        "artifact_hash": read_model_manifest(run)["hash"],
+        "encoder": encoder.name,
+        "prompt_hash": PROMPT_HASH,
+        "rounds": len(logics),
+        "updates_an_agent": len(updates),
+        "judged_rounds": judged_rounds,
+        "agents": [_summarize_agent(agent, played, vectors) for agent in range(len(logics[0]))],
+        "judges": [
+            _summarize_judge(name, table, judged_rounds) | {"gains": summarize_gains(table, gains)}
+            for name, table in zip(names, tables, strict=True)
+        ],
+        "agreement": [
+            {"first": names[a], "second": names[b]} | measure_agreement(tables[a], tables[b])
+            for a, b in itertools.combinations(range(len(judges)), 2)
+        ],
+    }
+
+    # Every row says what made it: rows of several runs are read together.
+    about = {"run": folder.name, "encoder": encoder.name, "prompt_hash": PROMPT_HASH}
+    rows = [
+        table.with_columns(
+            judge=pl.lit(name), **{key: pl.lit(value) for key, value in about.items()}
+        )
+        for name, table in zip(names, tables, strict=True)
+    ]
+    # The summary last: whoever finds it finds the rows too.
+    write_atomically(folder.lud_rows_file, pl.concat(rows).write_csv)
+    write_text(folder.lud_summary_file, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    return summary
+
+
+def space_rounds(updates: int, count: int) -> list[int]:
+    """Return at most ``count`` of the numbers 1 to ``updates``, evenly spaced; one is the last."""
+    if count >= updates:
+        return list(range(1, updates + 1))
+
+    # From the last to the first, so that ties round as they always did: other rounds would be
+    # judged otherwise, and cached verdicts of earlier measurements would not be found.
+    return sorted({round(x) for x in np.linspace(updates, 1, count).tolist()})
+
+
+def measure_change(before: str, after: str, vectors: Vectors) -> float:
+    """Return Delta of one update; equal texts have exactly 0, whatever the encoder rounds."""
+    if before == after:
+        return 0.0
+    return float(update_magnitude([vectors[before]], [vectors[after]])[0])
+
+
+def _summarize_agent(agent: int, logics: Logics, vectors: Vectors) -> dict[str, Any]:
+    """Measure one agent's Delta from its first logic to its last, and from update to update."""
+    texts = [row[agent] for row in logics]
+    steps = list(itertools.pairwise(texts))
+    deltas = [measure_change(before, after, vectors) for before, after in steps]
+    return {
+        "agent": agent,
+        "first_to_last": measure_change(texts[0], texts[-1], vectors),
+        "mean_delta": float(np.mean(deltas)) if deltas else None,
+        "unchanged": sum(before == after for before, after in steps),
+    }
+
+
+def _summarize_judge(
+    name: str, table: pl.DataFrame, judged_rounds: Sequence[int]
+) -> dict[str, Any]:
+    judged = table.filter(pl.col("round").is_in(list(judged_rounds)))
+    asked = judged.filter(~pl.col("unchanged_text"))
+
+    # Failed replies are left out of the means and counted: as zeros they would lower every LUD.
+    by_agent = (
+        judged.drop_nulls("rius")
+        .group_by("agent")
+        .agg(
+            pl.len().alias("pairs"),
+            pl.col("unchanged_text").sum().alias("unchanged"),
+            pl.col("strategy_shift").mean().alias("mean_strategy_shift"),
+            pl.col("evidence_recombination").mean().alias("mean_evidence_recombination"),
+            pl.col("rius").mean().alias("mean_rius"),
+            pl.col("lud").mean().alias("mean_lud"),
+        )
+        .sort("agent")
+    )
+    return {
+        "name": name,
+        "asked": asked.height,
+        "failures": asked.get_column("rius").null_count(),
+        "agents": by_agent.to_dicts(),
+    }
+
+
+def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
+    """Return the rows of a run from the content of its ``lud.json``."""
+    facts = {
+        "dataset": dataset,
+        **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash")},
+    }
+    rows: list[dict[str, Any]] = [
+        {
+            "table": JUDGES,
+            "subject": f"{pair['first']} / {pair['second']}",
+            "n": pair["n"],
+            "kappa": pair["kappa_gate"],
+            "pearson_r": pair["pearson_lud"],
+        }
+        for pair in summary["agreement"]
+    ]
+    for judge in summary["judges"]:
+        gains, of_judge = judge["gains"], {"table": GAINS, "judge": judge["name"]}
+        by_regime = ("regimes", "n_by_regime", "mean_lud_by_regime", "mean_gain_by_regime")
+        for values in zip(*(gains[name] for name in by_regime), strict=True):
+            row = dict(zip(("subject", "n", "mean_lud", "error_gain"), values, strict=True))
+            rows.append(of_judge | row)
+        overall = {"n": gains["n"], "pearson_r": gains["pearson_r"], "p_value": gains["pearson_p"]}
+        rows.append(of_judge | {"subject": ALL_UPDATES} | overall)
+    return pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)
+
+
+def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
+    """Write the rows of a run to ``lud-<dataset>.csv``, in the place of those of its model."""
+    path = results / f"lud-{dataset}.csv"
+    rows = tabulate_lud(summary, dataset)
+    replace_own_rows(path, rows, ["artifact_hash"], read=partial(pl.read_csv, schema=rows.schema))
+    return path
 
 
 def _none_if_nan(value: float) -> float | None:

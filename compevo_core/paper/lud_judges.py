@@ -89,6 +89,11 @@ class JudgeVerdict:
                     f"{field.name} is {value!r}, not 0 or 1: the judge did not follow its prompt"
                 )
 
+    @property
+    def rius(self) -> int:
+        """The rubric score, s_1 + s_2 (appendix F.2)."""
+        return self.strategy_shift + self.evidence_recombination
+
     def to_json(self) -> str:
         """Return the answer as the prompt shows it."""
         return json.dumps(dataclasses.asdict(self), indent=2)

@@ -13,6 +13,7 @@ Shapes: N windows of a scope, H horizon (48), D embedding size, C components.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope, select_scopes
+from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.news_changes import (
     IRRELEVANT,
@@ -41,7 +43,6 @@ from compevo_core.paper.news_changes import (
     Relevance,
     change_news,
 )
-from compevo_core.runtime.files import write_atomically
 from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
@@ -222,11 +223,7 @@ def write_audit(results: Path, rows: pl.DataFrame) -> Path:
     """Write rows to ``news-audit-<dataset>.csv``; they replace the rows of the same source."""
     path = results / f"news-audit-{rows['dataset'][0]}.csv"
     # A probe and a run of one data set share the file.
-    if path.exists():
-        stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
-        rows = pl.concat([stored.filter(pl.col("source") != rows["source"][0]), rows])
-    results.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, rows.write_csv)
+    replace_own_rows(path, rows, ["source"], read=partial(pl.read_csv, schema=AUDIT_SCHEMA))
     return path
 
 

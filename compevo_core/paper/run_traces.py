@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.lud import embed_texts, update_magnitude
-from compevo_core.runtime.files import write_atomically
+from compevo_core.paper.lud import embed_texts, measure_change, update_magnitude
 from compevo_core.training.diagnostics import as_finite_array
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -124,27 +124,21 @@ def write_traces(
     of the file gets its place anew.
     """
     records = RunFolder(run).read_rounds()
-    traces = trace_rounds(records, identity, encoder)
-    logics = list_final_logics(records, identity)
-
     traces_file = results / f"traces-{identity.dataset}.csv"
     logics_file = results / f"logics-{identity.dataset}.csv"
-    results.mkdir(parents=True, exist_ok=True)
     replace_own_rows(
         traces_file,
-        traces,
+        trace_rounds(records, identity, encoder),
         RUN,
-        read=lambda path: read_typed(path, TRACE_SCHEMA),
-        write=lambda rows: write_atomically(traces_file, rows.sort(_TRACE_ORDER).write_csv),
+        read=partial(read_typed, schema=TRACE_SCHEMA),
+        arrange=lambda rows: rows.sort(_TRACE_ORDER),
     )
     replace_own_rows(
         logics_file,
-        logics,
+        list_final_logics(records, identity),
         RUN,
-        read=lambda path: read_typed(path, LOGIC_SCHEMA),
-        write=lambda rows: write_atomically(
-            logics_file, place_logics(rows.sort(_LOGIC_ORDER), encoder).write_csv
-        ),
+        read=partial(read_typed, schema=LOGIC_SCHEMA),
+        arrange=lambda rows: place_logics(rows.sort(_LOGIC_ORDER), encoder),
     )
     return traces_file, logics_file
 
@@ -207,9 +201,8 @@ def _measure_shifts(
     vectors = embed_texts(
         (text for *_, before, after in updates for text in (before, after)), encoder
     )
-    # Rounded, so that a logic that was kept has the distance 0.
     return {
-        (number, agent): round(float(update_magnitude([vectors[old]], [vectors[new]])[0]), DIGITS)
+        (number, agent): round(measure_change(old, new, vectors), DIGITS)
         for number, agent, old, new in updates
     }
 

@@ -2,7 +2,7 @@
 
 What belongs here: which sections a run has, its settings at a glance, and the tables of what
 training measured, fitted and wrote (``rounds.jsonl``, ``metrics.json``, ``lud.json``; paper 5.1,
-appendices B and F). What does not: measuring them (``training``, ``paper.lud_measure``), plots
+appendices B and F). What does not: measuring them (``training``, ``paper.lud``), plots
 (``report.plots``), captions and how to read them (``templates/run.html``).
 """
 

@@ -316,7 +316,7 @@ def lud(
     set is named.
     """
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.lud_measure import measure_lud, write_lud_rows
+    from compevo_core.paper.lud import measure_lud, write_lud_rows
     from compevo_core.training.artifact import read_config
 
     # The backbone and the encoder of the run itself judge unless others are named.

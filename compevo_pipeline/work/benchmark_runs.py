@@ -21,7 +21,6 @@ import polars as pl
 from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.lm.encoder import load_encoder
@@ -191,7 +190,7 @@ def replace_rows(path: Path, rows: pl.DataFrame) -> None:
         rows,
         _RUN,
         read=read_result_file,
-        write=lambda every: write_rows(path, every.sort(_ORDER, maintain_order=True)),
+        arrange=lambda every: every.sort(_ORDER, maintain_order=True),
     )
 
 

@@ -1,13 +1,13 @@
 """``efficiency`` and ``lud``: what agent systems cost, and what judges say of logic updates.
 
 What belongs here: ratios of costs, agreement of judges and gains beside the paper's. What does not:
-measuring them (``paper.lud_measure``, the benchmark), errors (the other modules of
+measuring them (``paper.lud``, the benchmark), errors (the other modules of
 ``report.paper``).
 """
 
 from collections.abc import Mapping, Sequence
 
-from compevo_core.paper.lud_measure import GAINS, JUDGES
+from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper import published
 from compevo_core.report.paper.cells import NO_ROW, NOT_PRINTED

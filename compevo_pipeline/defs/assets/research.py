@@ -28,7 +28,7 @@ from compevo_core.paper.changes import (
     find_experiment,
     list_changes,
 )
-from compevo_core.paper.lud_measure import DEFAULT_PAIRS, measure_lud
+from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
 from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.training.run_folder import RunFolder
@@ -59,8 +59,11 @@ RESEARCH_CODE = (
     *("compevo_core/paper", "compevo_core/training"),
 )
 LUD_CODE = (
-    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
-    *("compevo_core/paper/lud_measure.py", "compevo_core/lm/encoder.py"),
+    *(
+        "compevo_core/paper/lud.py",
+        "compevo_core/paper/lud_judges.py",
+        "compevo_core/lm/encoder.py",
+    ),
 )
 
 ZERO_SHOT = "zero-shot"

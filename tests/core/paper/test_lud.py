@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import asdict
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,6 @@ from compevo_core.paper.lud import (
     measure_agreement,
     measure_gains,
     pearson,
-    split_verdicts,
     summarize_gains,
     update_magnitude,
 )
@@ -53,9 +53,8 @@ def test_magnitude_is_symmetric_bounded_and_ignores_length(before, after, factor
 
 
 def test_the_gate_passes_an_update_with_at_least_one_indicator() -> None:
-    shift, recombination = split_verdicts(ANSWERS)
-    rius = shift + recombination
-    assert rius.tolist() == [0, 1, 1, 2]
+    rius = [verdict.rius for verdict in ANSWERS]
+    assert rius == [0, 1, 1, 2]
     assert logic_update_degree([0.3, 0.3, 0.4, 0.5], rius).tolist() == [0.0, 0.3, 0.4, 0.5]
 
 
@@ -133,12 +132,11 @@ def test_kappa_is_the_agreement_above_chance_over_the_most_there_could_be(labels
 
 def test_agreement_of_two_judges_gates_the_same_magnitudes() -> None:
     def tabulate(*verdicts: JudgeVerdict) -> pl.DataFrame:
-        shift, recombination = split_verdicts(verdicts)
-        delta = [0.2, 0.9, 0.6, 0.1]
+        rius = [verdict.rius for verdict in verdicts]
+        lud = logic_update_degree([0.2, 0.9, 0.6, 0.1], rius)
         rows = {"round": range(1, 5), "agent": [0] * 4, "unchanged_text": [False] * 4}
-        marks = {"strategy_shift": shift, "evidence_recombination": recombination}
-        rius = shift + recombination
-        return pl.DataFrame(rows | marks | {"rius": rius, "lud": logic_update_degree(delta, rius)})
+        marks = pl.DataFrame([asdict(verdict) for verdict in verdicts])
+        return marks.with_columns(**pl.DataFrame(rows | {"rius": rius, "lud": lud}).to_dict())
 
     no, both = JudgeVerdict(0, 0), JudgeVerdict(1, 1)
     first = tabulate(JudgeVerdict(1, 0), no, both, no)

@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.lm import backbone
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.lud import update_magnitude
-from compevo_core.paper.lud_judges import PROMPT_HASH
-from compevo_core.paper.lud_measure import (
+from compevo_core.paper.lud import (
     measure_lud,
     space_rounds,
     tabulate_lud,
+    update_magnitude,
     write_lud_rows,
 )
+from compevo_core.paper.lud_judges import PROMPT_HASH
 from compevo_core.report.inputs import LUD_COLUMNS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder

@@ -5,7 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.lud_measure import measure_lud
+from compevo_core.paper.lud import measure_lud
 from compevo_core.report.inputs import LeakageCheck, TrainingRun, read_run
 from compevo_core.report.page import render_page, template_environment, write_report
 from compevo_core.report.rows import empty_rows
