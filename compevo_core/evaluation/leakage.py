@@ -26,7 +26,7 @@ _ValuesByKey = dict[tuple[Any, ...], list[tuple[float, datetime]]]
 """Values by key, each with the time from which it was available."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One leak."""
 
@@ -56,7 +56,7 @@ def find_unavailable_articles(
                 )
             else:
                 continue
-            violations.append(Violation(kind="late article", where=view.window_id, detail=detail))
+            violations.append(Violation("late article", view.window_id, detail))
     return violations
 
 
@@ -74,9 +74,7 @@ def find_unavailable_covariates(
             day = view.calendar.target_date - timedelta(days=int(lag))
             if not _was_available(value, rows, (view.entity, name, day), view):
                 detail = f"{key} = {value} has no row for {day} known before {view.known_before}"
-                violations.append(
-                    Violation(kind="late covariate", where=view.window_id, detail=detail)
-                )
+                violations.append(Violation("late covariate", view.window_id, detail))
     return violations
 
 
@@ -97,9 +95,7 @@ def find_unavailable_published(
             start = view.origin_utc + step * view.step
             if not _was_available(value, rows, (view.entity, start), view):
                 detail = f"step {step} = {value} was not published before {view.known_before}"
-                violations.append(
-                    Violation(kind="late forecast", where=view.window_id, detail=detail)
-                )
+                violations.append(Violation("late forecast", view.window_id, detail))
                 break  # one line a window: an issue that came late is late in all its steps
     return violations
 
@@ -124,9 +120,7 @@ def find_unavailable_step_covariates(
                 is_known = value == value
                 if is_known and not _was_available(value, rows, (view.entity, name, start), view):
                     detail = f"step {step} of {key} = {value} was not known {view.known_before}"
-                    violations.append(
-                        Violation(kind="late covariate", where=view.window_id, detail=detail)
-                    )
+                    violations.append(Violation("late covariate", view.window_id, detail))
                     break  # one line a window and name
     return violations
 
@@ -174,7 +168,7 @@ def _find_missing_embargo(
         gap = view.origin_utc - other.end_utc
         if split != view.split and gap < HORIZON * view.step:
             detail = f"{view.split} starts {gap} after {split} window {other.window_id} ends"
-            yield Violation(kind="no embargo", where=view.window_id, detail=detail)
+            yield Violation("no embargo", view.window_id, detail)
 
 
 def find_shared_windows(train: WindowSet, test: WindowSet) -> list[Violation]:
@@ -193,7 +187,7 @@ def find_shared_windows(train: WindowSet, test: WindowSet) -> list[Violation]:
             detail = f"its numbers are those of {train_numbers[numbers]}"
         else:
             continue
-        violations.append(Violation(kind="shared window", where=window_id, detail=detail))
+        violations.append(Violation("shared window", window_id, detail))
     return violations
 
 
@@ -205,7 +199,7 @@ def _hash_numbers(window: Window) -> bytes:
 def find_training_after(train: WindowSet, limit_utc: datetime) -> list[Violation]:
     """Find windows of a training set that reach beyond ``limit_utc``."""
     return [
-        Violation(kind="late training", where=view.window_id, detail=f"ends {view.end_utc}")
+        Violation("late training", view.window_id, f"ends {view.end_utc}")
         for view in train.views()
         if view.end_utc > limit_utc
     ]
@@ -222,10 +216,8 @@ def find_changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> l
 
     Inference must change no file of the model: a model that learns from test windows is leaky.
     """
-    violations = []
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) == after.get(name):
-            continue
-        change = "added" if name not in before else "removed" if name not in after else "altered"
-        violations.append(Violation(kind="changed artifact", where=name, detail=change))
-    return violations
+    changes = dict.fromkeys(after.keys() - before.keys(), "added")
+    changes |= dict.fromkeys(before.keys() - after.keys(), "removed")
+    both = before.keys() & after.keys()
+    changes |= {name: "altered" for name in both if before[name] != after[name]}
+    return [Violation("changed artifact", name, changes[name]) for name in sorted(changes)]

@@ -61,7 +61,7 @@ class NamedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A list of named changes."""
+    """A list of named changes, one of which is the reference that the others are paired with."""
 
     name: str  # its name on the command line
     title: str  # what is varied, for readers
@@ -101,63 +101,65 @@ PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
 
 
-def _list_variants() -> Iterable[NamedChange]:
-    changes: dict[str, Settings] = {
-        FULL_METHOD: {},
-        # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
-        "simplified-logic": {"evolution.update": "simplified"},
-        "uniform-weights": {"selection.uniform": True},
-        "no-diversity": {"objective.lambda_div": 0.0},
-        "no-pruning": {"objective.lambda_prune": 0.0},
-        # Logics are still sampled and the best one is carried, but no policy step is taken.
-        "no-grpo": {"grpo.enabled": False},
-    }
-    for name, settings in changes.items():
-        yield NamedChange(name=name, kind="variant", paper="5.4", settings=settings)
+def _keep_first_member(config: RunConfig) -> Settings:
+    # A population has one entry for each agent or none.
+    return {"population.members": config.population.members[:1]}
 
 
-def _list_controls() -> Iterable[NamedChange]:
-    def keep_first_member(config: RunConfig) -> Settings:
-        # A population has one entry for each agent or none.
-        return {"population.members": config.population.members[:1]}
-
-    known_errors = {"calibration.known_errors": "none", "forecast.known_errors": "none"}
-    changes: dict[str, Settings] = {
-        # Embeddings stay, so that words still differ; what the layers learnt is gone.
-        "random-layers": {"backbone.weights": "random"},
-        "no-news": {"news.top_k": 0},
-        SWAPPED_NEWS: {},
-        "fixed-logics": {"evolution.every": 0},
-        "one-agent": {"population.agents": 1},
-        "equal-weights": {"selection.uniform": True},
-        "no-known-errors": known_errors,
-        "alike-agents": {"population.members": ()},
-    }
-    for name, settings in changes.items():
-        yield NamedChange(
-            name=name,
-            kind="control",
-            settings=settings,
-            adapt=keep_first_member if name == "one-agent" else None,
-            news=SWAPPED if name == SWAPPED_NEWS else OWN,
-        )
+def _give_all_windows(config: RunConfig) -> Settings:
+    # The first member, on all windows: a share of them only sets agents apart.
+    members = config.population.members[:1]
+    alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
+    return {"population.members": alone}
 
 
-def _list_systems() -> Iterable[NamedChange]:
-    def give_all_windows(config: RunConfig) -> Settings:
-        # The first member, on all windows: a share of them only sets agents apart.
-        members = config.population.members[:1]
-        alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
-        return {"population.members": alone}
+_VARIANTS: Mapping[str, Settings] = {
+    FULL_METHOD: {},
+    # No opponent context, no gates, no soft prompt: an agent rewrites its logic from text.
+    "simplified-logic": {"evolution.update": "simplified"},
+    "uniform-weights": {"selection.uniform": True},
+    "no-diversity": {"objective.lambda_div": 0.0},
+    "no-pruning": {"objective.lambda_prune": 0.0},
+    # Logics are still sampled and the best one is carried, but no policy step is taken.
+    "no-grpo": {"grpo.enabled": False},
+}
 
-    for name, settings in SYSTEM_SETTINGS.items():
-        if name != FULL_METHOD:
+_CONTROLS: Mapping[str, Settings] = {
+    # Embeddings stay, so that words still differ; what the layers learnt is gone.
+    "random-layers": {"backbone.weights": "random"},
+    "no-news": {"news.top_k": 0},
+    SWAPPED_NEWS: {},
+    "fixed-logics": {"evolution.every": 0},
+    "one-agent": {"population.agents": 1},
+    "equal-weights": {"selection.uniform": True},
+    "no-known-errors": {"calibration.known_errors": "none", "forecast.known_errors": "none"},
+    "alike-agents": {"population.members": ()},
+}
+
+_SYSTEMS: Mapping[str, Settings] = {
+    name: {"population.system": name, **settings}
+    for name, settings in SYSTEM_SETTINGS.items()
+    if name != FULL_METHOD
+}
+
+_ADAPT = {"one-agent": _keep_first_member, "sa": _give_all_windows}
+
+
+def _list_ablation() -> Iterable[NamedChange]:
+    tables: tuple[tuple[Kind, str, Mapping[str, Settings]], ...] = (
+        ("variant", "5.4", _VARIANTS),
+        ("control", "", _CONTROLS),
+        ("system", "D.4", _SYSTEMS),
+    )
+    for kind, paper, changes in tables:
+        for name, settings in changes.items():
             yield NamedChange(
                 name=name,
-                kind="system",
-                paper="D.4",
-                settings={"population.system": name, **settings},
-                adapt=give_all_windows if name == "sa" else None,
+                kind=kind,
+                paper=paper,
+                settings=settings,
+                adapt=_ADAPT.get(name),
+                news=SWAPPED if name == SWAPPED_NEWS else OWN,
             )
 
 
@@ -210,7 +212,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             name=ABLATION,
             title="Architecture and controls",
             reference=FULL_METHOD,
-            changes=(*_list_variants(), *_list_controls(), *_list_systems()),
+            changes=tuple(_list_ablation()),
         ),
         Experiment(
             name="lambda-pg",

@@ -11,7 +11,7 @@ budget; rows of different budgets are different measurements.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -67,59 +67,49 @@ STANDARD = Budget(
     rounds=316,
     round_windows=8,
 )
-
-BUDGETS: dict[str, Budget] = {
-    budget.name: budget
-    for budget in (
-        Budget(
-            name="quick",
-            meaning=(
-                "one seed; networks: learning rate 0.001, 2 passes of at most 256 windows; "
-                "language models: 4 updates of 4 windows"
-            ),
-            passes=2,
-            patience=2,
-            pass_windows=256,
-            val_windows=256,
-            learning_rates=(1e-3,),
-            tuning_passes=0,
-            rounds=4,
-            round_windows=4,
-            most_seeds=1,
-        ),
-        STANDARD,
-        Budget(
-            name="tuned",
-            meaning=(
-                "networks: learning rate 0.0003, 0.001 or 0.003, by the loss on validation after "
-                "4 passes with seed 0; at most 80 passes of at most 256 windows, ended by the loss "
-                "on at most 256 validation windows; language models: 316 updates of 8 windows"
-            ),
-            passes=80,
-            patience=10,
-            pass_windows=256,
-            val_windows=256,
-            learning_rates=(3e-4, 1e-3, 3e-3),
-            tuning_passes=4,
-            rounds=316,
-            round_windows=8,
-        ),
-        Budget(
-            name="small",
-            meaning=(
-                "networks: learning rate 0.001, at most 10 passes of at most 1024 windows; "
-                "language models: 40 updates of 8 windows"
-            ),
-            passes=10,
-            patience=3,
-            pass_windows=1024,
-            learning_rates=(1e-3,),
-            tuning_passes=0,
-            rounds=40,
-            round_windows=8,
-        ),
-    )
-}
+_QUICK = replace(
+    STANDARD,
+    name="quick",
+    meaning=(
+        "one seed; networks: learning rate 0.001, 2 passes of at most 256 windows; "
+        "language models: 4 updates of 4 windows"
+    ),
+    passes=2,
+    patience=2,
+    pass_windows=256,
+    val_windows=256,
+    rounds=4,
+    round_windows=4,
+    most_seeds=1,
+)
+_TUNED = replace(
+    STANDARD,
+    name="tuned",
+    meaning=(
+        "networks: learning rate 0.0003, 0.001 or 0.003, by the loss on validation after "
+        "4 passes with seed 0; at most 80 passes of at most 256 windows, ended by the loss "
+        "on at most 256 validation windows; language models: 316 updates of 8 windows"
+    ),
+    passes=80,
+    patience=10,
+    pass_windows=256,
+    val_windows=256,
+    learning_rates=(3e-4, 1e-3, 3e-3),
+    tuning_passes=4,
+)
+_SMALL = replace(
+    STANDARD,
+    name="small",
+    meaning=(
+        "networks: learning rate 0.001, at most 10 passes of at most 1024 windows; "
+        "language models: 40 updates of 8 windows"
+    ),
+    passes=10,
+    patience=3,
+    pass_windows=1024,
+    rounds=40,
+)
+BUDGETS: dict[str, Budget] = {budget.name: budget for budget in (_QUICK, STANDARD, _TUNED, _SMALL)}
 """Every budget by its name."""
 
 

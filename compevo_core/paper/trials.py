@@ -17,9 +17,8 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
-from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import select_test_scopes
-from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.score_files import write_tables
 from compevo_core.evaluation.scoring import (
     collect_seeds,
     load_population,
@@ -28,7 +27,6 @@ from compevo_core.evaluation.scoring import (
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
 from compevo_core.paper.news_changes import OWN, Relevance
-from compevo_core.runtime.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +105,6 @@ def score_experiment(
         del forecaster
         gc.collect()  # the next backbone is loaded into the memory of this one
 
-    # Rows before pairs: a table without its tests is readable, tests without rows are not.
-    name = f"{experiment.rows_name}-{trials[0].windows.dataset}.csv"
-    rows = pl.concat([scored.rows for scored in scores])
-    write_rows(results / name, rows)
-    for trial in trials:
-        write_config(results, trial.config)
-
     # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
     # well: otherwise the tests of an earlier run would belong to other rows.
     tests = [
@@ -122,5 +113,7 @@ def score_experiment(
         for test in compare_with_reference(scope, forecasts, experiment.reference)
     ]
     paired = pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
-    write_atomically(results / f"paired-{name}", paired.write_csv)
-    return results / name, rows, paired
+    rows = pl.concat([scored.rows for scored in scores])
+    name = f"{experiment.rows_name}-{trials[0].windows.dataset}"
+    configs = [trial.config for trial in trials]
+    return write_tables(rows, paired, configs, results, name, f"paired-{name}"), rows, paired
