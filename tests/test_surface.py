@@ -175,8 +175,7 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.evaluation.result_rows import RESULT_SCHEMA
     from compevo_core.forecast.issued import ISSUED_SCHEMA
     from compevo_core.paper.folds import FOLD_SCHEMA
-    from compevo_core.paper.lud import LUD_SCHEMA
-    from compevo_core.paper.lud import LUD_RESULT_SCHEMA
+    from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
     from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
     from compevo_core.report.export import TARGETS, export_rows
