@@ -74,6 +74,13 @@ def tabulate_regret(
     truth_NH = scope.windows.truth()
     entity_N = np.array([view.entity for view in scope.windows.views()])
     steps = HORIZON // selection.parts
+    shared = asdict(identity) | {
+        "dataset": scope.windows.dataset,
+        "subset": scope.subset,
+        "rule": selection.rule,
+        "parts": selection.parts,
+        "unit": scope.windows[0].view.unit,
+    }
 
     rows = []
     for entity in scope.windows.entities:
@@ -86,24 +93,8 @@ def tabulate_regret(
                 values_NH[rows_of, span],
                 truth_NH[rows_of, span],
             )
-            rows.append(
-                {
-                    "experiment": identity.experiment,
-                    "method": identity.method,
-                    "dataset": scope.windows.dataset,
-                    "subset": scope.subset,
-                    "entity": entity,
-                    "rule": selection.rule,
-                    "part": part,
-                    "parts": selection.parts,
-                    **asdict(regret),
-                    "unit": scope.windows[0].view.unit,
-                    "seed": identity.seed,
-                    "config_hash": identity.config_hash,
-                    "artifact_hash": identity.artifact_hash,
-                    "commit": identity.commit,
-                }
-            )
+            row = shared | {"entity": entity, "part": part} | asdict(regret)
+            rows.append({name: row[name] for name in REGRET_SCHEMA})
     return pl.DataFrame(rows, schema=REGRET_SCHEMA, orient="row")
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from compevo_core.baselines import fit_baseline
@@ -52,18 +51,11 @@ PROGRESS_DAYS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulationForecast:
-    """Forecasts of every window of a scope."""
+    """A population's forecasts of every window of a scope, and what they took."""
 
-    values_NH: FloatArray  # the population's forecast in physical units
-    agents_ANH: FloatArray  # each agent's own forecast
-    quantiles_NQH: FloatArray  # at ``quantiles.LEVELS``; NaN where too few errors were known
-    # The prior that validated best, alone; None for a population without priors
-    prior_NH: FloatArray | None
-    # For each window, the ids of the articles that any agent read, without repetition
-    chosen: list[tuple[str, ...]]
+    prediction: Prediction
     n_answers: int  # forecasts that were asked for: one an agent and window
-    n_parse_failures: int  # answers that could not be parsed; each was scored by the fallback
-    seconds: float  # time that forecasting took
+    seconds: float
 
     def name_parts(self, method: str) -> dict[str, FloatArray]:
         """Return the parts of the population, (N, H) by method name.
@@ -73,20 +65,28 @@ class PopulationForecast:
         depend on the others.
         """
         parts: dict[str, FloatArray] = {}
+        agents_ANH = self.prediction.agents
         # The mean of one agent, and that agent, are the population.
-        if len(self.agents_ANH) > 1:
-            parts[f"{method}-equal"] = np.asarray(self.agents_ANH.mean(axis=0))
-            parts |= {
-                f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(self.agents_ANH)
-            }
-        if self.prior_NH is not None:
-            parts[f"{method}-prior"] = self.prior_NH
+        if len(agents_ANH) > 1:
+            parts[f"{method}-equal"] = self.prediction.equal
+            parts |= {f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(agents_ANH)}
+        if self.prediction.prior is not None:
+            parts[f"{method}-prior"] = self.prediction.prior
         return parts
 
     @property
+    def chosen(self) -> list[tuple[str, ...]]:
+        """For each window, the ids of the articles that any agent read, without repetition."""
+        # A dict and not a set: panels must show the articles in the same order in every process.
+        return [
+            tuple(dict.fromkeys(article for agent in by_agent for article in agent))
+            for by_agent in zip(*self.prediction.chosen_news, strict=True)
+        ]
+
+    @property
     def parse_failure_rate(self) -> float:
-        """Share of the answers that could not be parsed."""
-        return self.n_parse_failures / self.n_answers
+        """Share of the answers that could not be parsed; each was scored by the fallback."""
+        return self.prediction.n_unparsed / self.n_answers
 
 
 def forecast_scopes(
@@ -113,7 +113,11 @@ def forecast_scopes(
         # Answers that could not be read are counted over the pass, so the others are as well.
         n_answers = prediction.agents.shape[0] * len(days)
         share = len(rows) / len(days)
-        forecasts.append(_collect(prediction.take(rows), seconds * share, n_answers))
+        forecasts.append(
+            PopulationForecast(
+                prediction=prediction.take(rows), n_answers=n_answers, seconds=seconds * share
+            )
+        )
     return forecasts
 
 
@@ -148,7 +152,9 @@ def _forecast_frozen(
         _log_progress(log, scope.subset, rows.stop, len(views), started)
     seconds = time.monotonic() - started
     n_answers = forecaster.config.population.agents * len(views)
-    return _collect(Prediction.join(parts), seconds, n_answers)
+    return PopulationForecast(
+        prediction=Prediction.join(parts), n_answers=n_answers, seconds=seconds
+    )
 
 
 def _log_progress(
@@ -156,25 +162,6 @@ def _log_progress(
 ) -> None:
     seconds_left = (time.monotonic() - started) / n_done * (n_windows - n_done)
     log.info(f"{name}: {n_done}/{n_windows} windows, {format_duration(seconds_left)} left")
-
-
-def _collect(prediction: Prediction, seconds: float, n_answers: int) -> PopulationForecast:
-    n_windows = len(prediction.aggregate)
-    return PopulationForecast(
-        values_NH=prediction.aggregate,
-        agents_ANH=prediction.agents,
-        quantiles_NQH=prediction.quantiles,
-        prior_NH=prediction.prior,
-        chosen=[_merge_choices(prediction.chosen_news, n) for n in range(n_windows)],
-        n_answers=n_answers,
-        n_parse_failures=prediction.n_unparsed,
-        seconds=seconds,
-    )
-
-
-def _merge_choices(by_agent: list[list[tuple[str, ...]]], window: int) -> tuple[str, ...]:
-    # A dict and not a set: the panels must show the articles in the same order in every process.
-    return tuple(dict.fromkeys(article for agent in by_agent for article in agent[window]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,85 +205,60 @@ def score_population(
     ``method``; ``train`` gives the scale of MASE. With ``news``, some windows of each scope become
     panels, beside the ``baseline_forecasts`` of the scope.
     """
-    rows: list[pl.DataFrame] = []
-    panels: list[ForecastPanel] = []
-    predictions: list[ScopeForecasts] = []
-    regret = [pl.DataFrame(schema=REGRET_SCHEMA)]
-
     if baseline_forecasts and len(baseline_forecasts) != len(scopes):
         raise DataError(
             f"forecasts of baselines for {len(baseline_forecasts)} of {len(scopes)} scopes; "
             "give one mapping for each, or none at all"
         )
-    by_scope = baseline_forecasts or [{} for _ in scopes]
+    rows: list[pl.DataFrame] = []
+    panels: list[ForecastPanel] = []
+    predictions: list[ScopeForecasts] = []
+    regret = [pl.DataFrame(schema=REGRET_SCHEMA)]
+
+    config = forecaster.config
     forecasts = forecast_scopes(forecaster, scopes, log)
-    selection = forecaster.config.selection
+    by_scope = baseline_forecasts or [{} for _ in scopes]
     for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
-        identity = _identify_population(
-            forecaster,
-            forecast,
+        # What rows say about the run: its hashes trace them to its run folder.
+        identity = Identity(
             experiment=experiment,
             method=method,
             subset=scope.subset,
+            seed=config.run.seed,
+            config_hash=config.hash,
+            seedless_hash=hash_without_seed(config),
+            artifact_hash=forecaster.artifact_hash,
             commit=commit,
+            device=str(forecaster.manifest.get("device", "cpu")),
+            seconds=forecast.seconds,
+            backbone=config.backbone.name_or_path,
+            knowledge_cutoff=forecaster.knowledge_cutoff,
+            parse_failure_rate=forecast.parse_failure_rate,
+            refit=config.run.refit,
+            news_top_k=config.news.top_k,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
-        by_method = {method: forecast.values_NH}
-        if parts:
-            by_method |= forecast.name_parts(method)
+        whole_NH = forecast.prediction.aggregate
+        by_method = {method: whole_NH} | (forecast.name_parts(method) if parts else {})
         for name, values_NH in by_method.items():
             # Past errors are kept of the whole; its parts are point forecasts.
-            quantiles_NQH = forecast.quantiles_NQH if name == method else None
+            quantiles_NQH = forecast.prediction.quantiles if name == method else None
             named = _identify_part(identity, name)
             rows.append(
                 evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
             )
         predictions.append((scope, by_method))
-        if selection.online:
-            regret.append(
-                tabulate_regret(scope, forecast.values_NH, forecast.agents_ANH, selection, identity)
-            )
+        if config.selection.online:
+            agents_ANH = forecast.prediction.agents
+            regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config.selection, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             lines = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
-            lines = {method: forecast.values_NH, **lines}
+            lines = {method: whole_NH, **lines}
             panels += build_panels(scope, lines, forecast.chosen, news, panels_per_scope)
 
     return PopulationScores(
-        rows=pl.concat(rows),
-        panels=panels,
-        predictions=predictions,
-        regret=pl.concat(regret),
-    )
-
-
-def _identify_population(
-    forecaster: "CompEvoForecaster",
-    forecast: PopulationForecast,
-    *,
-    experiment: str,
-    method: str,
-    subset: str,
-    commit: str,
-) -> Identity:
-    """Return what rows say about the run: its hashes trace them to its run folder."""
-    config = forecaster.config
-    return Identity(
-        experiment=experiment,
-        method=method,
-        subset=subset,
-        seed=config.run.seed,
-        config_hash=config.hash,
-        seedless_hash=hash_without_seed(config),
-        artifact_hash=forecaster.artifact_hash,
-        commit=commit,
-        device=str(forecaster.manifest.get("device", "cpu")),
-        seconds=forecast.seconds,
-        backbone=config.backbone.name_or_path,
-        knowledge_cutoff=forecaster.knowledge_cutoff,
-        parse_failure_rate=forecast.parse_failure_rate,
-        refit=config.run.refit,
-        news_top_k=config.news.top_k,
+        rows=pl.concat(rows), panels=panels, predictions=predictions, regret=pl.concat(regret)
     )
 
 

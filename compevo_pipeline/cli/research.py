@@ -450,7 +450,7 @@ def _load_run(
         "config_hash": forecaster.config.hash,
         "artifact_hash": forecaster.artifact_hash,
     }
-    return lambda scope: forecast_scopes(forecaster, [scope], log)[0].values_NH, facts
+    return lambda scope: forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate, facts
 
 
 def params(

@@ -81,9 +81,9 @@ def test_a_scope_is_forecast_in_batches_and_no_window_is_left_out(caplog):
 
     assert population.batches == [10, 2]
     assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
-    assert forecast.values_NH.shape == (12, 48)
+    assert forecast.prediction.aggregate.shape == (12, 48)
     assert forecast.chosen == [(IDS[0], IDS[1], IDS[2])] * 12
-    assert (forecast.n_answers, forecast.n_parse_failures) == (24, 12)
+    assert forecast.n_answers == 24
     assert forecast.parse_failure_rate == 0.5
 
 
