@@ -39,25 +39,6 @@ def test_errors_are_averaged_over_seeds_before_they_are_paired():
     assert test["rank_sign"] == 1 and test["p_two_sided"] < 0.01 < 0.99 < test["p_value"]
 
 
-def test_the_reference_may_stand_anywhere_and_have_other_seeds():
-    forecasts = {"a": [TRUTH_NH + 1], "full": [TRUTH_NH + 4, TRUTH_NH + 6], "b": [TRUTH_NH + 5]}
-    tests = compare_with_reference(SCOPE, forecasts, "full")
-    assert [test["method_a"] for test in tests] == ["a", "b"]
-    assert [test["mean_difference"] for test in tests] == pytest.approx([-4.0, 0.0])
-
-
-def test_a_window_that_is_masked_for_all_is_left_out():
-    first, *others = SCOPE.windows
-    masked = replace(first, y=np.full_like(first.y, np.nan))
-    scope = Scope(subset="first", windows=WindowSet([masked, *others], dataset="electricity"))
-    (test,) = compare_with_reference(scope, {"a": [TRUTH_NH + 1], "b": [TRUTH_NH]}, "b")
-    assert test["n"] == len(SCOPE.windows) - 1
-
-
-def test_without_the_reference_there_is_nothing_to_compare():
-    assert compare_with_reference(SCOPE, {"no-grpo": [TRUTH_NH]}, "compevo") == []
-
-
 def make_daily(days):
     """Windows of 48 days that begin on following days."""
     half_hourly = small.windows("test", days, entities=("NSW1",))
@@ -103,12 +84,6 @@ def test_series_of_one_day_are_one_piece_of_evidence():
         assert both[name] == pytest.approx(single[name])
 
 
-def test_a_comparison_says_how_many_trainings_each_side_is_the_mean_of():
-    forecasts = {"a": [TRUTH_NH + 1] * 3, "b": [TRUTH_NH + 2] * 5}
-    (test,) = compare_with_opponents(SCOPE, forecasts, "a")
-    assert (test["seeds_a"], test["seeds_b"]) == (3, 5)
-
-
 def make_rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
@@ -138,11 +113,6 @@ def test_a_known_small_case_has_its_exact_probability():
     a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 4.0, 6.0, 8.0, 10.0])
     assert paired_test(a, b).p_value == pytest.approx(1 / 32)
     assert paired_test(a, b).p_two_sided == pytest.approx(2 / 32)
-
-
-def test_equal_methods_do_not_differ():
-    errors = np.array([1.0, 2.0])
-    assert paired_test(errors, errors) == (1.0, 1.0, 0)
 
 
 def test_the_interval_holds_the_mean_and_repeats_with_its_seed():

@@ -74,13 +74,6 @@ def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(
     assert coverage == {"compevo": 1.0, "published": None, "persistence": None, "weekly": None}
 
 
-def test_known_to_midnight_persistence_repeats_the_whole_of_yesterday(tmp_path: Path) -> None:
-    write_forecast(tmp_path, DAY, POINT, unknown_steps=0)
-    rows = score(tmp_path, make_truth()).rows
-    assert set(rows["known_to"]) == {"midnight"}
-    assert by_method(rows, "mae")["persistence"] == 20.0
-
-
 def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path: Path) -> None:
     crossing = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
     write_forecast(tmp_path, DAY, POINT | BAND | crossing)
@@ -109,14 +102,6 @@ def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path: Path) -> No
     assert by_method(found.rows, "mae")["compevo"] == 10.0
 
 
-def test_scoring_twice_changes_nothing(tmp_path: Path) -> None:
-    write_forecast(tmp_path, DAY, POINT | BAND)
-    first = score(tmp_path, make_truth())
-    again = score(tmp_path, make_truth(), first.rows, hours=24)
-    assert (again.added, again.revised) == (0, 0)
-    assert again.rows.equals(first.rows)
-
-
 def test_a_revised_truth_is_scored_again_and_noted(tmp_path: Path) -> None:
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
@@ -141,18 +126,6 @@ def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing
     }
     again = score(tmp_path, make_truth(before=90.0), revised.rows, hours=48)
     assert again.rows.equals(revised.rows)
-
-
-def test_a_forecast_that_is_added_later_leaves_the_rows_before_it_alone(tmp_path: Path) -> None:
-    write_forecast(tmp_path, DAY, POINT)
-    first = score(tmp_path, make_truth())
-    write_forecast(tmp_path, DAY - timedelta(days=1), POINT)
-    found = score(tmp_path, make_truth(), first.rows, hours=24)
-    assert found.added == 4
-    assert found.rows.filter(pl.col("day") == DAY).equals(first.rows)
-    # Scored in another order, but for the time of scoring it is the same history.
-    at_once = score(tmp_path, make_truth())
-    assert found.rows.drop("scored_at").equals(at_once.rows.drop("scored_at"))
 
 
 def test_what_is_repeated_was_known(tmp_path: Path) -> None:
@@ -212,10 +185,6 @@ def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days()
     assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
 
-def test_nothing_scored_is_no_skill() -> None:
-    assert measure_skill(make_rows({})).is_empty()
-
-
 DAYS = 200
 
 
@@ -245,13 +214,6 @@ def test_a_growth_by_one_deviation_is_found_within_weeks() -> None:
     assert np.median(delays) < 35
 
 
-def test_a_smaller_error_and_one_terrible_day_are_no_drift() -> None:
-    assert chart_growth(draw_days(1, shift=-3.0))[DAYS // 2 :].max() < LIMIT
-    values = draw_days(2)
-    values[150] += 100.0
-    assert chart_growth(values).max() < LIMIT
-
-
 def make_errors(log_ratio: np.ndarray, model: str = "m", **options: object) -> pl.DataFrame:
     errors = {"compevo": list(100 * np.exp(log_ratio)), "published": [100.0] * log_ratio.size}
     return make_rows(errors, model=model, **options)  # type: ignore[arg-type]
@@ -276,12 +238,6 @@ def test_another_model_starts_another_chart() -> None:
     new = make_errors(0.1 * draw_days(3, days=30), "n", first_day=FIRST_DAY + timedelta(days=DAYS))
     found = find_drift(pl.concat([old, new]), "issue-time", "published")
     assert (found.n_days, found.is_alarm) == (30, False)
-
-
-def test_nothing_scored_raises_no_alarm() -> None:
-    empty = make_rows({})
-    assert find_drift(empty, "midnight", "published").n_days == 0
-    assert not measure_coverage(empty, "midnight").is_alarm
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
-from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.leakage import (
     find_changed_files,
     find_overlapping_targets,
@@ -23,7 +22,6 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_published,
     hash_folder,
 )
-from compevo_core.evaluation.scopes import Scope
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from tests.support import population as small
@@ -91,11 +89,6 @@ def test_a_target_day_in_two_splits_is_found_even_across_measures():
         1, origin=train.view.origin_utc, split="test", series_id="AEMO/TOTALDEMAND/NSW1"
     )
     assert [v.kind for v in find_overlapping_targets([train, same_day])] == ["no embargo"]
-
-
-def test_a_day_that_one_region_trains_on_and_another_is_tested_on_is_found():
-    test = make_window(1, entity="QLD1", split="test", series_id="AEMO/HISTDEMAND/QLD1")
-    assert [v.where for v in find_overlapping_targets([make_window(0), test])] == ["w1"]
 
 
 @pytest.mark.parametrize(("days", "leaks"), [(1, 1), (2, 0)])
@@ -170,26 +163,6 @@ def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
     assert violations[0].detail.startswith("the forecast moved by up to 1.0")
 
 
-def test_the_shift_test_changes_every_value_from_the_origin_on_and_none_before():
-    frame = make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
-    built = []
-
-    def build(rows: pl.DataFrame) -> WindowSet:
-        built.append(rows)
-        return build_windows(ELECTRICITY, rows)
-
-    forecast = fit_baseline("persistence", build_windows(ELECTRICITY, frame)).predict
-    assert find_lookahead(build, frame, forecast, SHIFT_ORIGIN, np.random.default_rng(0)) == []
-    before, after = built
-    is_later = before["start_utc"] >= SHIFT_ORIGIN
-    assert ((before["value"] != after["value"]) == is_later).all()
-
-
-def test_a_shift_test_that_would_compare_nothing_is_refused():
-    with pytest.raises(LeakageError, match="no window has its origin"):
-        shift_after(lambda views: np.zeros((len(views), 48)), origin=from_nem(2018, 1, 1))
-
-
 def make_mixed_splits() -> WindowSet:
     held = [make_window(i, split="test") for i in range(50, 55)]
     return WindowSet([*(make_window(i) for i in range(40)), *held], dataset="electricity")
@@ -248,27 +221,6 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
     train_and_hash(moved)
     after = CompEvoForecaster.load(tmp_path / "c", small.news_pool()).predict(test.views())
     assert (after - before).mean() > 0.05 * before.mean()
-
-
-def test_levels_of_recalibrated_baselines_come_from_validation_alone():
-    val = small.windows("val", 20, first_day=20)
-    test = small.windows("test", 3, first_day=60)
-    whole = WindowSet([*small.windows("train", 8), *val, *test], dataset="electricity")
-
-    def score_and_hash(windows: WindowSet) -> str:
-        scores = score_baselines(
-            windows.split("train"),
-            [Scope(subset="test", windows=windows.split("test"))],
-            val=windows.split("val"),
-            experiment="main",
-            seeds=1,
-            commit="abc",
-        )
-        forecasts = scores.forecasts[0]
-        assert "gbm-recalibrated" in forecasts
-        return repr({name: values[0].tobytes() for name, values in forecasts.items()})
-
-    assert find_training_on_test(score_and_hash, whole, np.random.default_rng(0)) == []
 
 
 def test_the_whole_sample_of_splits_has_no_leak():

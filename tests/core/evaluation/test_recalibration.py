@@ -34,19 +34,6 @@ def test_errors_without_a_direction_add_nothing() -> None:
     assert not level.apply(TEST.views(), np.zeros((len(TEST), 1, 48))).any()
 
 
-def test_a_single_day_of_validation_is_too_little_to_choose_from() -> None:
-    day = small.windows("val", 1, first_day=60)
-    assert fit_known_errors(day, day.truth() + 5.0, SCALER).rule.form == "none"
-
-
-def test_windows_without_any_known_target_are_left_out() -> None:
-    truth_NH = VAL.truth()
-    truth_NH[::3] = np.nan
-    masked = VAL.with_truth(truth_NH)
-    level = fit_known_errors(masked, VAL.truth() + 100.0, SCALER)
-    assert np.isfinite(level.apply(TEST.views(), np.zeros((len(TEST), 1, 48)))).all()
-
-
 def test_windows_of_another_split_are_refused() -> None:
     mixed = WindowSet([*VAL, *TEST], dataset=VAL.dataset)
     with pytest.raises(LeakageError, match="test"):

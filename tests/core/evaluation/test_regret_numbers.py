@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compevo_core.agents.online_selection import MlPolyState
-from compevo_core.evaluation.regret import find_bound, measure_regret
+from compevo_core.evaluation.regret import measure_regret
 
 
 def test_the_best_fixed_mixture_may_lie_between_two_experts() -> None:
@@ -24,15 +24,6 @@ def test_unknown_truths_count_neither_as_days_nor_as_steps() -> None:
     regret = measure_regret("equal", experts_DAh, experts_DAh[:, 0], truth_Dh)
     assert (regret.days, regret.loss, regret.best_mixture) == (2, 2.0, pytest.approx(2.0))
     assert regret.bound is None
-
-
-@pytest.mark.parametrize("rule", ["boa", "ml-poly"])
-def test_a_promise_grows_like_the_root_of_the_days_and_with_the_unit(rule: str) -> None:
-    rng = np.random.default_rng(0)
-    excess_DA = rng.uniform(-1, 1, size=(400, 3))
-    whole, first = find_bound(rule, excess_DA), find_bound(rule, excess_DA[:100])
-    assert 1.5 < whole / first < 2.5
-    assert find_bound(rule, 10 * excess_DA) == pytest.approx(10 * whole)
 
 
 def test_polynomial_weights_stay_below_the_logged_promise() -> None:

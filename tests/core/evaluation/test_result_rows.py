@@ -61,13 +61,6 @@ def test_rows_have_the_columns_of_the_contract_in_its_order():
     assert last["mase"] > 0
 
 
-def test_the_pooled_error_is_in_physical_units_over_all_points():
-    windows = make_windows()
-    rows = evaluate(windows.truth() + 7.0, windows, Identity(experiment="x", method="off by 7"))
-    assert rows["mae"].to_list() == pytest.approx([7.0] * 3)
-    assert rows["seconds"].to_list()[0] >= 0
-
-
 def test_mase_of_an_entity_without_train_windows_is_null():
     rows = evaluate(PERSISTENCE, make_windows(), IDENTITY, train=TRAIN.entity("NSW1"))
     assert rows.filter(pl.col("entity") == "SA1")["mase"].item() is None

@@ -18,8 +18,6 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, score_baselines
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
-    bootstrap_interval,
-    compare_with_opponents,
 )
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
@@ -32,7 +30,6 @@ from tests.support import population as small
 
 LOG = logging.getLogger("scoring")
 TRAIN = small.windows("train", 6)
-LONG = Scope(subset="long", windows=small.windows("test", 12, first_day=60))
 """As many days as a test needs."""
 SCOPES = [
     Scope(subset="first", windows=small.windows("test", 6, first_day=60)),
@@ -137,13 +134,6 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     assert set(scores.rows["method"]) == {"compevo"}
 
 
-def test_a_variant_has_its_own_name_and_no_parts():
-    scores = score_population(FakePopulation(), SCOPES, **SHARED, method="no-grpo", parts=False)
-    assert set(scores.rows["method"]) == {"no-grpo"}
-    assert list(scores.predictions[0][1]) == ["no-grpo"]
-    assert scores.panels == []
-
-
 def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
     scores = score_baselines(TRAIN, SCOPES, experiment="main", seeds=3, commit="abc")
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
@@ -223,18 +213,6 @@ def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
     assert np.ptp(second) > np.ptp(first)
 
 
-def test_a_validation_that_is_scored_itself_counts_each_error_once():
-    val = small.windows("val", 30, first_day=20)
-    scopes = [Scope(subset="val", windows=val)]
-    shared = {"experiment": "main", "seeds": 1, "commit": "abc"}
-    alone = score_baselines(TRAIN, scopes, **shared).rows
-    given = score_baselines(TRAIN, scopes, val=val, **shared).rows
-    same = given.filter(~pl.col("method").str.ends_with("-recalibrated"))
-    assert same.drop("seconds", "seconds_per_window").equals(
-        alone.drop("seconds", "seconds_per_window")
-    )
-
-
 def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published():
     def publish(window):
         level = np.full(48, 100.0)
@@ -289,35 +267,6 @@ def test_a_population_meets_every_baseline_on_every_scope():
         "gbm",
         "blend",
     ]
-
-
-def test_the_paired_test_is_that_the_population_has_the_smaller_errors():
-    truth_NH = LONG.windows.truth()
-    forecasts = [{"oracle": [truth_NH], "far off": [truth_NH + 1e6]}]
-    scores = score_population(FakePopulation(), [LONG], **SHARED, parts=False)
-    tests = compare_seeds([scores], forecasts, "compevo")
-    assert tests["method_a"].to_list() == ["compevo", "compevo"]
-    assert tests["p_value"][0] > 0.99 and tests["mean_difference"][0] > 0
-    assert tests["p_value"][1] < 0.01 and tests["mean_difference"][1] < 0
-
-    # Worse is not the same as no different: the two-sided test says which.
-    assert tests["p_two_sided"].max() < 0.01
-    assert tests["rank_sign"].to_list() == [1, -1]
-    for test in tests.to_dicts():
-        assert test["interval_low"] < test["mean_difference"] < test["interval_high"]
-
-
-def test_the_interval_of_a_difference_draws_whole_days():
-    # Both series of a day err alike: by window the interval would be narrower.
-    scope = LONG
-    days = [view.origin_utc.toordinal() % 3 for view in scope.windows.views()]
-    truth_NH = scope.windows.truth()
-    worse_NH = truth_NH + np.array(days)[:, None]
-    forecasts = {"compevo": [truth_NH], "other": [worse_NH]}
-    (test,) = compare_with_opponents(scope, forecasts, "compevo")
-    by_window = bootstrap_interval(-np.array(days, float), np.random.default_rng(0))
-    width = test["interval_high"] - test["interval_low"]
-    assert width > 1.2 * (by_window[1] - by_window[0])
 
 
 def test_forecasts_for_some_scopes_only_are_refused():

@@ -1,8 +1,5 @@
 """Several seeds of one method: scored as one method, and refused where they are not."""
 
-import dataclasses
-
-import numpy as np
 import polars as pl
 import pytest
 
@@ -40,14 +37,6 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
     # 2 against 3 and 7; forecasts averaged first would err by 1. Single agents are not compared.
     assert difference == {"compevo-equal": pytest.approx(-1.0), "gbm": pytest.approx(-5.0)}
     assert (tests["n"] == len(SCOPE.windows)).all()
-
-
-def test_every_scope_meets_its_own_baselines() -> None:
-    one = _scores(compevo=1.0)
-    two = dataclasses.replace(one, predictions=[*one.predictions, *one.predictions])
-    baselines = [{"gbm": [TRUTH_NH + 2.0]}, {"gbm": [TRUTH_NH + 5.0]}]
-    tests = compare_seeds([two], baselines, "compevo")
-    assert np.allclose(tests["mean_difference"], [-1.0, -4.0])
 
 
 def test_runs_of_other_settings_or_of_one_seed_twice_are_refused() -> None:
