@@ -1,8 +1,5 @@
 """The campaign: work disturbed by faults, done again, and compared with work left alone.
 
-What belongs here: the faults, and counting how each trial ended. What does not: the work
-(``tests.faults.works``), processes (``tests.faults.children``).
-
     python -m tests.faults.campaign --moments 20        # writes tests/faults/results.csv
 
 A trial ends identical to the undisturbed work, in one clear error of this project, or badly: rows
@@ -10,6 +7,7 @@ lost, rows doubled, or a raw exception. Small file systems are mounted, which ne
 it those cases are left out, and said so.
 """
 
+import csv
 import os
 import random
 import shutil
@@ -18,28 +16,72 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 
 from compevo_pipeline.storage.news_store import DuckDBFile
 from tests.faults import children
-from tests.faults.children import CRASH, DONE, KILLED, End
-from tests.faults.rows import RESULTS, Row, write_rows
+from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
 from tests.faults.works import WORKS, ingest, read_ingested
 
 STORES = [name for name in WORKS if name != "training"]
+RESULTS = Path(__file__).with_name("results.csv")
+
+
+@dataclass
+class Row:
+    """How the trials of one fault on one work ended."""
+
+    fault: str
+    work: str
+    trials: int = 0
+    disturbed: int = 0  # the fault fell while it worked
+    identical: int = 0  # to the undisturbed work
+    clear_error: int = 0  # one error of this project
+    lost: int = 0  # rows of the undisturbed work that were missing
+    doubled: int = 0  # rows that were there more often
+    crashed: int = 0  # a raw exception
+    message: str = ""
+
+    def count(self, end: End, expected: tuple[str, ...], *, disturbed: bool) -> None:
+        """Add one trial."""
+        self.trials += 1
+        self.disturbed += disturbed
+        if end.kind == CLEAR:
+            self.clear_error += 1
+            self.message = self.message or end.message
+        elif end.kind == DONE:
+            wanted, found = Counter(expected), Counter(end.lines)
+            self.lost += (wanted - found).total()
+            self.doubled += (found - wanted).total()
+            self.identical += wanted == found
+        else:
+            self.crashed += 1
+            self.message = end.message
+
+
+def read_rows(path: Path = RESULTS) -> list[dict[str, str]]:
+    """Read the table of results."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """Put rows into the table of results, each in the place of an older one."""
+    kept = read_rows(path) if path.exists() else []
+    table = {(row["fault"], row["work"]): row for row in [*kept, *map(asdict, rows)]}
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table[key] for key in sorted(table))
 
 
 class Campaign:
-    """All faults, in a folder of their own.
-
-    Args:
-        root: an empty folder.
-        moments: how many random moments each kill is tried at.
-        seed: of the moments.
-    """
+    """All faults, in an empty folder of their own; each kill is tried at random ``moments``."""
 
     def __init__(self, root: Path, moments: int, seed: int = 63) -> None:
         self._root = root
@@ -72,33 +114,68 @@ class Campaign:
         row.count(end, self.expect(name).lines, disturbed=disturbed)
         shutil.rmtree(home, ignore_errors=True)
 
+    def harm(
+        self,
+        row: Row,
+        shares: Sequence[float],
+        harm: Callable[[Path], object] = lambda home: None,
+    ) -> Row:
+        """Kill a work after each share of its time, harm what it left, and do it again."""
+        for share in shares:
+            home = self.new_home()
+            kill_after = share * self.expect(row.work).seconds
+            end = children.do(row.work, home, kill_after=kill_after)
+            harm(home)
+            self.finish(row, row.work, home, disturbed=end.kind == KILLED)
+        return row
+
     def kill(self, name: str) -> Row:
         """Kill -9 at random moments."""
-        row, seconds = Row("kill -9", name), self.expect(name).seconds
-        for _ in range(self._moments):
-            home = self.new_home()
-            end = children.do(name, home, kill_after=self._random.uniform(0, seconds))
-            self.finish(row, name, home, disturbed=end.kind == KILLED)
-        return row
+        shares = [self._random.random() for _ in range(self._moments)]
+        return self.harm(Row("kill -9", name), shares)
 
     def cut_power(self, name: str) -> Row:
         """Kill, then cut the file that was written last in half: what a power cut leaves."""
-        row, seconds = Row("power cut: newest file cut in half", name), self.expect(name).seconds
-        for _ in range(max(3, self._moments // 4)):
-            home = self.new_home()
-            children.do(name, home, kill_after=self._random.uniform(0.3, 1.0) * seconds)
+
+        def cut(home: Path) -> None:
             files = [path for path in home.rglob("*") if path.is_file() and path.stat().st_size]
             if files:
                 newest = max(files, key=lambda path: path.stat().st_mtime_ns)
                 os.truncate(newest, newest.stat().st_size // 2)
-            self.finish(row, name, home, disturbed=bool(files))
+
+        shares = [self._random.uniform(0.3, 1.0) for _ in range(max(3, self._moments // 4))]
+        return self.harm(Row("power cut: newest file cut in half", name), shares, cut)
+
+    def leave_locks(self, name: str) -> Row:
+        """Leave the lock files of dead processes."""
+
+        def mark(home: Path) -> None:
+            for path in home.rglob("*.lock"):
+                path.write_text("12345")
+
+        return self.harm(Row("stale lock files", name), [0.5], mark)
+
+    def jump_clock(self, name: str) -> Row:
+        """Date everything that a killed work left a year ahead, or ten years back."""
+        row = Row("clock jumps", name)
+        for days in (365, -3650):
+            then = time.time() + days * 86_400
+
+            def date(home: Path, then: float = then) -> None:
+                for path in home.rglob("*"):
+                    os.utime(path, (then, then))
+
+            self.harm(row, [0.7], date)
         return row
 
     def fill_disk(self, name: str) -> Row:
         """Work on a disk that fills up, then on a larger one."""
         row, home = Row("disk full, then larger", name), self.new_home()
+        children.do(name, home)
+        whole = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+        home = self.new_home()
         for share in (0.2, 0.5, 0.8):
-            size = int(share * self._measure(name))
+            size = int(share * whole)
             with mount(home, size):
                 end = children.do(name, home)
                 disturbed = end.kind != DONE
@@ -144,10 +221,7 @@ class Campaign:
     def at_once(self, name: str, count: int) -> Row:
         """Do the same work in several processes at once."""
         row, home = Row(f"{count} at once, the same", name), self.new_home()
-        started = [children.start(lambda: WORKS[name].do(home)) for _ in range(count)]
-        for end in [children.wait(child, pipe) for child, pipe in started]:
-            if end.kind != DONE:
-                row.count(end, (), disturbed=True)
+        self._start_together(row, home, [name] * count)
         self.finish(row, name, home, disturbed=True)
         return row
 
@@ -155,15 +229,18 @@ class Campaign:
         """Do different works in one home at once."""
         names = (STORES * 2)[:count]
         row, home = Row(f"{count} at once, of all kinds", "all stores"), self.new_home()
-        started = [children.start(lambda name=name: WORKS[name].do(home)) for name in names]
-        for end in [children.wait(child, pipe) for child, pipe in started]:
-            if end.kind != DONE:
-                row.count(end, (), disturbed=True)
+        self._start_together(row, home, names)
         # Articles of the embedding work are in the store of the article work, and the same ones.
         for name in set(names) - {"article upsert", "embedding"}:
             row.count(children.read(name, home), self.expect(name).lines, disturbed=True)
         shutil.rmtree(home)
         return row
+
+    def _start_together(self, row: Row, home: Path, names: Sequence[str]) -> None:
+        started = [children.start(lambda name=name: WORKS[name].do(home)) for name in names]
+        for end in [children.wait(child, pipe) for child, pipe in started]:
+            if end.kind != DONE:
+                row.count(end, (), disturbed=True)
 
     def tear_wal(self, name: str) -> Row:
         """Kill an upsert before DuckDB empties its write-ahead log, and cut the log at random."""
@@ -178,27 +255,6 @@ class Campaign:
             if torn:
                 os.truncate(log, self._random.randrange(log.stat().st_size))
             self.finish(row, name, home, disturbed=torn)
-        return row
-
-    def leave_locks(self, name: str) -> Row:
-        """Leave the lock files of dead processes, and do the work again."""
-        row, home = Row("stale lock files", name), self.new_home()
-        children.do(name, home, kill_after=self.expect(name).seconds / 2)
-        for path in home.rglob("*.lock"):
-            path.write_text("12345")
-        self.finish(row, name, home, disturbed=True)
-        return row
-
-    def jump_clock(self, name: str) -> Row:
-        """Date everything that a killed work left a year ahead, or ten years back."""
-        row = Row("clock jumps", name)
-        for days in (365, -3650):
-            home = self.new_home()
-            children.do(name, home, kill_after=self.expect(name).seconds * 0.7)
-            then = time.time() + days * 86_400
-            for path in home.rglob("*"):
-                os.utime(path, (then, then))
-            self.finish(row, name, home, disturbed=True)
         return row
 
     def jump_ingest(self, days: int) -> Row:
@@ -218,11 +274,6 @@ class Campaign:
             row.count(wrong, (), disturbed=True)
         row.count(end, expected.lines, disturbed=True)
         return row
-
-    def _measure(self, name: str) -> int:
-        home = self.new_home()
-        children.do(name, home)
-        return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
 def _die_in_close(name: str, home: Path, number: int) -> None:

@@ -1,8 +1,5 @@
 """Work in forked children that can be killed, and what became of it.
 
-What belongs here: starting, killing, reading a child's outcome. What does not: the faults
-(``tests.faults.campaign``), the work (``tests.faults.works``).
-
 The parent has imported everything and touches no library with threads of its own, so that a child
 starts in a tenth of a second, and a kill falls on work and not on imports.
 """

@@ -1,8 +1,4 @@
-"""What the campaign disturbs: small pieces of real work, and what each leaves when it is done.
-
-What belongs here: the work and a reading of its end as lines, so that what was lost or doubled can
-be counted. What does not: the faults (``tests.faults.campaign``).
-"""
+"""What the campaign disturbs: small pieces of real work, and a reading of its end as lines."""
 
 import hashlib
 import json

@@ -44,3 +44,11 @@ def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(monkeypat
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="one process a GPU"), process_group(1, 2, 1):
         pass
+
+
+def test_where_processes_split_a_backbone_each_holds_all_agents_and_the_first_writes_them():
+    shards = [AgentShards(3, rank, 4, splits_agents=False) for rank in range(4)]
+    assert all(one.local_agents == range(3) for one in shards), "more processes than agents"
+    assert [list(one.written_agents) for one in shards] == [[0, 1, 2], [], [], []]
+    assert {one.dropout_stream for one in shards} == {0}
+    assert torch.equal(shards[2].all_gather(torch.ones(3, 2), "losses"), torch.ones(3, 2))

@@ -19,8 +19,6 @@ from compevo_core.runtime.storage_errors import translate_storage_errors
     ("number", "remedy"),
     [
         (errno.ENOSPC, "free space"),
-        (errno.EROFS, "mount it for writing"),
-        (errno.EACCES, "correct the owner"),
         (errno.EMFILE, "ulimit -n"),
         (errno.EXDEV, "correct the cause"),
     ],

@@ -90,13 +90,11 @@ def test_the_policy_moves_towards_forecasts_that_earned_more() -> None:
         assert torch.allclose(mean.grad, torch.full((1, 1, 48), -advantage * 0.2 / 0.01 / 48))
 
 
-def test_scores_are_normalised_over_the_agents_of_each_window() -> None:
+def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_mean_error() -> None:
     score_AB = torch.tensor([[0.2, 0.5], [0.6, 0.5]])
     weights_BA = weigh_by_score(torch.logit(score_AB))
     assert torch.allclose(weights_BA, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
 
-
-def test_a_verifier_learns_which_forecast_beats_the_mean_error() -> None:
     better_AB = find_better(torch.tensor([[0.1, 0.9], [0.3, 0.2]]))
     assert better_AB.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     right, wrong = torch.tensor([[4.0, -4.0]]), torch.tensor([[-4.0, 4.0]])

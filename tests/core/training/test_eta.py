@@ -1,8 +1,8 @@
 """Time left: within a factor of 1.5 from the middle on, on the clocks of six real trainings.
 
-``round_seconds.json`` holds the seconds of each round of trainings with the preset ``default`` on
-two cores at a steady load, and those of the calibration at the end. Round 316 is the first that
-rewrites logics, past the middle of the time; every 40th round and the last were validated.
+``round_seconds.json`` holds the seconds of each round with the preset ``default`` on two cores, and
+of the calibration at the end. Round 316 is the first that rewrites logics; every 40th round and the
+last were validated.
 """
 
 import json
@@ -95,15 +95,3 @@ def test_what_is_left_counts_validations_calibration_and_the_second_training():
         Work.CALIBRATION: 1,
     }
     assert count_work_left(SCHEDULE, ROUNDS, ROUNDS).total() == 0
-
-
-def test_answers_as_text_and_a_policy_without_updates_change_what_a_round_is_thought_to_cost():
-    head = config_of("any")
-    text = head.with_overrides({"forecast.decoder": "text", "forecast.layers": 0})
-    assert (
-        guess_units(text, LAYERS, 0)[Work.VALIDATION]
-        > 40 * guess_units(head, 4, 0)[Work.VALIDATION]
-    )
-    without = guess_units(head.with_overrides({"grpo.enabled": False}), LAYERS, 0)
-    assert without[Work.REWRITING] < guess_units(head, LAYERS, 0)[Work.REWRITING]
-    assert without[Work.TRAINING] == guess_units(head, LAYERS, 0)[Work.TRAINING]

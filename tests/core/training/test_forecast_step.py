@@ -273,18 +273,6 @@ def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
     assert not torch.allclose(found["adapters.0"], without["adapters.0"], rtol=0.1)
 
 
-def test_news_are_dropped_by_agent_and_window_as_the_generator_draws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trainer, logics, examples = build(news__dropout=0.5, run__micro_batch_size=3)
-    seen = _record_news(monkeypatch)
-    for seed in (1, 1, 2):
-        run_forecasts(trainer, logics, examples, seed)
-    dropped = [[[not ids for ids in row] for row in news] for train, news in seen if train]
-    assert dropped[0] == (np.random.default_rng(1).random((3, 3)) < 0.5).tolist()
-    assert dropped[0] == dropped[1] != dropped[2]
-
-
 def test_an_agents_own_error_pulls_it_alone() -> None:
     trainer, logics, examples = build()
     _, without = run_forecasts(trainer, logics, examples)

@@ -14,7 +14,6 @@ from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
 from compevo_core.training.artifact import read_config
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
 from tests.support.models import build_model, fit_inputs
 from tests.support.population import news_pool, tiny, windows
@@ -109,24 +108,13 @@ def test_agents_that_do_not_compete_train_forecast_adapters_alone(system: str, a
     assert model.population.kinds == ("forecast",) and own["shared"] == 0
     assert own["adapters"] == trainable(full)["adapters"] * agents // 6
     assert model.policy_parameters() == []
-
-
-def test_the_members_of_a_system_start_as_those_of_the_full_method() -> None:
-    full, ensemble = build_model(tiny()), build_model(settings("mael"))
-    for ours, theirs in zip(
-        adapters(full, "forecast"), adapters(ensemble, "forecast"), strict=True
-    ):
-        assert torch.equal(ours, theirs)
-
-
-def test_a_single_agent_learns_from_all_windows() -> None:
-    members = [{"prior": "gbm", "window_share": 0.5, "seed": 3}, {}, {}]
-    (member,) = settings("sa", population__members=members).population.members
-    assert (member.prior, member.window_share, member.seed) == ("gbm", 1.0, 3)
+    starts = zip(adapters(full, "forecast"), adapters(model, "forecast"), strict=True)
+    if system == "mael":  # its members start as those of the full method
+        assert all(torch.equal(ours, theirs) for ours, theirs in starts)
 
 
 def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it() -> None:
-    with pytest.raises(ConfigError, match=r"needs objective.lambda_pred = 0\.0, .*--variant mael"):
+    with pytest.raises(ConfigError, match=r"objective.lambda_pred = 0\.0, .*--variant mael"):
         tiny(population__system="mael")
     with pytest.raises(ConfigError, match=r"needs evolution\.every = 0: choose"):
         settings("mael").with_overrides({"evolution.every": 1})
@@ -137,19 +125,3 @@ def test_the_settings_of_the_full_method_name_no_system() -> None:
     assert "system" not in tiny().to_dict()["population"]
     assert settings("mael").to_dict()["population"]["system"] == "mael"
     assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")
-
-
-@pytest.mark.slow
-def test_a_run_of_an_ensemble_resumes_where_it_stopped(tmp_path: Path) -> None:
-    config = settings("mael", run__rounds=ROUNDS)
-    data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
-
-    def stop(record: RoundRecord) -> None:
-        if record.round == 1:
-            raise KeyboardInterrupt
-
-    straight = train(config, *data, tmp_path / "straight")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, *data, tmp_path / "stopped", on_round=stop)
-    again = train(config, *data, tmp_path / "stopped")
-    assert again["artifact_hash"] == straight["artifact_hash"]
