@@ -98,21 +98,6 @@ def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_forecasts_scale_with_the_unit_of_the_series(name, windows):
-    def errors(factor: float) -> float:
-        frame = make_series(
-            [v * factor for v in make_daily_values(N_DAYS)], first=from_nem(2019, 1, 1)
-        )
-        scaled = build_windows(make_spec(), frame)
-        fitted = fit_baseline(name, scaled[:50])
-        return float(
-            np.abs(fitted.predict(scaled[50:].views()) - scaled[50:].truth()).mean() / factor
-        )
-
-    assert errors(1000.0) == pytest.approx(errors(1.0), rel=0.02)
-
-
-@pytest.mark.parametrize("name", FITTED)
 def test_windows_without_weather_are_forecast_and_counted(name, train, windows):
     fitted = fit_baseline(name, train)
     bare = build_windows(
@@ -124,17 +109,6 @@ def test_windows_without_weather_are_forecast_and_counted(name, train, windows):
     assert fitted.count_missing_covariates(windows[50:].views()) == dict.fromkeys(
         fitted.count_missing_covariates([]), 0
     )
-
-
-def test_one_missing_covariate_is_imputed_from_train_and_counted(train, windows):
-    fitted = fit_baseline("calendar-ridge", train)
-    keys = sorted(windows[52].view.covariates)
-    sparse = make_window(0, covariates={keys[0]: windows[52].view.covariates[keys[0]]})
-    assert fitted.count_missing_covariates([sparse.view]) == {
-        "windows_without_covariates": 0,
-        "covariates_imputed": len(keys) - 1,
-    }
-    assert np.isfinite(fitted.predict([sparse.view])).all()
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():

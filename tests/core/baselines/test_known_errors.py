@@ -14,7 +14,6 @@ from compevo_core.baselines.known_errors import (
     ErrorEvidence,
     ErrorLevels,
     LevelRule,
-    count_minutes,
     estimate_level,
     follow_levels,
     split_by_time,
@@ -40,12 +39,6 @@ def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_hal
     assert level.item() == pytest.approx((1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75)
 
 
-def test_errors_enter_in_the_order_of_time_whatever_order_they_come_in() -> None:
-    sorted_level = estimate_level(MEAN, 1, [0, DAY], [0, 0], _errors(4.0, 1.0))
-    assert estimate_level(MEAN, 1, [DAY, 0], [0, 0], _errors(1.0, 4.0)) == sorted_level
-    assert sorted_level.item() == pytest.approx((1.0 + 0.5 * 4.0) / 1.5)
-
-
 def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own() -> None:
     # Two series with one error each, 0 and 6; the third has none.
     level = estimate_level(MEAN, 3, [0, 0], [0, 1], _errors(0.0, 6.0))[0, :, 0]
@@ -59,16 +52,6 @@ def test_missing_truths_are_no_evidence_and_without_any_the_level_is_zero() -> N
     assert level.item() == pytest.approx(3.0)
     assert estimate_level(MEAN, 1, [0], [0], _errors(np.nan)).item() == 0.0
     assert estimate_level(NO_LEVEL, 1, [0], [0], _errors(3.0)).item() == 0.0
-
-
-def test_a_kalman_filter_of_the_level_settles_on_the_gain_of_the_mean_with_its_half_life() -> None:
-    rng = np.random.default_rng(0)
-    error = rng.normal(size=(1, 400, 1))
-    levels = [
-        estimate_level(LevelRule(form, 20.0), 1, [DAY * i for i in range(400)], [0] * 400, error)
-        for form in ("mean", "kalman")
-    ]
-    assert levels[0] == pytest.approx(levels[1], rel=1e-3)
 
 
 def test_the_kalman_gain_is_that_of_the_textbook_filter() -> None:
@@ -112,11 +95,6 @@ def test_the_halves_of_a_span_share_no_truth() -> None:
     assert second.tolist() == [2, 3]
 
 
-def test_origins_are_counted_in_minutes() -> None:
-    views = [make_window(day).view for day in (0, 1)]
-    assert np.diff(count_minutes(views)).tolist() == [DAY]
-
-
 TRAIN = small.windows("train", 6)
 LATER = small.windows("val", 3, first_day=60)
 SCALER = Scaler.fit(TRAIN)
@@ -132,17 +110,6 @@ def _too_high(windows: list[Window], by: float = HIGH) -> np.ndarray:
     """Return forecasts of two forecasters: one too high, one right."""
     truth_NH = np.stack([window.y for window in windows])
     return np.stack([truth_NH + by, truth_NH], axis=1)
-
-
-def test_each_forecaster_is_lowered_by_what_it_was_too_high_on_known_windows() -> None:
-    days = _one_series(list(TRAIN))
-    levels = ErrorLevels(RULE, SCALER, 2)
-    levels.observe(days, _too_high(days))
-
-    views = [window.view for window in days]
-    added_NPH = levels.apply(views, np.zeros((len(days), 2, 48)))
-    assert np.allclose(added_NPH[:, 0], -HIGH)
-    assert np.allclose(added_NPH[:, 1], 0.0)
 
 
 def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it() -> None:
@@ -191,20 +158,6 @@ def test_no_truth_at_or_after_an_origin_reaches_its_forecast(poisoned: int) -> N
     dirty = follow_levels(RULE, SCALER, later, forecast_NPH)
     assert np.array_equal(clean[: poisoned + 1], dirty[: poisoned + 1])
     assert not np.array_equal(clean[poisoned + 1 :], dirty[poisoned + 1 :])
-
-
-def test_the_order_in_which_windows_are_given_does_not_matter() -> None:
-    days = list(TRAIN)
-    forecast_NPH = _too_high(days) * np.linspace(1.0, 1.1, len(days))[:, None, None]
-    turned = follow_levels(RULE, SCALER, days[::-1], forecast_NPH[::-1])
-    expected = follow_levels(RULE, SCALER, days, forecast_NPH)
-    assert np.allclose(turned[::-1], expected, rtol=1e-12)
-
-
-def test_without_a_rule_forecasts_are_left_alone_to_the_last_bit() -> None:
-    days = list(TRAIN)
-    forecast_NPH = _too_high(days)
-    assert np.array_equal(follow_levels(NO_LEVEL, SCALER, days, forecast_NPH), forecast_NPH)
 
 
 def test_levels_are_read_back_as_they_were_written(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from compevo_core.baselines.published_features import PublishedErrorSpace
 from compevo_core.data.build import build_windows
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.splits import Span
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.baseline_scores import score_baselines
@@ -215,10 +214,3 @@ def test_a_covariate_that_one_lead_lacks_is_left_out(windows: WindowSet) -> None
     midnight = give_weather(by_lead(windows, 0), every=1)
     both = WindowSet([*midnight, *by_lead(windows, UNKNOWN)], dataset=windows.dataset)
     assert PublishedErrorSpace.fit(both).covariates == ("solar_mw",)
-
-
-def test_targets_are_the_errors_and_come_back_as_forecasts(windows: WindowSet) -> None:
-    space = PublishedErrorSpace.fit(windows)
-    some: list[Window] = [windows[i] for i in (3, 8)]
-    back = space.unscale([w.view for w in some], space.scale_targets(some))
-    assert np.allclose(back, [w.y for w in some])

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 
+from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from tests.support.window_samples import DAY, from_nem, make_window
 
@@ -83,3 +85,20 @@ def test_a_missing_covariate_counts_as_its_train_mean_and_a_known_one_by_its_dis
     )
     design = fitted.build_design(np.array([[np.nan, 1.0], [300.0, np.nan]]))
     assert design.tolist() == [[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]
+
+
+def make_space(*covariates: str) -> FeatureSpace:
+    scaler = Scaler(mean={"NSW1": 0.0}, std={"NSW1": 1.0})
+    return FeatureSpace(scaler=scaler, entities=("NSW1",), covariates=covariates)
+
+
+def test_heat_and_cold_have_a_column_each_that_rises_with_them():
+    space = make_space("max_temp_k_lag1", "rain_mm_lag1")
+    hinges = space.compute_hinges(np.array([[300.0, 9.0], [290.0, 9.0], [280.0, 9.0]]))
+    assert hinges.tolist() == [[7.0, 0.0], [0.0, 0.0], [0.0, 8.0]]
+
+
+def test_a_change_is_yesterday_less_the_day_before():
+    space = make_space("max_temp_k_lag1", "max_temp_k_lag2", "rain_mm_lag1")
+    assert space.change_names == ("max_temp_k",)
+    assert space.compute_changes(np.array([[300.0, 290.0, 1.0]])).tolist() == [[10.0]]

@@ -5,7 +5,6 @@ import pytest
 
 from compevo_core.baselines import fit_baseline, shared_fits
 from compevo_core.baselines.shared_fits import SharedFits
-from compevo_core.errors import LeakageError
 from tests.support.population import windows
 
 TRAIN = windows("train", 20)
@@ -55,8 +54,3 @@ def test_a_fit_that_was_cut_off_is_made_again(fitted, tmp_path):
     next(tmp_path.rglob("baseline.json")).unlink()
     SharedFits(tmp_path)("calendar-ridge", TRAIN)
     assert len(fitted) == 2
-
-
-def test_test_windows_are_refused_as_ever():
-    with pytest.raises(LeakageError):
-        SharedFits()("calendar-ridge", windows("test", 20))

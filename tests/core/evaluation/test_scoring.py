@@ -14,16 +14,20 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, score_baselines
-from compevo_core.evaluation.comparison import (
-    PAIRED_TEST_SCHEMA,
-)
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 from compevo_core.evaluation.score_files import read_configs, write_population_scores
-from compevo_core.evaluation.scoring import compare_seeds, forecast_scopes, score_population
+from compevo_core.evaluation.scoring import (
+    PopulationScores,
+    compare_seeds,
+    forecast_scopes,
+    require_seeds_of_one_method,
+    score_population,
+)
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
@@ -299,3 +303,38 @@ def test_everything_that_was_scored_is_written_and_read_back(tmp_path):
     ]
     stored = read_forecasts(run.predictions_file, SCOPES[1])
     assert np.array_equal(stored["compevo"][0], scores.predictions[1][1]["compevo"])
+
+
+SCOPE = Scope(subset="first", windows=small.windows("test", 6))
+TRUTH_NH = SCOPE.windows.truth()
+
+
+def _scores(**errors: float) -> PopulationScores:
+    """Scores whose methods are off by a constant each."""
+    forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
+    return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
+
+
+def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds() -> None:
+    scores = [
+        _scores(compevo=1.0, compevo_equal=2.0, compevo_agent_0=9.0),
+        _scores(compevo=-3.0, compevo_equal=4.0, compevo_agent_0=9.0),
+    ]
+    tests = compare_seeds(scores, [{"gbm": [TRUTH_NH + 6.0, TRUTH_NH + 8.0]}], "compevo")
+
+    assert tests.schema == PAIRED_TEST_SCHEMA
+    assert tests["method_a"].unique().to_list() == ["compevo"]
+    difference = dict(tests.select("method_b", "mean_difference").iter_rows())
+    # 2 against 3 and 7; forecasts averaged first would err by 1. Single agents are not compared.
+    assert difference == {"compevo-equal": pytest.approx(-1.0), "gbm": pytest.approx(-5.0)}
+    assert (tests["n"] == len(SCOPE.windows)).all()
+
+
+def test_runs_of_other_settings_or_of_one_seed_twice_are_refused() -> None:
+    config = RunConfig.preset("tiny")
+    second = config.with_overrides({"run.seed": 7})
+    require_seeds_of_one_method([config, second])
+    with pytest.raises(ConfigError, match="different settings"):
+        require_seeds_of_one_method([config, second.with_overrides({"population.rank": 2})])
+    with pytest.raises(ConfigError, match="same seed"):
+        require_seeds_of_one_method([second, second])

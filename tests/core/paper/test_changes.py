@@ -94,13 +94,6 @@ def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str
     assert len(keys - {"population.members"}) == 1
 
 
-def test_every_reference_is_a_change_of_its_experiment_and_names_no_other() -> None:
-    references = [experiment.reference for experiment in EXPERIMENTS.values()]
-    assert len(set(references)) == len(references)
-    for experiment in EXPERIMENTS.values():
-        assert experiment.reference in experiment.names
-
-
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_what_the_paper_prints_is_varied_here_too(name: str) -> None:
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)

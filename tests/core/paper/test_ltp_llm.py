@@ -65,23 +65,6 @@ def test_a_sentence_is_written_once_for_equal_facts_and_kept_between_processes(b
     assert sentences == [write_pattern_prompt(view)[::-1] for view in views]
 
 
-def test_what_two_processes_wrote_is_kept_together(backbone, tmp_path):
-    first, second = Scribe(backbone, tmp_path), Scribe(backbone, tmp_path)
-    first.write(TRAIN.views()[:1])
-    second.write(TRAIN.views()[1:2])
-    third = Scribe(backbone, tmp_path)
-    third.write(TRAIN.views()[:2])
-    assert third.asked == 0
-
-
-def test_the_backbone_writes_the_same_alone_and_among_longer_prompts(backbone):
-    writer = PatternWriter(backbone)
-    prompts = ["The values", "A longer prompt about a series. The values"]
-    together = writer._generate(prompts)
-    assert together[:1] == writer._generate(prompts[:1])
-    assert all(text.startswith("The values") and "\n" not in text for text in together)
-
-
 def test_a_prompt_holds_facts_in_words_from_before_the_origin():
     view = TRAIN[0].view
     rising = replace(view, x=np.linspace(4000.0, 5000.0, 48))
@@ -154,12 +137,3 @@ def test_it_fits_saves_and_refuses_later_windows(backbone, tmp_path):
     assert loaded.predict([]).shape == (0, 48)
     with pytest.raises(LeakageError, match="test"):
         fit(windows("test", 2, first_day=20))
-
-
-def test_another_sentence_gives_another_forecast(backbone):
-    budget = FitBudget(passes=3, batch_size=4)
-    kind = make_ltp_llm(Scribe(backbone), ENCODER)
-    fitted = NetworkBaseline.fit("ltp-llm", TRAIN, VAL, budget=budget, kind=kind)
-    view = VAL[0].view
-    holiday = replace(view, calendar=replace(view.calendar, target_holiday="Christmas Day"))
-    assert not np.array_equal(fitted.predict([view]), fitted.predict([holiday]))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -87,10 +85,6 @@ def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing
     assert "compevo" not in (system["content"] + text).lower()
 
 
-def test_special_tokens_in_a_logic_do_not_reach_the_judge() -> None:
-    assert "<|im_end|>" not in build_judge_messages("a<|im_end|>b", "c</s>d")[1]["content"]
-
-
 @pytest.mark.parametrize("verdict", ANSWERS)
 def test_an_answer_survives_its_own_json(verdict: JudgeVerdict) -> None:
     assert parse_verdict(verdict.to_json()) == verdict
@@ -117,23 +111,6 @@ def test_an_answer_survives_its_own_json(verdict: JudgeVerdict) -> None:
 def test_any_other_answer_is_a_typed_failure(reply: str) -> None:
     with pytest.raises(JudgeReplyError):
         parse_verdict(reply)
-
-
-@settings(deadline=None)
-@given(
-    st.one_of(
-        st.text(),
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-            lambda c: st.lists(c) | st.dictionaries(st.text(), c),
-        ).map(json.dumps),
-    )
-)
-def test_whatever_a_judge_says_is_a_verdict_or_a_typed_failure(reply: str) -> None:
-    try:
-        assert parse_verdict(reply) in ANSWERS
-    except JudgeReplyError:
-        return
 
 
 def score_directly(judge: LocalJudge, prompt: str) -> list[float]:
@@ -225,12 +202,6 @@ def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None
 def test_a_refusal_of_the_endpoint_is_a_typed_failure(content: object) -> None:
     with pytest.raises(JudgeReplyError):
         make_endpoint_judge(content)[1].judge("a", "b")
-
-
-@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])
-def test_an_answer_of_another_shape_is_a_typed_failure(answer: dict) -> None:
-    with pytest.raises(JudgeReplyError, match="OpenAI-compatible"):
-        EndpointJudge(model="m", transport=lambda body: answer).judge("a", "b")
 
 
 LOGIC = (
@@ -347,14 +318,6 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path: Path) -
         ANSWERS[2],
     ]
     assert whole.asked == 1
-
-
-def test_two_caches_on_one_file_keep_each_others_verdicts(tmp_path: Path) -> None:
-    path = tmp_path / "v.jsonl"
-    first, second = VerdictCache(path), VerdictCache(path)
-    judge_pairs(CountingJudge("first"), PAIRS, first)
-    judge_pairs(CountingJudge("second"), PAIRS, second)
-    assert len(VerdictCache(path)) == 4
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,6 @@ def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
     assert fitted.facts.backbone == TINY
 
 
-def test_a_learning_rate_is_chosen_among_those_of_the_budget():
-    budget = replace(INPUTS.budget, learning_rates=(1e-9, 2e-3), tuning_passes=2)
-    assert METHODS["ltp-llm"].tune(replace(INPUTS, budget=budget)) in budget.learning_rates
-
-
 def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})

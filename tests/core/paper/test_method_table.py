@@ -56,12 +56,6 @@ def test_a_budget_is_found_by_its_name_and_limits_the_number_of_seeds():
         find_budget("huge")
 
 
-def test_a_pretrained_model_is_a_method_by_its_path():
-    (method,) = select_methods(["zero-shot:/models/chronos-2"])
-    assert (method.name, method.family) == ("zero-shot-chronos-2", "zero-shot")
-    assert (method.seeds, method.has_budget) == (1, False)
-
-
 def test_the_page_about_the_benchmark_explains_every_budget():
     page = Path(__file__).parents[3] / "docs" / "how-to" / "run-the-benchmark.md"
     listed = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]

@@ -8,11 +8,10 @@ import torch
 
 from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import Forecaster
-from compevo_core.baselines.base import count_answers, read_facts
+from compevo_core.baselines.base import count_answers
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
-from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.architectures import load_architecture
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.population import Population
@@ -22,7 +21,6 @@ from compevo_core.paper.news2forecast import (
     News2Forecast,
     Reflector,
     TriedLogic,
-    configure_news2forecast,
     write_reflection_prompt,
 )
 from tests.support.answers import answer_in_numbers
@@ -71,8 +69,8 @@ def untrained():
 def test_the_prompt_is_the_template_and_the_answer_the_true_values(untrained):
     window = TRAIN[0]
     reading = untrained._read(window.view, window)
-    built, questions = untrained.decoder._lay_out([[reading]], slice(None))
-    group = built[0][0].group
+    question = untrained.decoder._ask(0, reading)
+    group = question.group
     tokenizer = untrained.population.backbone.tokenizer
     prompt = tokenizer.decode([*group.prefix, *group.suffixes[0]])
 
@@ -83,7 +81,7 @@ def test_the_prompt_is_the_template_and_the_answer_the_true_values(untrained):
     # The news that the logic selects, with the logic as the rationale of the choice.
     assert f"Logic: {untrained.logic}" in prompt
     assert prompt.count("News ") == 2
-    answer = tokenizer.decode(untrained.decoder._encode_answer(questions[0][0])[:-1])
+    answer = tokenizer.decode(untrained.decoder._encode_answer(question)[:-1])
     assert answer == " " + ", ".join(f"{value:.1f}" for value in window.y)
 
 
@@ -158,16 +156,6 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_train_mean(u
     assert fitted.predict([]).shape == (0, 48)
 
 
-def test_what_rows_say_of_it(untrained):
-    facts = read_facts(untrained)
-    assert facts.trainable_parameters == sum(
-        p.numel() for p in untrained.population.adapter_parameters(FORECAST)
-    )
-    assert (facts.backbone, facts.news_top_k, facts.learning_rate) == ("tiny-random", 2, 3e-3)
-    config = configure_news2forecast(2, 5e-4)
-    assert (config.run.seed, config.optim.forecast_lr) == (2, 5e-4)
-
-
 def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypatch):
     with pytest.raises(LeakageError, match="test"):
         fit(train=windows("test", 2, first_day=20))
@@ -218,20 +206,6 @@ def test_missed_news_are_what_the_logic_left_out_on_the_worst_days_first(reflect
     read = {POOL.get_title(name) for name in reflector._retriever.retrieve(TITLES[1], views[1])}
     assert TITLES[1] in read
     assert set(missed[:2]) == set(TITLES[1:5]) - read
-
-
-def test_of_what_was_left_out_the_model_is_told_what_is_closest_to_the_logic(reflector):
-    # The logic reads like a mixture of three headlines; the last ones of the list are the closest.
-    logic = " ".join((TITLES[5], TITLES[5], TITLES[4], TITLES[4], TITLES[3]))
-    encode = HashingEncoder().encode
-    candidates = [POOL.get_title(name) for name in VIEWS[0].candidate_ids]
-    by_similarity = np.argsort(-(encode(candidates) @ encode([logic])[0]), kind="stable")
-
-    tried = TriedLogic(logic=logic, views=VIEWS[:1], errors=np.ones(1))
-    missed = reflector.list_missed(tried)
-    assert missed == [candidates[i] for i in by_similarity[2:4]]
-    newest_first = [title for title in candidates if title not in TITLES[4:]]
-    assert missed != newest_first[:2]
 
 
 def test_the_model_is_told_logic_error_and_missed_headlines_without_special_tokens():

@@ -20,7 +20,7 @@ from compevo_core.paper.news_audit import (
     write_audit,
 )
 from compevo_core.paper.news_changes import Relevance
-from compevo_core.report.audit_tables import audit_table, format_audit, judge_news
+from compevo_core.report.audit_tables import format_audit, judge_news
 from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
@@ -61,24 +61,6 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert overall["none"]["difference"] == pytest.approx(-3.0)
     assert overall["none"]["interval_high"] < 0
     assert (overall["own"]["n_windows"], overall["own"]["n_with_news"]) == (80, 40)
-
-
-def test_days_between_the_scored_ones_are_lived_through_with_their_own_news():
-    days = with_article(make_windows("test", 40))
-    scored = WindowSet(days[::5], dataset=days.dataset)
-    asked = []
-
-    def forecast(scope: Scope) -> FloatArray:
-        asked.append(scope)
-        return forecast_with_help(scope)
-
-    relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
-    audit_scope(Scope(subset="s", windows=scored, days=days), forecast, relevance, TOPICS, FACTS)
-
-    none = asked[READINGS.index("none")]
-    scored_ids = {view.window_id for view in scored.views()}
-    for view, own in zip(none.days.views(), days.views(), strict=True):
-        assert view.candidate_ids == (() if own.window_id in scored_ids else own.candidate_ids)
 
 
 def test_effects_are_given_by_series_by_topic_and_where_there_was_news():
@@ -166,16 +148,6 @@ def test_a_probe_without_news_is_refused():
     )
     with pytest.raises(DataError, match="too few for 16 components"):
         NewsProbe.fit(train, val, news_pool())
-
-
-@pytest.mark.slow
-def test_a_control_that_found_no_article_is_no_control():
-    # The first month has nobody to borrow from: news of another day is none at all.
-    rows = audit(with_article(make_windows("test", 12)), forecast_with_help).to_dicts()
-    counts = {row["news"]: row["n_with_news"] for row in rows if row["group_kind"] == "all"}
-    assert (counts["own"], counts["none"], counts["swapped"]) == (12, 0, 0)
-    (cells,) = [line for line in audit_table(rows).rows if line[0] == "All windows"]
-    assert cells[4] != "n/a" and cells[5] == "n/a"
 
 
 def test_too_few_days_for_an_interval_are_said_to_be():

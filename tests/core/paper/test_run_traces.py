@@ -24,9 +24,7 @@ from compevo_core.paper.run_traces import (
     trace_rounds,
     write_traces,
 )
-from compevo_core.report.inputs import read_inputs
 from compevo_core.training.run_folder import RunFolder
-from tests.support.report_samples import NOW
 from tests.support.round_records import round_record
 
 IDENTITY = RunIdentity(
@@ -126,15 +124,6 @@ def test_components_are_the_directions_of_most_variance_with_a_fixed_sign():
     assert np.allclose(turned[::-1], place)
 
 
-def test_the_share_of_the_variance_counts_what_three_axes_leave_out():
-    _, shown = find_components(np.eye(5))
-    assert shown == pytest.approx(3 / 4)
-    alike, shown = find_components(np.ones((3, 5)))
-    assert not alike.any() and shown == 1.0
-    alone, _ = find_components(np.ones((1, 5)))
-    assert alone.shape == (1, 3)
-
-
 def test_distances_are_to_the_other_agents_of_the_same_run_alone():
     rows = pl.concat(
         [
@@ -195,12 +184,6 @@ def test_every_logic_gets_its_place_anew_when_a_run_comes_in(tmp_path):
     assert abs(sum(after["x"].to_list())) < 1e-3
 
 
-def test_a_folder_without_rounds_writes_nothing(tmp_path):
-    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
-        write_traces(tmp_path / "results", tmp_path, IDENTITY, HashingEncoder())
-    assert not (tmp_path / "results").exists()
-
-
 def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path):
     path = tmp_path / "traces-electricity.csv"
     path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
@@ -208,17 +191,6 @@ def test_a_file_of_another_version_is_refused_by_name_and_left_as_it_is(tmp_path
     with pytest.raises(DataError, match=r"traces-electricity\.csv: has the columns"):
         write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
     assert path.read_text() == before
-
-
-def test_the_report_knows_both_files_by_their_columns(tmp_path):
-    results = tmp_path / "results"
-    paths = write_traces(results, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
-    for path in paths:
-        path.rename(path.with_name(f"any-{path.name}"))
-    inputs = read_inputs(results, [], mode="archive", generated_at=NOW)
-    assert inputs.unread == []
-    assert (inputs.traces.height, inputs.logics.height) == (9, 2)
-    assert inputs.logics.schema == LOGIC_SCHEMA
 
 
 def noise(rounds):

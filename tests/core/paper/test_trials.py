@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.paper.changes import EXPERIMENTS
@@ -53,12 +52,6 @@ def test_a_temperature_moves_the_weights_and_leaves_the_agents(windows, run):
     assert (after.agents == before.agents).all()
     assert after.step_weights[:, 0].min() > 0.99 > before.step_weights[:, 0].max()
     assert forecaster.config.selection.temperature == 0.05
-
-
-def test_weights_that_went_on_after_training_are_refused(run):
-    forecaster = load_population(run, news_pool())
-    with pytest.raises(ConfigError, match=r"selection\.online = false"):
-        forecaster.reweigh(CONFIG.with_overrides({"selection.online": True}))
 
 
 def test_a_sweep_of_a_run_becomes_rows_pairs_configurations_and_a_table(tmp_path, windows, run):
