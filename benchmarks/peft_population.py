@@ -102,7 +102,7 @@ class PeftPopulation:
         chosen = slice(agent, agent + 1)
         with self.forecasts.use_adapters(FORECAST, agents=chosen):
             decoded = self.decoder.decode([readings], train=False, agents=chosen)
-        return decoded.values_ARH[0].unflatten(0, (len(examples), len(logics))).transpose(0, 1)
+        return decoded.values_ABH[0].unflatten(0, (len(examples), len(logics))).transpose(0, 1)
 
     def generate_candidates(self, replay: Replay) -> list[list[int]]:
         """Generate one candidate an agent, by one ``generate`` each."""

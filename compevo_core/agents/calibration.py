@@ -88,11 +88,7 @@ class ErrorCalibration(nn.Module):
         return {name: getattr(self, name) for name in sorted(names)}
 
     def forward(self, values_ABH: Tensor, base_ABH: Tensor, entities: Sequence[str]) -> Tensor:
-        """Return calibrated forecasts (A, B, H), scaled.
-
-        Raises:
-            DataError: a series is none of the train split's.
-        """
+        """Return calibrated forecasts (A, B, H), scaled; DataError for a series not of train."""
         level_ABH = self.level_AEH[:, self.find_rows(entities)]
         return self.blend(values_ABH, base_ABH) + level_ABH
 
@@ -116,11 +112,7 @@ class ErrorCalibration(nn.Module):
         return LevelRule(_FORMS[int(form)], half_life_days)
 
     def find_rows(self, entities: Sequence[str]) -> list[int]:
-        """Return the row of each series.
-
-        Raises:
-            DataError: a series is none of the train split's.
-        """
+        """Return the row of each series; DataError if it is none of the train split's."""
         return find_rows(self.entities, entities)
 
     @torch.no_grad()
@@ -138,10 +130,8 @@ class ErrorCalibration(nn.Module):
     ) -> None:
         """Move the levels on with errors that became known; nothing happens under rule ``none``.
 
-        Args:
-            minutes: origin of each window, in minutes since 1970.
-            entities: series of each window.
-            error_ABH: truth minus blended forecast, scaled, NaN where the truth is not known.
+        The error is truth minus blended forecast, scaled, NaN where the truth is not known; minutes
+        count from 1970 to each window's origin.
 
         Raises:
             DataError: a window lies before the last one whose errors are known.

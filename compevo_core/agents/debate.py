@@ -13,18 +13,18 @@ process, as each reads all others.
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample, RetrievedArticle
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.strategy import (
     ALL_AGENTS,
-    BatchForecasts,
     NewsByAgent,
     NewsRetriever,
     NotesByAgent,
@@ -75,10 +75,7 @@ def write_notes(
 ) -> list[list[str]]:
     """Return what each agent reads of all others, by agent, then by window.
 
-    Args:
-        views: B windows.
-        values_ABH: forecasts of all agents, in the unit of each window.
-        news: articles that each agent read of each window, best match first.
+    Forecasts are of all agents, in the unit of each window; articles come best match first.
     """
     said = [
         [
@@ -175,13 +172,7 @@ class DebateExecutor(StrategyExecutor):
             forecasts = self.forecast(logics, examples, news=news, notes=notes)
 
         logit_AB = self.verify(logics, examples, forecasts.values_ABH, news=news, notes=notes)
-        return BatchForecasts(
-            forecasts.values_ABH,
-            forecasts.token_loss_A,
-            forecasts.n_unparsed,
-            forecasts.n_cut,
-            weights_BA=weigh_by_score(logit_AB),
-        )
+        return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))
 
     def exchange(
         self, examples: Sequence[ForecastExample], values_ABH: Tensor, news: NewsByAgent
@@ -206,10 +197,7 @@ class DebateExecutor(StrategyExecutor):
         notes: NotesByAgent | None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
-        """Return the verifiers' logits (A, B) of forecasts, with gradient where one is recorded.
-
-        Each agent's verifier reads what the agent read, and its forecast in the place of its base.
-        """
+        """Return the verifiers' logits (A, B); each reads what its agent read, and its forecast."""
         states_ABD = self.read_states(
             VERIFIER, logics, examples, news=news, notes=notes, base_ABH=values_ABH, agents=agents
         )

@@ -4,7 +4,7 @@ What belongs here: what a decoder is given and what it returns. What does not: t
 (``agents.head_decoder``), answers as text (``agents.text_decoder``), which news a logic retrieves
 (``agents.strategy``), fitting priors and scaling (``training.prior``). See decision 01-decoder.
 
-Shapes: A agents, B windows, P priors of the run, R forecasts of an agent, H horizon.
+Shapes: A agents, B windows or forecasts of an agent, P priors of the run, H horizon.
 """
 
 import dataclasses
@@ -84,25 +84,28 @@ class ForecastRequest:
 
 
 AgentReadings = Sequence[Sequence[ForecastRequest]]
-"""Readings by agent; all agents have the same number of forecasts R."""
+"""Readings by agent; all agents have the same number of forecasts."""
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodedForecasts:
-    """What a decoder makes of a batch of readings.
+class BatchForecasts:
+    """Forecasts of every agent.
 
     Attributes:
-        values_ARH: scaled forecasts; with a gradient path only from the head.
+        values_ABH: scaled, of B windows, or of several logics of a window one after the other;
+            with a gradient path only from the head.
         token_loss_A: the text decoder's training loss of each agent, with gradient; zeros from the
             head and outside training.
         n_unparsed: answers that could not be read and are scored as the agent's base.
         n_cut: prompts that were too long and lost news or history.
+        weights_BA: how much each agent counts, where the forecasts themselves say so.
     """
 
-    values_ARH: "Tensor"
+    values_ABH: "Tensor"
     token_loss_A: "Tensor"
     n_unparsed: int = 0
     n_cut: int = 0
+    weights_BA: "Tensor | None" = None
 
 
 class ForecastDecoder(Protocol):
@@ -114,7 +117,7 @@ class ForecastDecoder(Protocol):
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> DecodedForecasts:
+    ) -> BatchForecasts:
         """Forecast every reading of some local agents under each of its logics, in their order.
 
         With ``train`` a loss is needed for the backward pass.

@@ -32,31 +32,19 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Experience:
-    """Forecasts of N windows and their truth, scaled by the train split.
-
-    Attributes:
-        origin_N: origin, in minutes since 1970.
-        until_N: latest instant that its view knew of, in minutes since 1970.
-        end_N: end of the target, in minutes since 1970.
-        unknown_N: steps before the origin that nobody had measured when it was forecast.
-        agents_NAH: each agent's calibrated forecast.
-        mixture_NH: the population's forecast.
-        truth_NH: NaN where missing.
-        scale_NH: what errors grow with by the publisher's own word, NaN without one.
-        spread_N: standard deviation of the view's inputs, in the series' unit.
-    """
+    """Forecasts of N windows and their truth, scaled by the train split; instants in minutes."""
 
     entities: tuple[str, ...]
     entity_N: IntArray
     origin_N: IntArray
-    until_N: IntArray
-    end_N: IntArray
-    unknown_N: IntArray
-    agents_NAH: FloatArray
-    mixture_NH: FloatArray
-    truth_NH: FloatArray
-    scale_NH: FloatArray
-    spread_N: FloatArray
+    until_N: IntArray  # latest instant that its view knew of
+    end_N: IntArray  # end of the target
+    unknown_N: IntArray  # steps before the origin that nobody had measured when it was forecast
+    agents_NAH: FloatArray  # calibrated
+    mixture_NH: FloatArray  # the population's forecast
+    truth_NH: FloatArray  # NaN where missing
+    scale_NH: FloatArray  # what errors grow with by the publisher's own word, NaN without one
+    spread_N: FloatArray  # standard deviation of the view's inputs, in the series' unit
 
     @classmethod
     def start(cls, entities: Sequence[str], agents: int) -> Self:

@@ -49,10 +49,7 @@ class StrategyFusion(nn.Module):
         self.register_buffer("neutral_D", neutral_D.clone())
 
     def interaction_weights(self) -> Tensor:
-        """Return alpha (A, A) of Eq. 9: rows sum to one and the diagonal is zero.
-
-        The row of a lone agent, which has no opponents, is all zero.
-        """
+        """Return alpha (A, A) of Eq. 9: zero on the diagonal, rows sum to one (0 for one agent)."""
         agents = self.scores_AA.shape[0]
         if agents == 1:
             # A softmax over a row that is masked whole would be NaN.
@@ -62,11 +59,7 @@ class StrategyFusion(nn.Module):
         return torch.softmax(self.scores_AA.masked_fill(is_self_AA, -torch.inf), dim=1)
 
     def forward(self, candidate_AD: Tensor, previous_AD: Tensor) -> Tensor:
-        """Fuse this round's candidates with those of the round before (Eq. 9 to 13).
-
-        Returns:
-            the final states h(e), (A, D).
-        """
+        """Fuse candidates with the states of the round before to final ones, h(e) (Eq. 9 to 13)."""
         # The graph behind last round's states is gone, and the adapters that made them have moved:
         # they are observations of the opponents, not something to train (decision 03-rounds).
         previous_AD = previous_AD.detach()

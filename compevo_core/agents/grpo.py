@@ -26,11 +26,7 @@ _SMALLEST_FLOOR = 1e-8  # scaled; squares of smaller differences are lost in flo
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
-    """The policy term of the objective, and what to watch while it trains.
-
-    Attributes:
-        loss: scalar; with gradient as returned by :func:`policy_loss`.
-    """
+    """The policy term of the objective, with gradient, and what to watch while it trains."""
 
     loss: Tensor
     kl: float
@@ -42,17 +38,12 @@ def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tu
 
     The group is one agent's own samples on the same windows. Its mean is the baseline, so that an
     agent learns from its better logics even where all of them are worse than its peers'. Dividing
-    by the deviation gives every agent the same size of step, however large its errors are.
-
-    Args:
-        reward_AG: rewards of the sampled logics.
-        is_empty_AG: samples without a logic. The agent's present logic is scored in their place,
-            so that their reward says nothing about the tokens that were sampled (decision
-            05-logics).
+    by the deviation gives every agent the same size of step, however large its errors are. In place
+    of an empty sample the agent's present logic is scored, whose reward says nothing about the
+    tokens that were sampled (decision 05-logics).
 
     Returns:
-        advantages (A, G), zero where empty, and the number of groups without any difference in
-        reward.
+        advantages (A, G), zero where empty, and the number of groups of equal rewards.
     """
     counts_AG = (
         torch.ones_like(reward_AG, dtype=torch.bool) if is_empty_AG is None else ~is_empty_AG
@@ -90,16 +81,8 @@ def policy_loss(
 
     The paper prints the plain ratio and lists the clipping range of PPO; the ratio is clipped
     (decision 04-policy). The mean is taken over tokens, then samples, then agents, so that a long
-    logic counts no more than a short one.
-
-    Args:
-        logp_AGT: log-probabilities under the current policy.
-        old_AGT: under the policy that sampled; no gradient.
-        reference_AGT: under the frozen reference; no gradient.
-        advantage_AG: from :func:`group_advantages`.
-        mask_AGT: 1 where a token was sampled and counts.
-        clip_range: half-width of the range of the ratio around 1.
-        kl_coefficient: weight of the KL term.
+    logic counts no more than a short one. Log-probabilities are under the current policy, the one
+    that sampled, and the frozen reference; the last two carry no gradient.
     """
     ratio_AGT = torch.exp(logp_AGT - old_AGT)
     gain_AG1 = advantage_AG[..., None]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from compevo_core.agents.decoders import (
     AgentReadings,
-    DecodedForecasts,
+    BatchForecasts,
     ForecastExample,
     ForecastRequest,
     RetrievedArticle,
@@ -91,14 +91,14 @@ class HeadDecoder:
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> DecodedForecasts:
+    ) -> BatchForecasts:
         """See :meth:`ForecastDecoder.decode`; the forecasts carry the gradient."""
         del train  # the forecasts have a gradient path whenever torch records one
 
         states_ARTD, n_cut = self._read_states(readings, agents)
-        correction_ARH = self.module.readout(states_ARTD, agents)
-        values_ARH = self._repeat_bases(readings, agents) + correction_ARH
-        return DecodedForecasts(values_ARH, values_ARH.new_zeros(len(readings)), n_cut=n_cut)
+        correction_ABH = self.module.readout(states_ARTD, agents)
+        values_ABH = self._repeat_bases(readings, agents) + correction_ABH
+        return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 
     @torch.no_grad()
     def centre(self, readings: AgentReadings) -> None:
@@ -174,7 +174,7 @@ class HeadDecoder:
         return soft_ABTD.flatten(1, 2)
 
     def _repeat_bases(self, readings: AgentReadings, agents: slice) -> Tensor:
-        """Return each agent's base for each of its forecasts, (A, R, H)."""
+        """Return each agent's base for each of its forecasts, (A, B, H)."""
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         return self._to_tensor(mix_bases(self.mix_AP[agents], examples))

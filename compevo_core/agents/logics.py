@@ -55,15 +55,9 @@ _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[\u2013\u2014-](?=\s)")
 
 
 def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str, bool]:
-    """Return the first line of a generated text as a logic, or the fallback if it holds none.
+    """Return the logic in the first line of a text, or the fallback, and whether it is that.
 
-    Args:
-        text: what the model wrote.
-        fallback: stands in for a text without a logic.
-        was_cut: whether the text ended at the largest number of tokens.
-
-    Returns:
-        the logic, and whether it is the fallback.
+    A text that was cut at the largest number of tokens ends at its last clause.
     """
     first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
     bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
@@ -155,11 +149,7 @@ _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
 
 
 def build_slots(entities: Sequence[str]) -> list[list[str]]:
-    """Return the texts of each slot; a logic is one text of every slot, one behind the other.
-
-    Args:
-        entities: those of the data set, whose regions a logic may name.
-    """
+    """Return the texts of each slot; a logic is one text of every slot, one behind the other."""
     regions = sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
     topics = [*TOPICS, *_list_topic_pairs()]
     return [

@@ -35,44 +35,27 @@ _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes z
 
 @dataclasses.dataclass(frozen=True)
 class NumericArrays:
-    """The numbers of a batch, standardised.
-
-    Attributes:
-        season_BH: the last season of the input, repeated over the horizon.
-        priors_BPH: forecasts of the priors; scaled like the target, not standardised.
-    """
+    """The numbers of a batch, standardised; priors are scaled like the target."""
 
     context_BC: FloatArray
     history_BH: FloatArray
-    season_BH: FloatArray
+    season_BH: FloatArray  # the last season of the input, repeated over the horizon
     priors_BPH: FloatArray
 
 
 @dataclasses.dataclass(frozen=True)
 class NumericInputs:
-    """How windows of one train split become numbers.
-
-    Attributes:
-        space: scales, series and weather columns of the train split.
-        context_spread_C: its standard deviation; 1 where the column is constant.
-        spread_of_priors: typical difference between two priors, in scaled units.
-    """
+    """How windows of one train split become numbers."""
 
     space: FeatureSpace
     context_mean_C: FloatArray
-    context_spread_C: FloatArray
-    spread_of_priors: float
+    context_spread_C: FloatArray  # 1 where the column is constant
+    spread_of_priors: float  # typical difference between two priors, in scaled units
     article_size: int
 
     @classmethod
     def fit(cls, train: Sequence[Window], priors_NPH: FloatArray, article_size: int) -> Self:
-        """Fix scales and statistics on the train split.
-
-        Args:
-            train: windows of the train split alone.
-            priors_NPH: out-of-fold forecasts of the priors, in the windows' units.
-            article_size: width of article embeddings.
-        """
+        """Fix scales and statistics on the train split, with its priors' out-of-fold forecasts."""
         space = FeatureSpace.fit(train)
         views = [window.view for window in train]
         context_NC = _extract_context(space, views)
@@ -82,13 +65,11 @@ class NumericInputs:
         mean_C = known_NC.mean(0).filled(0.0)
         spread_C = known_NC.std(0).filled(0.0)
 
-        spread = _measure_disagreement(space.scaler, views, priors_NPH)
-
         return cls(
             space=space,
             context_mean_C=np.asarray(mean_C),
             context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
-            spread_of_priors=spread,
+            spread_of_priors=_measure_disagreement(space.scaler, views, priors_NPH),
             article_size=article_size,
         )
 
@@ -182,12 +163,9 @@ _BASE_CHANNELS = 2  # the last season and the agent's base
 class NumericTokens(nn.Module):
     """One agent's maps from numbers to tokens, stacked over agents.
 
-    Args:
-        generators: one for each agent; draws its weights.
-        n_priors: priors P; the difference of each from the agent's base is a channel, where there
-            is more than one.
-        article_size: width of article embeddings; 0 where articles are read as text.
-        scale: root mean square of the backbone's word embeddings.
+    The difference of each prior from the agent's base is a channel, where there are several. An
+    article size of 0 says that articles are read as text; ``scale`` is the root mean square of the
+    backbone's word embeddings.
     """
 
     def __init__(

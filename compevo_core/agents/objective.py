@@ -35,16 +35,9 @@ def prediction_loss(
     config: ObjectiveConfig,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return what L_pred minimises on each window: the metric, or Huber's loss.
+    """Return what L_pred minimises on each window, (..., B): the metric, or Huber's loss.
 
-    Args:
-        forecast: scaled, (..., B, H).
-        truth_BH: scaled; NaN targets do not count.
-        config: metric, loss and delta.
-        weights: of every window and step, as long as ``forecast`` or (B, H); ones unless given.
-
-    Returns:
-        (..., B), mean over the known steps.
+    The mean is over the known steps of the scaled truth; weights are of every window and step.
     """
     if config.loss == "metric" and weights is None:
         return forecast_error(forecast, truth_BH, config.metric)
@@ -71,11 +64,9 @@ def _cost(gap: Tensor, config: ObjectiveConfig) -> Tensor:
 def own_error_weights(
     member: MemberConfig, views: Sequence[WindowView], *, seed: int, agent: int
 ) -> FloatArray:
-    """Return how much every window and step counts in an agent's own error.
+    """Return how much every window and step counts in an agent's own error, (B, H).
 
-    Returns:
-        (B, H): 1 in its own series and steps, a quarter outside, 0 in a window that is not of its
-        share.
+    1 in its own series and steps, a quarter outside, 0 in a window that is not of its share.
     """
     step_H = np.full(HORIZON, _OUTSIDE_WEIGHT)
     step_H[member.first_step : member.last_step + 1] = 1.0
@@ -86,11 +77,7 @@ def own_error_weights(
 
 
 def own_error_weight(member: MemberConfig, view: WindowView, *, seed: int, agent: int) -> float:
-    """Return how much a window counts in an agent's own error.
-
-    The weight is 0 if the window was not sampled for the agent, 1 for the agent's own series and a
-    quarter for others.
-    """
+    """Return how much a window counts: 0 outside an agent's share, 1 in its series, else 1/4."""
     # Sampled by the window's name: a property of agent and window, the same in every round.
     if member.window_share < 1.0:
         name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
@@ -142,17 +129,9 @@ class LossTerms:
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
-    """Stop before the update when a term is NaN or infinite.
+    """Raise NonFiniteLoss if a term, a value for each agent or one for all, is not finite.
 
     One such step would spoil every parameter it reaches, and the optimiser's averages for good.
-
-    Args:
-        name: the term, as the message calls it.
-        per_agent: one value an agent; a scalar is a term of the whole population.
-        round_number: the round it was computed in.
-
-    Raises:
-        NonFiniteLoss: at least one entry is not finite; the message names the agents.
     """
     is_bad = ~torch.isfinite(per_agent.detach())
     if not is_bad.any():

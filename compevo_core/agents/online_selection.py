@@ -38,13 +38,7 @@ class RuleState(Protocol):
         """Return the weights (A,), which sum to 1."""
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Take note of one forecast whose truth is known at all h steps.
-
-        Args:
-            experts_Ah: what the experts forecast.
-            mixture_h: what was forecast by their mixture.
-            truth_h: finite.
-        """
+        """Take note of one forecast of the experts and their mixture, all h steps being known."""
 
 
 class EqualState:
@@ -62,11 +56,7 @@ class EqualState:
 
 
 class InverseState:
-    """Weights in inverse proportion to the decayed mean squared error (Bates and Granger 1969).
-
-    Args:
-        half_life_days: half-life of an error's weight, in observed days.
-    """
+    """Weights in inverse proportion to the decayed mean squared error (Bates and Granger 1969)."""
 
     def __init__(self, experts: int, half_life_days: float) -> None:
         self._kept = 0.5 ** (1.0 / half_life_days)
@@ -147,13 +137,7 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
 
 
 def build_state(config: SelectionConfig, experts: int, paper: Callable[[], RuleState]) -> RuleState:
-    """Return the state of a rule that has seen nothing.
-
-    Args:
-        config: ``rule`` and its settings.
-        experts: their number A.
-        paper: makes the state of the paper's rule, which begins with what training learnt.
-    """
+    """Return the state of a rule that has seen nothing; the paper's begins where training left."""
     if config.rule == "paper":
         return paper()
     if config.rule == "inverse":
@@ -204,9 +188,7 @@ class PopulationWeights:
     def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
         """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
 
-        Args:
-            views: N windows.
-            own_NA: weights that the forecasts come with, in place of those of training.
+        Weights that the forecasts come with stand in place of those of training.
         """
         if self._config.selection.online and not self._calibration.override_A.any():
             return np.stack([self._online_weights(view) for view in views])
@@ -225,13 +207,9 @@ class PopulationWeights:
         mixture_NH: FloatArray,
         truth_NH: FloatArray,
     ) -> None:
-        """Take note of forecasts whose truth has become known, in the order of time.
+        """Take note of scaled forecasts whose truth has become known, in the order of time.
 
-        Args:
-            views: N windows.
-            agents_NAH: what the agents forecast, scaled.
-            mixture_NH: what the population forecast, scaled.
-            truth_NH: scaled; steps that are NaN move nothing.
+        Steps whose truth is NaN move nothing.
         """
         for view, agents_AH, mixture_H, truth_H in zip(
             views, agents_NAH, mixture_NH, truth_NH, strict=True

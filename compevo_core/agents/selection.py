@@ -24,11 +24,8 @@ than a thousandth are told apart by chance, and dividing by less would make a wi
 def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
     """Return L_metric of each window (Eq. 3 and 7): (..., B, H) and (B, H) to (..., B).
 
-    Args:
-        forecast: in scaled units, so that agents, regions and data sets compare (decision
-            03-rounds).
-        truth_BH: in scaled units; NaN targets are masked, do not count and carry no gradient.
-        metric: ``mse`` or ``mae``.
+    Both are scaled, so that agents, regions and data sets compare (decision 03-rounds). NaN targets
+    do not count and carry no gradient.
 
     Raises:
         DataError: a window has no known target.
@@ -72,13 +69,10 @@ class FitnessSelection(nn.Module):
         self.register_buffer("fitness_EA", torch.zeros(len(self.entities) or 1, agents))
 
     def weights(self, entities: Sequence[str]) -> Tensor:
-        """Return the aggregation weights w = softmax(g * M / tau) (Eq. 5), with gradient.
+        """Return the weights (B, A), softmax(g * M / tau) by window (Eq. 5), with gradient.
 
         A weight never falls as its agent's fitness rises while the gates are not negative
         (Proposition B.5.1).
-
-        Returns:
-            (B, A) weights; every row sums to 1.
 
         Raises:
             DataError: fitness is kept by series, and there is none for one of ``entities``.
@@ -99,10 +93,6 @@ class FitnessSelection(nn.Module):
 
         Fitness is data to the softmax: gradients reach the gates, never earlier rounds. A series
         without a window in the round keeps its fitness.
-
-        Args:
-            reward_AB: minus the error of every agent and window (Eq. 3).
-            entities: series of each of B windows.
         """
         beta = self.config.ema
         rows = self._scope_rows(entities)
@@ -112,11 +102,7 @@ class FitnessSelection(nn.Module):
             self.fitness_EA[row].mul_(beta).add_((1.0 - beta) * reward_A)
 
     def fitness(self, entities: Sequence[str]) -> Tensor:
-        """Return the fitness (B, A) that weighs each of B series.
-
-        Raises:
-            DataError: fitness is kept by series, and there is none for one of ``entities``.
-        """
+        """Return the fitness (B, A) that weighs each of B series."""
         return self.fitness_EA[self._scope_rows(entities)]
 
     def _scope_weights(self) -> Tensor:
@@ -140,13 +126,7 @@ class FitnessSelection(nn.Module):
 
 
 def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) -> Tensor:
-    """Return the weights (E, A) that follow from fitness and gates: softmax(g * M / tau) (Eq. 5).
-
-    Args:
-        fitness_EA: M by scope.
-        gates_A: g.
-        config: temperature tau, unit and shift of the fitness.
-    """
+    """Return the weights (E, A) of fitness and gates: softmax(g * M / tau) (Eq. 5)."""
     # In scaled errors, an agent without any error gets little more weight than the others
     # while all errors are small against tau: the spread makes the unit the agents' own
     # (decision 10-fitness).

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import (
+    BatchForecasts,
     ForecastDecoder,
     ForecastExample,
     ForecastRequest,
@@ -53,15 +54,11 @@ class NewsRetriever:
         self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(self._encode)
 
     def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
-        """Return the ids of the top k articles, most similar first.
+        """Return the ids of the top k articles of a window, most similar to the logic first.
 
-        Only the window's candidates are ranked: articles that were available before its origin.
-
-        Args:
-            logic: what to look for.
-            view: the window.
-            scope: ``population.members.news_scope``: all candidates, those that name the series'
-                own region ("place"), or none.
+        Only the window's candidates are ranked: articles that were available before its origin. The
+        scope is ``population.members.news_scope``: all of them, those that name the series' own
+        region ("place"), or none.
         """
         return self.rank(logic, view, scope)[: self.top_k] if self.top_k else ()
 
@@ -114,31 +111,8 @@ NotesByAgent = Sequence[Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
-class BatchForecasts:
-    """Forecasts of every agent under one logic each.
-
-    Attributes:
-        values_ABH: scaled forecasts, differentiable in training if the decoder is the head.
-        token_loss_A: each agent's token loss of the text decoder, zeros otherwise.
-        n_unparsed: answers that could not be read.
-        n_cut: prompts that were too long and lost news or history.
-        weights_BA: how much each agent counts, where the forecasts themselves say so.
-    """
-
-    values_ABH: Tensor
-    token_loss_A: Tensor
-    n_unparsed: int
-    n_cut: int = 0
-    weights_BA: Tensor | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class GroupForecasts:
-    """Forecasts of every agent under each logic of its group, without gradient.
-
-    Attributes:
-        values_AGBH: scaled forecasts.
-    """
+    """Scaled forecasts of every agent under each logic of its group, without gradient."""
 
     values_AGBH: Tensor
     n_unparsed: int
@@ -170,11 +144,7 @@ class StrategyExecutor:
     ) -> list[list[tuple[str, ...]]]:
         """Return the article ids that each logic retrieves, by agent, then by window.
 
-        Args:
-            logics: one for each agent.
-            views: B windows.
-            agents: numbers of the agents, whose news scopes may differ; the local ones if not
-                given.
+        The logics are of some agents, whose news scopes may differ; of the local ones by default.
         """
         numbers = self.population.local_agents if agents is None else agents
         scopes = [self.config.population.member(agent).news_scope for agent in numbers]
@@ -217,12 +187,7 @@ class StrategyExecutor:
             self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
             torch.set_grad_enabled(train),
         ):
-            decoded = self.decoder.decode(readings, train=train, agents=agents)
-
-        # One forecast a reading: the forecasts of an agent are its windows.
-        return BatchForecasts(
-            decoded.values_ARH, decoded.token_loss_A, decoded.n_unparsed, decoded.n_cut
-        )
+            return self.decoder.decode(readings, train=train, agents=agents)
 
     def build_readings(
         self,
@@ -245,14 +210,11 @@ class StrategyExecutor:
     def forecast_groups(
         self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
     ) -> GroupForecasts:
-        """Forecast every example by every agent under each logic of its group.
+        """Forecast every example by every agent under each of the G logics of its group.
 
-        What the logics of a window share is read once. No dropout: logics of a group are compared
-        with each other, and noise between them would be credited to the logic.
-
-        Args:
-            groups: G logics for each of the local agents.
-            examples: B windows; ``run.micro_batch_size`` of them are read at a time.
+        What the logics of a window share is read once, ``run.micro_batch_size`` windows at a time.
+        No dropout: logics of a group are compared with each other, and noise between them would be
+        credited to the logic.
         """
         values: list[Tensor] = []
         n_unparsed = 0
@@ -265,8 +227,8 @@ class StrategyExecutor:
             with self.population.use_adapters(FORECAST):
                 decoded = self.decoder.decode(readings, train=False)
 
-            agents, _, horizon = decoded.values_ARH.shape
-            values_ABGH = decoded.values_ARH.reshape(agents, len(part), -1, horizon)
+            agents, _, horizon = decoded.values_ABH.shape
+            values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
             values.append(values_ABGH.transpose(1, 2))
             n_unparsed += decoded.n_unparsed
             n_cut += decoded.n_cut

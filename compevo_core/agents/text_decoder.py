@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from compevo_core.agents.decoders import (
     AgentReadings,
-    DecodedForecasts,
+    BatchForecasts,
     ForecastExample,
     ForecastRequest,
     RetrievedArticle,
@@ -143,7 +143,7 @@ class TextDecoder:
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> DecodedForecasts:
+    ) -> BatchForecasts:
         """See :meth:`ForecastDecoder.decode`; the token loss carries the gradient.
 
         The loss is taken under the caller's adapters and dropout. Answers are always generated
@@ -152,11 +152,11 @@ class TextDecoder:
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
         with self.population.use_adapters(FORECAST, agents=agents):
-            values_ARH, n_unparsed = self._generate_forecasts(asked)
+            values_ABH, n_unparsed = self._generate_forecasts(asked)
 
-        return DecodedForecasts(
-            values_ARH=values_ARH,
-            token_loss_A=loss_A.to(values_ARH.device),
+        return BatchForecasts(
+            values_ABH=values_ABH,
+            token_loss_A=loss_A.to(values_ABH.device),
             n_unparsed=n_unparsed,
             n_cut=sum(question.n_cut for row in asked for question in row),
         )
@@ -257,7 +257,7 @@ class TextDecoder:
 
     @torch.no_grad()
     def _generate_forecasts(self, asked: Sequence[Sequence[_Question]]) -> tuple[Tensor, int]:
-        """Return forecasts (A, R, H), and how many answers could not be read."""
+        """Return forecasts (A, B, H), and how many answers could not be read."""
         tokenizer = self._tokenizer
         prompts = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(

@@ -343,7 +343,7 @@ class News2Forecast:
         for start in range(0, len(views), size):
             readings = [[self._read(view) for view in views[start : start + size]]]
             decoded = self.decoder.decode(readings, train=False)
-            rows.append(decoded.values_ARH[0].double().cpu().numpy())
+            rows.append(decoded.values_ABH[0].double().cpu().numpy())
             unreadable += decoded.n_unparsed
         return np.concatenate(rows), unreadable
 

@@ -19,15 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import (
-    BatchForecasts,
-    NewsByAgent,
-    NotesByAgent,
-    StrategyExecutor,
-)
+from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import DropoutState
 

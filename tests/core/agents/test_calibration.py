@@ -54,13 +54,6 @@ def test_levels_move_on_with_every_day_that_becomes_known() -> None:
         calibration.observe([0], ["NSW1"], np.zeros((1, 1, 48)))
 
 
-def test_without_a_rule_nothing_is_remembered() -> None:
-    calibration = ErrorCalibration(1, SERIES)
-    calibration.observe([0], ["NSW1"], np.ones((1, 1, 48)))
-    assert not calibration.level_AEH.any()
-    assert calibration.minute.item() == -1
-
-
 def test_a_loaded_state_goes_on_as_the_one_that_was_saved() -> None:
     saved, loaded = (ErrorCalibration(2, SERIES) for _ in range(2))
     saved.start_levels(LevelRule("kalman", 30.0))
@@ -78,12 +71,6 @@ def test_the_state_is_split_into_what_agents_own_and_what_they_share() -> None:
     assert {value.shape[0] for value in own.values()} == {2}
     assert not own.keys() & shared.keys()
     assert own.keys() | shared.keys() == calibration.state_dict().keys()
-
-
-def test_the_guards_weights_replace_those_of_the_selection() -> None:
-    calibration = ErrorCalibration(2, SERIES)
-    calibration.override_A.copy_(torch.tensor([0.0, 1.0]))
-    assert calibration.weigh(torch.tensor([[0.9, 0.1]] * 3)).tolist() == [[0.0, 1.0]] * 3
 
 
 def test_a_series_that_train_did_not_hold_is_refused() -> None:

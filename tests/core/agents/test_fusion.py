@@ -29,35 +29,6 @@ def test_a_lone_agent_has_no_opponent_context() -> None:
     assert _fusion(1).interaction_weights().tolist() == [[0.0]]
 
 
-def _force(layer: torch.nn.Linear, value: float) -> None:
-    """Give a gate one value before the sigmoid, whatever it reads."""
-    layer.weight.data.zero_()
-    layer.bias.data.fill_(value)
-
-
-def test_an_open_third_gate_passes_the_candidate_alone() -> None:
-    fusion, (candidate, previous) = _fusion(), _states()
-    _force(fusion.gate3, 50.0)
-    assert torch.allclose(fusion(candidate, previous), candidate)
-
-
-def test_shut_gates_keep_the_agents_previous_state() -> None:
-    fusion, (candidate, previous) = _fusion(), _states()
-    _force(fusion.gate2, -50.0)
-    _force(fusion.gate3, -50.0)
-    assert torch.allclose(fusion(candidate, previous), previous)
-
-
-def test_an_open_second_gate_passes_the_mean_of_the_opponents_when_scores_are_equal() -> None:
-    fusion, (candidate, previous) = _fusion(), _states()
-    _force(fusion.gate2, 50.0)
-    _force(fusion.gate3, -50.0)
-    expected = torch.stack(
-        [previous[[1, 2]].mean(0), previous[[0, 2]].mean(0), previous[[0, 1]].mean(0)]
-    )
-    assert torch.allclose(fusion(candidate, previous), expected, atol=1e-6)
-
-
 def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
     fusion, (candidate, previous) = _fusion(), _states()
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))

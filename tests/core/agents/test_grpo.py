@@ -16,17 +16,6 @@ def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
     assert equal == 1
 
 
-@given(st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=8), st.floats(-100, 100, width=32))
-def test_advantages_do_not_depend_on_other_groups_and_sum_to_zero(
-    rewards: list[float], other: float
-) -> None:
-    alone, _ = group_advantages(torch.tensor([rewards]))
-    both, _ = group_advantages(torch.tensor([rewards, [other] * len(rewards)]))
-    # One row and two are summed in different orders.
-    assert torch.allclose(alone[0], both[0], atol=1e-5)
-    assert abs(float(alone.sum())) < 1e-2
-
-
 @given(
     st.floats(-1e3, 1e3, width=32),
     st.integers(2, 9),
@@ -68,20 +57,6 @@ def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere() -> None:
     assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-1.0) == 0.0
     assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-2.0) == pytest.approx(
         0.04 * (torch.e**-1 + 1 - 1), rel=1e-5
-    )
-
-
-def test_masked_tokens_change_nothing() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logp, old, ref = (torch.randn(2, 3, 5, generator=generator) for _ in range(3))
-    advantage = torch.randn(2, 3, generator=generator)
-    mask = torch.ones(2, 3, 5)
-    mask[:, :, 3:] = 0
-    full = policy_loss(logp, old, ref, advantage, mask, clip_range=0.2, kl_coefficient=0.04).loss
-    logp = logp.clone()
-    logp[:, :, 3:] += 7.0
-    assert torch.equal(
-        full, policy_loss(logp, old, ref, advantage, mask, clip_range=0.2, kl_coefficient=0.04).loss
     )
 
 
@@ -144,25 +119,15 @@ def test_advantages_do_not_depend_on_the_unit_of_the_rewards() -> None:
 
 
 def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group() -> None:
-    rewards = torch.tensor([[9.0, -1.0, -2.0, -3.0], [9.0, -1.0, -1.0, 9.0], [1.0, 2.0, 3.0, 4.0]])
-    is_empty = torch.tensor(
-        [[True, False, False, False], [True, False, False, True], [True, True, True, False]]
-    )
+    rewards = torch.tensor([[9.0, -1, -2, -3], [9, -1, -1, 9], [1, 2, 3, 4], [1, 2, 3, 4]])
+    is_empty = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
     advantage, equal = group_advantages(rewards, is_empty)
     alone, _ = group_advantages(rewards[:1, 1:])
     assert advantage[0, 0] == 0.0
     assert torch.allclose(advantage[0, 1:], alone[0])
-    # Two equal samples, or one alone, have nothing to be compared with.
+    # Two equal samples, one alone, or none, have nothing to be compared with.
     assert not advantage[1:].any()
-    assert equal == 2
-
-
-def test_a_group_of_empty_samples_alone_is_counted_as_equal() -> None:
-    advantage, equal = group_advantages(
-        torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
-    )
-    assert not advantage.any()
-    assert equal == 1
+    assert equal == 3
 
 
 def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:

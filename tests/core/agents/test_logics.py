@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, clean_logic, list_seed_logics
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, clean_logic
 from compevo_core.agents.prompts import LOGIC_INSTRUCTIONS, SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.datasets import NEM_PLACES
@@ -117,9 +117,3 @@ def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone:
         assert all(ids[place] in grammar.allowed(tuple(ids[:place])) for place in range(len(ids)))
         assert list(grammar.allowed(tuple(ids))) == stops
         assert len(ids) < grammar.max_tokens
-
-
-def test_both_forms_have_a_seed_logic_of_its_own_for_ten_agents() -> None:
-    for form in ("free", "slots"):
-        assert len(set(list_seed_logics(form))) == 10
-    assert list_seed_logics("free") == SEED_LOGICS

@@ -155,7 +155,7 @@ SEEN = AgentObservation(
 )
 
 
-def test_the_logic_prompt_is_the_papers_template_with_what_the_agent_saw_in_between() -> None:
+def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins() -> None:
     text = _render_logic(SEEN)
     places = [
         text.index(piece)

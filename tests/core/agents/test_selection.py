@@ -66,17 +66,13 @@ finite = st.floats(-3, 3)
 
 
 @pytest.mark.parametrize("rule", ["none", "min"])
-@given(
-    st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6),
-    st.floats(1e-3, 2),
-    st.data(),
-)
+@given(st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6), st.data())
 def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(
-    rule: str, agents: list[tuple[float, float]], more: float, data: st.DataObject
+    rule: str, agents: list[tuple[float, float]], data: st.DataObject
 ) -> None:
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
-    selection = _selection(fitness, gates, fitness_shift=rule)
+    selection = _selection(fitness, gates, fitness_shift=rule, temperature=0.5)
     values = selection.fitness_EA.clone().double().requires_grad_()
     selection.fitness_EA = values
 
@@ -84,35 +80,9 @@ def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(
     (slope,) = torch.autograd.grad(weights[k], values)
     assert slope[0, k] >= -1e-12
     assert weights.sum().item() == pytest.approx(1.0, abs=1e-5)
-
-    raised = [m + more if i == k else m for i, m in enumerate(fitness)]
-    after = _selection(raised, gates, fitness_shift=rule).population_weights()
-    assert after[k].item() >= weights[k].item() - 1e-6
-
-
-@given(st.lists(st.tuples(finite, st.floats(0.1, 3)), min_size=2, max_size=6), st.data())
-def test_the_slope_is_the_one_of_proposition_b_5_1(
-    agents: list[tuple[float, float]], data: st.DataObject
-) -> None:
-    k = data.draw(st.integers(0, len(agents) - 1))
-    fitness, gates = [list(column) for column in zip(*agents, strict=True)]
-    selection = _selection(fitness, gates, temperature=0.5)
-    values = selection.fitness_EA.clone().double().requires_grad_()
-    selection.fitness_EA = values
-
-    weights = selection.population_weights()
-    (slope,) = torch.autograd.grad(weights[k], values)
-    w = weights.tolist()[k]
-    assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
-
-
-def test_a_negative_gate_turns_the_order_around_which_is_why_the_proposition_asks_for_none() -> (
-    None
-):
-    low, high = (
-        _selection([m, -1.0], [-1.0, 1.0]).population_weights()[0].item() for m in (-2.0, -1.0)
-    )
-    assert high < low
+    if rule == "none":  # the slope of Proposition B.5.1
+        w = weights.tolist()[k]
+        assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
 
 
 def test_a_smaller_gate_raises_a_weak_agents_weight_under_the_printed_rule_only() -> None:
@@ -202,11 +172,9 @@ def test_by_series_a_window_is_weighted_by_the_fitness_of_its_own_series_alone()
     assert selection.population_fitness().tolist() == [-2.5, -1.5]
     assert selection.population_weights().tolist() == pytest.approx(weights[:2].mean(0).tolist())
 
-
-def test_a_series_without_a_window_in_the_round_keeps_its_fitness() -> None:
-    selection = _selection_by_series()
-    selection.update_fitness(torch.tensor([[-2.0, -6.0], [-4.0, -4.0]]), ["NSW", "NSW"])
-    assert selection.fitness_EA.tolist() == [[-2.0, -2.0], [0.0, 0.0]]
+    # A series without a window in the round keeps its fitness.
+    selection.update_fitness(torch.tensor([[-1.0], [-4.0]]), ["NSW"])
+    assert selection.fitness_EA.tolist() == [[-1.0, -3.0], [-4.0, -1.0]]
 
 
 def test_fitness_by_series_refuses_a_series_it_has_never_met() -> None:
@@ -214,8 +182,3 @@ def test_fitness_by_series_refuses_a_series_it_has_never_met() -> None:
         _selection_by_series().weights(["TAS"])
     with pytest.raises(DataError, match="names of the series"):
         FitnessSelection(2, SelectionConfig(scope="series"))
-
-
-def test_one_fitness_for_all_series_weighs_any_window_alike() -> None:
-    weights = _selection([-1.0, -2.0]).weights(["NSW", "TAS"])
-    assert torch.equal(weights[0], weights[1])

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compevo_core.agents.decoders import (
-    DecodedForecasts,
+    BatchForecasts,
     ForecastExample,
     ForecastRequest,
     RetrievedArticle,
@@ -81,7 +81,7 @@ def _encode_answers(decoder: TextDecoder, examples: Sequence[ForecastExample]) -
 
 def _decode_answers(
     decoder: TextDecoder, rows: list[list[int]], examples: Sequence[ForecastExample]
-) -> DecodedForecasts:
+) -> BatchForecasts:
     """Forecasts of three agents whose answers are these token rows, whatever the prompt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Population, "prefill", lambda *_: None)
@@ -109,7 +109,7 @@ def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_th
     assert decoded.n_unparsed == 0
     for number, one in enumerate(examples):
         rounding = 0.051 / scaler.std[one.view.entity]
-        assert np.allclose(decoded.values_ARH[:, number].numpy(), one.truth_H, atol=rounding)
+        assert np.allclose(decoded.values_ABH[:, number].numpy(), one.truth_H, atol=rounding)
 
 
 def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(
@@ -184,14 +184,14 @@ def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all
     readings = _read(examples)
 
     with decoder.population.use_adapters(FORECAST):
-        plain_ARH = decoder.decode(readings, train=False).values_ARH
+        plain_ARH = decoder.decode(readings, train=False).values_ABH
     with decoder.population.use_adapters(FORECAST, dropout=0.5):
         trained = decoder.decode(readings, train=True)
-    assert torch.equal(trained.values_ARH, plain_ARH)
+    assert torch.equal(trained.values_ABH, plain_ARH)
 
     some = slice(1, 3)
     with decoder.population.use_adapters(FORECAST, agents=some):
-        alone_ARH = decoder.decode(readings[some], train=False, agents=some).values_ARH
+        alone_ARH = decoder.decode(readings[some], train=False, agents=some).values_ABH
     # Every third answer is one number short; that of agent 1 to the second window is in neither.
     assert torch.allclose(alone_ARH[0, 1], plain_ARH[1, 1], atol=1e-4)
     assert not torch.allclose(plain_ARH[1, 1], plain_ARH[0, 1], atol=1e-2)
@@ -208,9 +208,9 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(
     rows = [tokenizer(text, add_special_tokens=False)["input_ids"] or [2] for text in WRITTEN]
     decoded = _decode_answers(decoder, rows, examples)
     assert decoded.n_unparsed == 5
-    assert torch.isfinite(decoded.values_ARH).all()
+    assert torch.isfinite(decoded.values_ABH).all()
     for row in range(1, 6):
-        values_H = decoded.values_ARH[row // 2, row % 2].numpy()
+        values_H = decoded.values_ABH[row // 2, row % 2].numpy()
         base_H = _find_base(decoder, row // 2, examples[row % 2])
         assert np.allclose(values_H, base_H, rtol=1e-6)
 

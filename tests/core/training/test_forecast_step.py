@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from compevo_core.agents import text_decoder
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import BatchForecasts, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.population import Population
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import PlayedForecasts, RoundTrainer
