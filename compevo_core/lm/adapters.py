@@ -36,17 +36,13 @@ _NO_BACKWARD = -1  # what torch answers outside a backward pass
 
 @dataclasses.dataclass(frozen=True)
 class AdapterRoute:
-    """The adapters of one forward pass.
+    """The adapters of one forward pass; without a kind it is the frozen backbone.
 
-    Attributes:
-        kind: one of :data:`KINDS` or :data:`DEBATE_KINDS`, or ``None`` for the frozen backbone
-            without adapters.
-        agents: which of the stacked agents the rows of the batch belong to.
-        dropout: probability of dropping an adapter's input, drawn from torch's global generator.
+    Dropout, of an adapter's input, draws from torch's global generator.
     """
 
     kind: str | None = None
-    agents: slice = dataclasses.field(default_factory=lambda: slice(None))
+    agents: slice = dataclasses.field(default_factory=lambda: slice(None))  # of the batch's rows
     dropout: float = 0.0
 
 
@@ -81,11 +77,7 @@ class AdapterRouter:
     def checkpoint_contexts(
         self,
     ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-        """Return the contexts of a checkpointed layer's forward pass and of its recomputation.
-
-        This is the ``context_fn`` of ``torch.utils.checkpoint.checkpoint``, which calls it in the
-        forward pass.
-        """
+        """Return the contexts of a checkpointed layer's forward pass and of its recomputation."""
         # The forward pass runs under the active route already; the recomputation gets it back.
         return contextlib.nullcontext(), _ActiveRoute(self, self._active, is_recomputing=True)
 
@@ -128,10 +120,6 @@ class StackedLoraLinear(nn.Module):
     ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
     whatever the type of the frozen weight; the frozen product runs in the weight's type, and the
     output has the type of the input.
-
-    Args:
-        router: tells which adapters a forward pass uses.
-        generator: draws the start of the adapters of all agents and kinds, kept or not.
     """
 
     def __init__(
@@ -168,11 +156,7 @@ class StackedLoraLinear(nn.Module):
             )
 
     def forward(self, x_AMD: Tensor) -> Tensor:
-        """Map (A, M, in) to (A, M, out) with the active adapters, or with none of them.
-
-        Raises:
-            ConfigError: the layer has no adapters of the active kind.
-        """
+        """Map (A, M, in) to (A, M, out) with the active adapters, if any."""
         route = self.router.active
         if route.kind is None:
             return frozen_linear(x_AMD, self.base.weight, self.base.bias)

@@ -45,11 +45,7 @@ class Architecture:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
-        """Build an architecture from a preset or from a model's own ``config.json``.
-
-        Raises:
-            ConfigError: a size is missing or not a positive integer.
-        """
+        """Build one from a preset or ``config.json``; ConfigError if that is wrong."""
         # Models from before grouped-query attention state no key/value heads: one for each head.
         filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
 
@@ -106,11 +102,7 @@ def known_architectures() -> list[str]:
 
 
 def load_architecture(backbone: str) -> Architecture:
-    """Load an architecture.
-
-    Args:
-        backbone: a preset's name in any case, a ``.json`` file, or a model folder with a
-            ``config.json``.
+    """Load an architecture: a preset's name in any case, a ``.json`` file, or a model folder.
 
     Raises:
         ConfigError: nothing is there, or it is not a model's ``config.json``.

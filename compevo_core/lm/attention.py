@@ -45,25 +45,14 @@ class AttentionBackend(Protocol):
         scale: float,
         softcap: float | None,
     ) -> Tensor:
-        """Compute the attention of one layer.
+        """Compute the attention of one layer, (A, L, K g, d), of scores times ``scale``.
 
-        Args:
-            layer: number of the layer.
-            query: (A, K g, L, d).
-            key: (A, K, L, d).
-            value: (A, K, L, d).
-            scale: factor of the scores.
-            softcap: bound of the scores, see :func:`apply_softcap`.
-
-        Returns:
-            (A, L, K g, d).
+        Queries are (A, K g, L, d), keys and values (A, K, L, d); see :func:`apply_softcap`.
         """
-        ...
 
     @property
     def max_distance(self) -> int:
         """Longest distance that a token looks back, in tokens."""
-        ...
 
 
 def apply_softcap(scores: Tensor, cap: float | None) -> Tensor:
@@ -125,27 +114,17 @@ _KEYS_PER_BATCH = 1 << 14  # tokens whose keys are held at a time; bounds memory
 
 @dataclasses.dataclass(frozen=True)
 class SegmentBatch:
-    """Segments of one length that continue parents of one length, or none, of any agent.
+    """Segments of one length that continue parents of one length, or none, of any agent."""
 
-    Attributes:
-        numbers: the segments, by their place among the parts of :class:`SegmentLayout`.
-        key_numbers: the parts whose keys they meet, segment after segment: the parent where there
-            is one, then the segment itself.
-        parent_length: tokens of each parent; 0 without.
-    """
-
-    numbers: list[int]
-    key_numbers: list[int]
-    parent_length: int
+    numbers: list[int]  # of the segments, among the parts of SegmentLayout
+    key_numbers: list[int]  # of the parts whose keys they meet: a parent, then the segment itself
+    parent_length: int  # tokens of each parent; 0 without
 
 
 class SegmentLayout:
     """The tokens of all agents, row behind row, in parts: the segments, and padding after each row.
 
-    Attributes:
-        lengths: tokens of each part.
-        padding: the parts that are padding.
-        batches: the others, each in one batch.
+    Each part that is no padding is in one batch.
     """
 
     def __init__(self, packed: PackedPrompts) -> None:
@@ -191,19 +170,12 @@ def _split_batch(
 
 @dataclasses.dataclass(frozen=True)
 class PrefillCache:
-    """What decoding needs of prompts that have been read.
-
-    Attributes:
-        keys: of every layer, (N, K, P, d).
-        values: of every layer, (N, K, P, d).
-        mask_NP: true where a token is real and not padding.
-        last_states_ARD: final hidden state at the last token of every prompt.
-    """
+    """What decoding needs of prompts that were read: keys and values by layer, (N, K, P, d)."""
 
     keys: list[Tensor]
     values: list[Tensor]
-    mask_NP: Tensor
-    last_states_ARD: Tensor
+    mask_NP: Tensor  # true where a token is real and not padding
+    last_states_ARD: Tensor  # final hidden state at the last token of every prompt
 
     @functools.cached_property
     def padding_mask(self) -> Tensor:
@@ -222,11 +194,7 @@ class PrefillCache:
         return self.mask_NP.sum(1).reshape(agents, -1).repeat_interleave(samples, 1)
 
     def select(self, prompts_N: Tensor) -> "PrefillCache":
-        """Return the cache of some prompts, the same number of each agent.
-
-        Args:
-            prompts_N: their numbers among those of all agents, agent by agent.
-        """
+        """Return the cache of some prompts, by number, the same number of each agent."""
         agents, _, hidden = self.last_states_ARD.shape
         return PrefillCache(
             [keys[prompts_N] for keys in self.keys],
@@ -237,12 +205,7 @@ class PrefillCache:
 
 
 class PrefillAttention:
-    """Causal attention within each prompt of a packed batch.
-
-    Attributes:
-        keeps_cache: whether keys and values of every layer are kept, for :meth:`build_cache`.
-        max_distance: longest distance that a token looks back, in tokens.
-    """
+    """Causal attention within each prompt of a packed batch; may keep keys for a cache."""
 
     def __init__(self, packed: PackedPrompts, *, keeps_cache: bool = False) -> None:
         self.keeps_cache = keeps_cache

@@ -58,15 +58,8 @@ KNOWLEDGE_CUTOFFS = {
 class Backbone:
     """A frozen causal language model, its tokenizer and what is known about it.
 
-    Attributes:
-        model: the transformers model, in evaluation mode and without trainable parameters.
-        tokenizer: its tokenizer, with a padding token.
-        name_or_path: what it was loaded by.
-        knowledge_cutoff: stated end of its training data, see :data:`KNOWLEDGE_CUTOFFS`.
-        matmul_dtype: type in which a population multiplies by the frozen layers; ``None`` is the
-            type of the weights.
-        gradient_checkpointing: whether a population recomputes layers in the backward pass. The
-            population enables it, as recomputed layers must use the adapters of their forward pass.
+    A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
+    gradient checkpointing, as recomputed layers must use the adapters of their forward pass.
     """
 
     model: Any
@@ -102,12 +95,8 @@ def load_backbone(
 ) -> Backbone:
     """Load and freeze the model that ``config.name_or_path`` names.
 
-    Args:
-        config: the model and its types.
-        cache: where a packaged model is converted to.
-        device: a torch device, or ``auto`` for the GPU if there is one.
-        shard: whether the processes of the process group hold the layers together, each a slice of
-            them; all must call this. The device is then that of the process.
+    With ``shard`` the processes of the process group hold the layers together, each a slice of
+    them; all must call this. Packaged models are converted into the cache.
 
     Raises:
         ConfigError: the packaged backbone is not installed, an unknown packaged name, or layers to
@@ -168,12 +157,7 @@ def load_packaged() -> Backbone:
 
 
 def look_up_knowledge_cutoff(name_or_path: str, *, weights: str = "pretrained") -> str:
-    """Return the stated end of a backbone's training data, or ``unknown``.
-
-    Args:
-        name_or_path: what the backbone is loaded by.
-        weights: ``random`` is the control without pretrained layers, which know nothing.
-    """
+    """Return the stated end of a backbone's training data; random layers know nothing."""
     if weights == "random":
         return RANDOM_CUTOFF
     return next(
@@ -294,9 +278,6 @@ def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
 
 def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]:
     """List the layers that get adapters: number of the block, name in the model, layer.
-
-    They are :data:`compevo_core.lm.architectures.LORA_TARGETS` of every block, in the model's own
-    order.
 
     Raises:
         ConfigError: the backbone has adapters already, or its blocks are not made of these layers.

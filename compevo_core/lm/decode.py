@@ -26,9 +26,7 @@ from compevo_core.lm.attention import PrefillCache, apply_softcap
 class DecodeAttention:
     """Attention of one new token a row, over its prompt and its own tokens so far.
 
-    Attributes:
-        step: number of the new token, from 0; the caller sets it before each forward pass.
-        max_distance: longest distance that a token looks back, in tokens.
+    The caller sets ``step``, the number of the new token, before each forward pass.
     """
 
     def __init__(self, cache: PrefillCache, samples: int, max_new_tokens: int) -> None:
@@ -68,21 +66,13 @@ class DecodeAttention:
         return out.reshape(agents, per_agent * n, heads * groups, width)
 
     def keep_prompts(self, prompts_N: Tensor) -> None:
-        """Leave out all but some prompts and what followed them, the same number of each agent.
-
-        Args:
-            prompts_N: their numbers among those of all agents, agent by agent.
-        """
+        """Leave out all but some prompts, by number, the same number of each agent."""
         self._cache = self._cache.select(prompts_N)
         for layer, (keys, values) in self._new_keys_values.items():
             self._new_keys_values[layer] = (keys[prompts_N], values[prompts_N])
 
     def _append_token(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the new token's key and value, (A, K, R, n, d) each.
-
-        Returns:
-            keys and values of all new tokens so far, (N, K, n, t, d) each.
-        """
+        """Store a new token's key and value (A, K, R, n, d); return all so far (N, K, n, t, d)."""
         if layer not in self._new_keys_values:
             # All T tokens at once: growing by one a step would copy the past T times.
             agents, heads, per_agent, n, width = key.shape
@@ -107,19 +97,10 @@ def attend_to_cache(
     softcap: float | None,
     new_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attend from new tokens of each row over its prompt and over new tokens.
+    """Attend from new tokens of each row over its prompt and over new tokens, (N, K, n, q, d).
 
-    Args:
-        cache: the prompts.
-        layer: number of the layer.
-        q: scaled queries (N, K, n, q, d), of q query heads and tokens of a row.
-        new_keys: of new tokens, (N, K, n, t, d).
-        new_values: the same.
-        softcap: bound of the scores, see :func:`compevo_core.lm.attention.apply_softcap`.
-        new_mask: added to the scores of new tokens, (N, 1, n, q, t); None: all are seen.
-
-    Returns:
-        (N, K, n, q, d).
+    Scaled queries are (N, K, n, q, d), of q query heads and tokens of a row, new keys and values
+    (N, K, n, t, d); the mask (N, 1, n, q, t) is added to the scores of new tokens.
     """
     prompt_keys, prompt_values = cache.keys[layer], cache.values[layer]
     length = prompt_keys.shape[2]
@@ -140,25 +121,17 @@ def attend_to_cache(
 
 
 def choose_tokens(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor:
-    """Choose one token a row, (..., V) to (...): the most likely at temperature 0, else a draw.
-
-    Args:
-        logits: minus infinity where a token may not come.
-        temperature: of the softmax.
-        uniform: a number between 0 and 1 for each row; None at temperature 0.
-    """
+    """Choose one token a row, (..., V) to (...): the most likely, or by a number from 0 to 1."""
     if uniform is None:
         return logits.argmax(-1)
     return invert_distribution(torch.softmax(logits / temperature, dim=-1), uniform)
 
 
 def sample_uniform(is_alive_AM: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Draw a number between 0 and 1 for each row, (A, M) in float64.
+    """Draw a number between 0 and 1 for each row, (A, M) in float64, from a generator an agent.
 
-    Args:
-        is_alive_AM: rows that have not ended. An agent whose rows have all ended draws nothing, so
-            that the state of its generator does not depend on how long other agents go on.
-        generators: one for each agent.
+    An agent whose rows have all ended draws nothing, so that the state of its generator does not
+    depend on how long other agents go on.
     """
     # float64: with a large vocabulary the cumulative sum in float32 would favour some tokens.
     return torch.stack(
@@ -176,11 +149,7 @@ def sample_uniform(is_alive_AM: Tensor, generators: Sequence[torch.Generator]) -
 def invert_distribution(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return the token that each row draws with its number, (..., V) and (...) to (...).
 
-    By inverse transform sampling, in the order of the tokens.
-
-    Args:
-        probabilities: of each token; rows need not sum to exactly one.
-        uniform: float64, between 0 and 1.
+    By inverse transform sampling, in the order of the tokens; rows need not sum to exactly one.
     """
     # Scaled by the last sum rather than normalised: that spares a division of the vocabulary.
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
@@ -193,12 +162,7 @@ def invert_distribution(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TokenRun:
-    """New tokens of one row.
-
-    Attributes:
-        row: one of the agent's M rows.
-        start: tokens of the row that have been read before.
-    """
+    """New tokens of one of an agent's rows, behind ``start`` tokens that have been read before."""
 
     agent: int
     row: int
@@ -207,17 +171,9 @@ class TokenRun:
 
 
 class RaggedTokens:
-    """The new tokens of one pass, agent by agent.
+    """The new tokens of one pass: agent, row, and places in row, run and agent of each.
 
-    Attributes:
-        agent_F: the agent of each token.
-        row_F: its row.
-        offset_F: its place among the new tokens of the row.
-        place_F: its place among all tokens of the row.
-        column_F: its place among the new tokens of the agent.
-        last_runs: of each run the number of its last token, from 0 to F - 1.
-        ids_AL: token ids, padded on the right.
-        width: c.
+    ``last_runs`` holds of each run the number of its last token, from 0 to F - 1.
     """
 
     def __init__(
@@ -250,11 +206,7 @@ class RaggedTokens:
 
 
 class RaggedDecodeAttention:
-    """Attention of runs of new tokens, over their rows' prompts and their rows' tokens so far.
-
-    Attributes:
-        max_distance: longest distance that a token looks back, in tokens.
-    """
+    """Attention of runs of new tokens, over their rows' prompts and their rows' tokens so far."""
 
     def __init__(self, cache: PrefillCache, samples: int, max_new_tokens: int) -> None:
         self.max_distance = cache.mask_NP.shape[1] + max_new_tokens
@@ -312,11 +264,7 @@ class RaggedDecodeAttention:
         return packed
 
     def _append_tokens(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the new tokens' keys and values, (A, K, L, d) each.
-
-        Returns:
-            keys and values of the rows' tokens so far, (N, K, n, t, d) each.
-        """
+        """Store new tokens' keys and values (A, K, L, d); return all so far (N, K, n, t, d)."""
         agents, heads, _, width = key.shape
         per_agent, n = len(self._cache.mask_NP) // agents, self._samples
         if layer not in self._new_keys_values:

@@ -43,7 +43,6 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return one vector of length one for each text, in order."""
-        ...
 
 
 class HashingEncoder:

@@ -44,11 +44,7 @@ _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 def require_processes(config: BackboneConfig) -> int:
-    """Return how many processes share the backbone.
-
-    Raises:
-        ConfigError: there is one process alone, or the layers are to be random.
-    """
+    """Return how many processes share the backbone; ConfigError for one, or for random layers."""
     processes = dist.get_world_size() if dist.is_initialized() else 1
     if config.weights == "random":
         raise ConfigError(
@@ -90,12 +86,8 @@ def multiply_sharded(x: Tensor, weight: DTensor, bias: Tensor | None = None) -> 
     """Compute ``x W' + bias`` with a split weight; the whole product on every process.
 
     A weight that is split by rows gives columns of the product, which are gathered. A transposed
-    one is split by columns and gives a part of every element, which are summed.
-
-    Args:
-        x: (A, M, in), equal on every process.
-        weight: (out, in), split.
-        bias: (out,), whole or split as the rows of the weight are.
+    one is split by columns and gives a part of every element, which are summed. The input is equal
+    on every process; the bias is whole, or split as the rows are.
     """
     mesh = weight.device_mesh
     replicated = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
@@ -174,15 +166,7 @@ def token_logp(
     The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
     ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of
     each log-probability in its state, (N, D), is computed on the way, and the backward pass needs
-    nothing else.
-
-    Args:
-        states_ND: the hidden state before each id.
-        ids_N: token ids.
-        weight_VD: the frozen vocabulary projection.
-        bias_V: its bias.
-        temperature: of the softmax.
-        cap: bound of the scores, see :func:`compevo_core.lm.attention.apply_softcap`.
+    nothing else; the cap is that of :func:`compevo_core.lm.attention.apply_softcap`.
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out

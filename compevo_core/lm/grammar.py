@@ -24,7 +24,6 @@ class TokenGrammar(Protocol):
 
         Where the text may end, they include the tokens that end it.
         """
-        ...
 
 
 class GrammarTokenizer(Protocol):
@@ -32,11 +31,9 @@ class GrammarTokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the token ids of a text."""
-        ...
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids."""
-        ...
 
 
 @dataclasses.dataclass
@@ -51,16 +48,8 @@ class SlotGrammar:
     """Sentences made of one text from each slot, one behind the other.
 
     A text brings its own space in front. It has one tokenisation; every path of allowed tokens
-    therefore decodes to a sentence, and every sentence has a path.
-
-    Args:
-        slots: the alternatives of each slot; an empty text leaves a slot out.
-        tokenizer: that of the backbone.
-        stop_tokens: ids that end a sentence.
-
-    Attributes:
-        max_tokens: tokens of the longest sentence with its stop token; generation must allow that
-            many.
+    therefore decodes to a sentence, and every sentence has a path. An empty text leaves a slot out.
+    ``max_tokens`` is the length of the longest sentence with its stop token.
 
     Raises:
         ConfigError: a slot has no alternative, a text holds a stop token, or the tokenizer does not
@@ -84,11 +73,7 @@ class SlotGrammar:
         self.max_tokens = sum(max(map(len, alternatives)) for alternatives in tokens) + 1
 
     def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
-        """Return the tokens that continue the sentence, in ascending order.
-
-        Raises:
-            ValueError: the ids begin no sentence.
-        """
+        """Return the tokens that continue the sentence, ascending; ValueError if there is none."""
         # Several places at once, as one alternative may begin like another one and its next slot.
         places = self._step_over_ends([(0, self._roots[0])])
         for token in ids:

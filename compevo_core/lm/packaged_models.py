@@ -20,13 +20,8 @@ DEFAULT_CACHE = Path.home() / ".cache" / "compevo"
 def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
     """Return the folder of an installed wheel without importing it.
 
-    Args:
-        module: name of the wheel's package.
-        what: what the wheel holds, for the message.
-        requirement: what pip installs it by.
-
     Raises:
-        ConfigError: the wheel is not installed.
+        ConfigError: the wheel is not installed; the message says what it holds and how pip gets it.
     """
     # Only the wheel's files are wanted: its own code is not run.
     spec = importlib.util.find_spec(module)
@@ -37,14 +32,7 @@ def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
 
 
 def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a temporary folder and rename it to ``target``.
-
-    Returns:
-        ``target``.
-
-    Raises:
-        DataError: the folder could not be put in place.
-    """
+    """Fill a temporary folder and rename it to ``target``; DataError if that cannot be written."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, since a rename does not cross file systems.
     part = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))

@@ -25,13 +25,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 @dataclasses.dataclass(frozen=True)
 class PromptGroup:
-    """Token ids of prompts that begin alike.
+    """Token ids of prompts that begin alike: a prefix, and what continues it in each prompt.
 
-    Attributes:
-        prefix: at least one token.
-        suffixes: what continues the prefix, one entry a prompt; without any the prefix itself is
-            the one prompt. Equal suffixes are read once: soft ids that are equal must stand for
-            equal embeddings.
+    Without suffixes the prefix itself is the one prompt. Equal suffixes are read once.
     """
 
     prefix: Sequence[int]
@@ -49,28 +45,18 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class PackedPrompts:
-    """A batch of prompt groups.
-
-    Attributes:
-        ids_AL: token ids.
-        positions_AL: position of each token in its own prompt.
-        segments: the segments of each agent's row.
-        prompt_segments: for each agent, the index of the segment that ends each prompt.
-    """
+    """A batch of prompt groups, a row an agent."""
 
     ids_AL: Tensor
-    positions_AL: Tensor
+    positions_AL: Tensor  # of each token in its own prompt
     segments: list[list[Segment]]
-    prompt_segments: list[list[int]]
+    prompt_segments: list[list[int]]  # for each agent, the segment that ends each prompt
 
     def last_token_indices(self, count: int = 1) -> Tensor:
-        """Return the packed indices of the last tokens of every prompt in their order, (A, R, C).
-
-        Args:
-            count: tokens C of each prompt, at least one.
+        """Return the packed indices of the last C tokens of every prompt, in order, (A, R, C).
 
         Raises:
-            ValueError: a prompt has fewer tokens.
+            ValueError: a prompt has fewer tokens, or none is asked for.
         """
         last = [
             [self.token_indices(agent, prompt)[-count:] for prompt in range(len(numbers))]
@@ -96,14 +82,7 @@ class PackedPrompts:
 def pack(
     groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device
 ) -> PackedPrompts:
-    """Pack each agent's prompt groups into one row an agent.
-
-    An empty suffix makes the prefix itself a prompt.
-
-    Args:
-        groups: the prompt groups of each of A agents, R prompts in all for every agent.
-        pad_id: token id of the padding after shorter rows.
-        device: where the tensors are put.
+    """Pack each agent's prompt groups into one row an agent; ``pad_id`` fills shorter rows.
 
     Raises:
         ValueError: agents differ in their number of prompts, or a prefix is empty.

@@ -37,12 +37,8 @@ from compevo_core.lm.sampling import SamplingSettings, sample_tokens, sample_und
 class Population(nn.Module):
     """The adapters of some or all agents on one backbone.
 
-    Attributes:
-        local_agents: the agents whose adapters this process holds.
-        forecast_layers: how many layers of the backbone have forecast adapters, the first ones; 0
-            is all. All layers have logic adapters.
-        kinds: the kinds of adapters that an agent has; all but those of logics belong to forecasts.
-        layers: the layers with adapters, by their name in the backbone.
+    The first ``forecast_layers`` layers, or all if it is 0, have all kinds of adapters, the others
+    those of logics alone. ``layers`` holds the layers with adapters by their name in the backbone.
 
     Raises:
         ConfigError: the backbone has adapters already, is built in a way that adapters would cover
@@ -93,16 +89,10 @@ class Population(nn.Module):
     def use_adapters(
         self, kind: str | None, *, agents: slice = slice(None), dropout: float = 0.0
     ) -> contextlib.AbstractContextManager[None]:
-        """Route rows to the adapters of one kind within the ``with`` block.
+        """Route rows to some agents' adapters of one kind within the ``with`` block, or to none.
 
         Only forward passes need the block. A backward pass uses the adapters of its forward pass
-        wherever it is called, with gradient checkpointing too.
-
-        Args:
-            kind: kind of the adapters, or ``None`` for the frozen backbone without any.
-            agents: the local agents that the rows of the batch belong to.
-            dropout: probability of dropping an adapter's input, drawn from torch's global generator
-                (checkpointing replays the same draws).
+        wherever it is called, with gradient checkpointing too, which replays dropout's draws.
         """
         return self._router.use(AdapterRoute(kind=kind, agents=agents, dropout=dropout))
 
@@ -111,20 +101,15 @@ class Population(nn.Module):
         return pack(groups, self.backbone.tokenizer.pad_token_id, self.backbone.device)
 
     def soft_token_id(self, row: int) -> int:
-        """Return the id that stands for a row of the table of soft tokens given to :meth:`embed`.
-
-        Soft ids are those from the size of the vocabulary on.
-        """
+        """Return the id that stands for a row of the soft tokens given to :meth:`embed`."""
         return self._vocabulary_size + row
 
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
         """Embed tokens, ids (..., T) to (..., T, D).
 
-        Args:
-            ids: token ids; (A, T) where there are soft tokens.
-            soft_ASD: a table of soft tokens for each of the A rows, with gradient. They enter the
-                first layer as they are, as token embeddings do once a model that scales its
-                embeddings (Gemma) has scaled them: give them the size of what this method returns.
+        Soft tokens, a table for each of the A rows, need ids (A, T). They enter the first layer as
+        they are, as token embeddings do once a model that scales its embeddings (Gemma) has scaled
+        them: give them the size of what this method returns.
 
         Raises:
             ValueError: an id names no row of the vocabulary or of the table.
@@ -166,14 +151,10 @@ class Population(nn.Module):
         count: int = 1,
         layers: int = 0,
     ) -> Tensor:
-        """Return the hidden states at the last tokens of every prompt, (A, R, C, D) in float32.
+        """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 
-        Args:
-            packed: the prompts.
-            embeds_ALD: embeddings in place of those of the packed tokens, as for soft tokens.
-            count: last tokens C of each prompt; they come in the prompt's order.
-            layers: how many layers of the backbone are read through, from the first; 0 is all. With
-                fewer than all, the backbone's final norm is left out.
+        Given fewer than all layers (0), it reads through the first ones, without the final norm.
+        Embeddings stand in place of those of the packed tokens, as for soft tokens.
 
         Raises:
             ConfigError: the backbone has fewer layers.
@@ -206,12 +187,7 @@ class Population(nn.Module):
         return self._read(ids_AL, positions_AL, attention)
 
     def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """Return logits in float32, states (..., D) to (..., V).
-
-        Args:
-            states: hidden states.
-            tokens: ids of the tokens that are asked about; ``None`` is the whole vocabulary.
-        """
+        """Return logits in float32 of all or of some tokens, states (..., D) to (..., V)."""
         head = self.backbone.model.get_output_embeddings()
         weight, bias = head.weight, head.bias
         if tokens is not None:
@@ -261,20 +237,11 @@ class Population(nn.Module):
         grammar: TokenGrammar | None = None,
         is_complete: Callable[[Sequence[int]], bool] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Sample continuations of every prompt, all at once.
+        """Sample continuations of every prompt, all at once; see :class:`SamplingSettings`.
 
-        Args:
-            cache: the prompts, from :meth:`prefill` under the same adapters.
-            samples: continuations of each prompt.
-            max_new_tokens: longest continuation.
-            temperature: of the softmax; 0 is greedy.
-            stop_tokens: ids that end a continuation.
-            generators: one for each agent, unless greedy. An agent draws only while one of its rows
-                goes on, so its samples do not depend on which other agents are in the batch.
-            grammar: what may be written; probabilities are those of the softmax over the tokens
-                that it allows. ``max_new_tokens`` still cuts a text off.
-            is_complete: whether a continuation, given as its ids so far, ends here; asked after
-                each token.
+        Probabilities under a grammar are those of the softmax over the tokens that it allows;
+        ``max_new_tokens`` still cuts a text off. The cache is from :meth:`prefill` under the same
+        adapters.
 
         Returns:
             ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows

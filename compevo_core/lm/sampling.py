@@ -42,13 +42,11 @@ class SampledModel(Protocol):
 
     def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Return logits in float32 of all or of some tokens, states (..., D) to (..., V)."""
-        ...
 
     def read_tokens(
         self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
     ) -> Tensor:
         """Return the final hidden states (A, L, D) of new tokens."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,11 +55,11 @@ class SamplingSettings:
 
     Attributes:
         samples: continuations of each prompt.
-        max_new_tokens: longest continuation.
-        stop_tokens: ids that end a continuation.
+        temperature: of the softmax; 0 is greedy.
         pad_token: id behind the end of a continuation.
-        is_complete: whether a continuation, given as its ids, ends with the last of them; None:
-            none does.
+        generators: one for each agent, unless greedy. An agent draws only while one of its rows
+            goes on, so its samples do not depend on which other agents are in the batch.
+        is_complete: whether a continuation, given as its ids so far, ends with the last of them.
     """
 
     samples: int
@@ -77,12 +75,7 @@ class SamplingSettings:
 def sample_tokens(
     model: SampledModel, cache: PrefillCache, settings: SamplingSettings
 ) -> tuple[Tensor, Tensor]:
-    """Sample continuations of every prompt from the whole vocabulary.
-
-    Returns:
-        ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows it
-        is masked.
-    """
+    """Sample continuations of every prompt from the whole vocabulary, see ``Population.sample``."""
     attention = DecodeAttention(cache, settings.samples, settings.max_new_tokens)
     state_AmD = cache.repeat_last_states(settings.samples)
     position_AM = cache.count_tokens(settings.samples)
@@ -142,13 +135,7 @@ def _find_complete(
     is_alive_AM: Tensor,
     is_complete: Callable[[Sequence[int]], bool] | None,
 ) -> Tensor:
-    """Return which rows (A, M) among those that go on are complete with their last token.
-
-    Args:
-        ids: tokens (A, M) so far, step by step.
-        is_alive_AM: rows that have not ended; others are not asked about.
-        is_complete: see :class:`SamplingSettings`.
-    """
+    """Return which rows (A, M) among those that go on are complete with their last token."""
     is_complete_AM = torch.zeros_like(is_alive_AM)
     if is_complete is None:
         return is_complete_AM
@@ -163,12 +150,7 @@ def _find_complete(
 def sample_under_grammar(
     model: SampledModel, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
 ) -> tuple[Tensor, Tensor]:
-    """Sample continuations of every prompt from the softmax over what the grammar allows.
-
-    Returns:
-        ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows it
-        is masked.
-    """
+    """Sample continuations of every prompt from the softmax over what the grammar allows."""
     state_AMD = cache.repeat_last_states(settings.samples)
     agents, samples, _ = state_AMD.shape
     rows = [
@@ -196,16 +178,7 @@ def sample_under_grammar(
 
 
 class _Row:
-    """One continuation, up to its next free choice.
-
-    Attributes:
-        agent: the agent, as a row of the batch.
-        number: of the continuation, among the agent's.
-        ids: its tokens.
-        n_read: how many of them the model has read.
-        allowed: tokens of the next choice, in ascending order.
-        goes_on: whether there is a next choice.
-    """
+    """One continuation of an agent, of which ``n_read`` tokens are read, up to its next choice."""
 
     def __init__(
         self, agent: int, number: int, grammar: TokenGrammar, settings: SamplingSettings

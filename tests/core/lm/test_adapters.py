@@ -50,20 +50,6 @@ def _backward_inside(*, checkpointing: bool, dropout: float) -> Gradients:
     return _gradients(population)
 
 
-@CONDITIONS
-def test_a_backward_pass_after_the_block_gives_the_gradients_of_one_inside_it(
-    checkpointing: bool, dropout: float
-) -> None:
-    population = build_population(checkpointing=checkpointing)
-    with population.use_adapters(FORECAST, dropout=dropout):
-        loss = _loss(population)
-    loss.backward()
-
-    _assert_equal(
-        _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
-    )
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -88,21 +74,6 @@ def test_another_route_that_is_active_in_the_backward_pass_changes_nothing(
     _assert_equal(
         _gradients(population), _backward_inside(checkpointing=checkpointing, dropout=dropout)
     )
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_gradients_of_one_agent_stay_with_that_agent(checkpointing: bool) -> None:
-    population = build_population(checkpointing=checkpointing)
-    with population.use_adapters(LOGIC, agents=slice(1, 2)):
-        loss = _loss(population, slice(1, 2))
-    with population.use_adapters(FORECAST, agents=slice(2, 3)):
-        loss.backward()
-
-    assert all(p.grad is None for p in population.adapter_parameters(FORECAST))
-    for parameter in population.adapter_parameters(LOGIC):
-        assert parameter.grad is not None
-        assert float(parameter.grad[1].abs().max()) > 0
-        assert not parameter.grad[[0, 2]].any()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])

@@ -5,7 +5,6 @@ import torch
 
 from compevo_core.lm import attention as segment_batches
 from compevo_core.lm.adapters import FORECAST, LOGIC
-from compevo_core.lm.attention import SegmentLayout
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
@@ -29,30 +28,6 @@ def _whole_prompts(population: Population) -> list[PackedPrompts]:
         for agent in GROUPS
     ]
     return [population.pack([[PromptGroup(row[n])] for row in rows]) for n in range(4)]
-
-
-def test_every_segment_is_in_one_batch_and_a_batch_is_of_one_shape() -> None:
-    packed = _pack(build_population())
-    layout = SegmentLayout(packed)
-
-    assert sum(layout.lengths) == packed.ids_AL.numel()
-    numbers = [number for batch in layout.batches for number in batch.numbers]
-    assert sorted([*numbers, *layout.padding]) == list(range(len(layout.lengths)))
-    for batch in layout.batches:
-        assert len({layout.lengths[number] for number in batch.numbers}) == 1
-    shapes = [
-        (layout.lengths[batch.numbers[0]], batch.parent_length, len(batch.numbers))
-        for batch in layout.batches
-    ]
-    assert sorted(shapes) == [
-        (1, 0, 1),
-        (1, 3, 2),
-        (2, 0, 3),
-        (2, 2, 2),
-        (2, 3, 3),
-        (3, 0, 3),
-        (3, 3, 1),
-    ]
 
 
 def test_one_call_a_shape_and_layer(monkeypatch: pytest.MonkeyPatch) -> None:

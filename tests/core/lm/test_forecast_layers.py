@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
 
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import FORECAST, KINDS, LOGIC
+from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
@@ -59,13 +59,6 @@ def test_the_state_after_the_first_layer_is_the_backbones_own(build) -> None:
             assert torch.allclose(found, own.hidden_states[1][0, -1], atol=1e-6)
 
 
-def test_all_layers_by_number_are_all_layers_with_the_final_norm() -> None:
-    population = build_population()
-    packed = _packed(population)
-    with torch.no_grad():
-        assert torch.equal(population.read_out(packed, layers=2), population.read_out(packed))
-
-
 def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees() -> None:
     population = build_population()
     packed, decoder = _packed(population), population.backbone.decoder
@@ -96,17 +89,6 @@ def test_recomputed_first_layers_give_the_gradients_of_kept_ones(dropout: float)
         assert kept is not None
         assert torch.equal(kept, recomputed)
     assert any(float(kept.abs().max()) > 0 for kept in gradients[0])
-
-
-def test_forecast_adapters_stand_in_the_first_layers_and_logic_adapters_in_all() -> None:
-    population = build_population(forecast_layers=1)
-    kinds = {name: set(layer.lora_a) for name, layer in population.layers.items()}
-
-    assert len(kinds) == 14
-    for name, found in kinds.items():
-        assert found == (set(KINDS) if ".layers.0." in name else {LOGIC})
-    assert len(population.adapter_parameters(FORECAST)) == 14
-    assert len(population.adapter_parameters(LOGIC)) == 28
 
 
 def test_adapters_of_a_layer_start_alike_at_any_depth() -> None:

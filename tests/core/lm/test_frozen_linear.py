@@ -11,7 +11,6 @@ from compevo_core.lm.frozen_linear import (
     frozen_linear,
     is_onednn_faster,
     lacks_bfloat16,
-    linear_without_grad,
     token_logp,
 )
 
@@ -59,14 +58,6 @@ def test_a_frozen_product_and_its_gradient_are_torchs_own(
     assert torch.allclose(mine, theirs, atol=1e-5)
 
 
-@pytest.mark.usefixtures("kernel")
-def test_rows_and_weights_that_do_not_lie_one_behind_the_other_give_the_same() -> None:
-    x, weight = _drawn(6, 5, 48).transpose(0, 1), _drawn(48, 32).t()
-    assert torch.allclose(
-        linear_without_grad(x, weight), x.contiguous() @ weight.t().contiguous(), atol=1e-5
-    )
-
-
 @pytest.mark.parametrize("widens", [True, False], ids=["float32", "bfloat16"])
 def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type(
     widens: bool, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +77,7 @@ def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("tokens", [1, 64, 150])
+@pytest.mark.parametrize("tokens", [0, 64, 150])
 def test_token_log_probabilities_and_their_gradient_are_those_of_a_log_softmax_over_all_scores(
     tokens: int, temperature: float, cap: float | None
 ) -> None:
@@ -103,13 +94,6 @@ def test_token_log_probabilities_and_their_gradient_are_those_of_a_log_softmax_o
         for out in (found, expected)
     )
     assert torch.allclose(mine, theirs, atol=1e-5)
-
-
-def test_token_log_probabilities_of_nothing_are_nothing() -> None:
-    states = torch.zeros(0, 16, requires_grad=True)
-    found = token_logp(states, torch.zeros(0, dtype=torch.long), _drawn(90, 16))
-    assert found.shape == (0,)
-    found.sum().backward()
 
 
 AGENTS, SAMPLES, TOKENS = 2, 4, 8
@@ -160,52 +144,26 @@ class Measured:
         ]
 
 
-@pytest.fixture(scope="module")
-def both() -> tuple[Measured, Measured]:
+@pytest.mark.slow
+def test_in_bfloat16_forecasts_logics_and_gradients_stay_close_to_those_in_float32() -> None:
     exact = Measured("float32")
-    return exact, Measured("mixed", exact.proposal)
-
-
-@pytest.mark.slow
-def test_only_the_frozen_layers_under_adapters_are_bfloat16(
-    both: tuple[Measured, Measured],
-) -> None:
-    exact, mixed = both
+    mixed = Measured("mixed", exact.proposal)
     assert exact.weight_types() == {torch.float32}
-    assert mixed.weight_types() == {torch.bfloat16}
-    assert not torch.equal(exact.forecast_AH, mixed.forecast_AH)
+    assert mixed.weight_types() == {torch.bfloat16}  # of the frozen layers under adapters
 
+    # Forecasts move by less than a tenth of the correction to the prior, but they do move.
+    moved_AH = mixed.forecast_AH - exact.forecast_AH
+    assert 0.0 < float(moved_AH.norm()) < 0.1 * float((exact.forecast_AH - exact.base_AH).norm())
+    truth_H = torch.tensor(exact.example.truth_H, dtype=torch.float32)
+    ranks = [(one.group_AGH - truth_H).square().mean(-1).argsort(1) for one in (exact, mixed)]
+    assert torch.equal(*ranks)
 
-@pytest.mark.slow
-def test_forecasts_move_by_less_than_a_tenth_of_the_correction_to_the_prior(
-    both: tuple[Measured, Measured],
-) -> None:
-    exact, mixed = both
-    correction = exact.forecast_AH - exact.base_AH
-    assert float((mixed.forecast_AH - exact.forecast_AH).norm()) < 0.1 * float(correction.norm())
+    # Log-probabilities move by a few hundredths, without leaning to one side.
+    shift_AGT = mixed.logp_AGT - exact.logp_AGT
+    assert float(shift_AGT.abs().mean()) < 0.03
+    assert abs(float(shift_AGT.mean())) < 0.01
 
-
-@pytest.mark.slow
-def test_the_logics_of_a_group_keep_their_order(both: tuple[Measured, Measured]) -> None:
-    truth = torch.tensor(both[0].example.truth_H, dtype=torch.float32)
-    exact, mixed = ((measured.group_AGH - truth).square().mean(-1) for measured in both)
-    assert torch.equal(exact.argsort(1), mixed.argsort(1))
-
-
-@pytest.mark.slow
-def test_log_probabilities_move_by_a_few_hundredths_without_leaning_to_one_side(
-    both: tuple[Measured, Measured],
-) -> None:
-    moved = both[1].logp_AGT - both[0].logp_AGT
-    assert float(moved.abs().mean()) < 0.03
-    assert abs(float(moved.mean())) < 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [FORECAST, LOGIC])
-def test_every_agents_gradient_keeps_its_direction_and_size(
-    both: tuple[Measured, Measured], kind: str
-) -> None:
-    for exact, mixed in zip(both[0].gradients(kind), both[1].gradients(kind), strict=True):
-        assert float(torch.nn.functional.cosine_similarity(exact, mixed, dim=0)) > 0.998
-        assert float(mixed.norm() / exact.norm()) == pytest.approx(1.0, abs=0.02)
+    for kind in (FORECAST, LOGIC):
+        for one, other in zip(exact.gradients(kind), mixed.gradients(kind), strict=True):
+            assert float(torch.nn.functional.cosine_similarity(one, other, dim=0)) > 0.998
+            assert float(other.norm() / one.norm()) == pytest.approx(1.0, abs=0.02)

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.backbone import PACKAGED, _resolve_source
 from compevo_core.lm.frozen_linear import restricted_token_logp
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packaged_models import DEFAULT_CACHE
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from tests.support.tiny_backbone import build_backbone, build_population
@@ -59,51 +56,6 @@ def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
     assert max(map(len, paths)) == grammar.max_tokens
 
 
-def test_the_packaged_tokenizer_writes_words_with_their_spaces() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(_resolve_source(PACKAGED, DEFAULT_CACHE))
-    slots = [
-        ["Read", "Ignore"],
-        [" outages", " wind", " windstorms"],
-        [" in Queensland", ""],
-        ["."],
-    ]
-    stop = tokenizer.eos_token_id
-    grammar = SlotGrammar(slots, tokenizer, [stop])
-
-    texts, open_paths = [], [()]
-    while open_paths:
-        path = open_paths.pop()
-        tokens = grammar.allowed(path)
-        texts += [tokenizer.decode(path)] * (stop in tokens)
-        open_paths += [(*path, token) for token in tokens if token != stop]
-
-    assert sorted(texts) == sorted("".join(parts) for parts in itertools.product(*slots))
-
-
-def test_every_sample_is_a_sentence_at_any_temperature() -> None:
-    population, grammar = build_population(), _grammar()
-    with population.use_adapters(LOGIC):
-        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
-        for temperature in (0.0, 0.7, 5.0):
-            ids, mask = population.sample(
-                cache,
-                samples=40,
-                max_new_tokens=grammar.max_tokens,
-                temperature=temperature,
-                stop_tokens=STOPS,
-                generators=[torch.Generator().manual_seed(i) for i in range(3)],
-                grammar=grammar,
-            )
-            found = [
-                one[m.bool()].tolist()
-                for one, m in zip(ids.flatten(0, 1), mask.flatten(0, 1), strict=True)
-            ]
-            texts = {population.backbone.tokenizer.decode(tokens[:-1]) for tokens in found}
-            assert texts <= SENTENCES
-            assert all(tokens[-1] in STOPS for tokens in found)
-    assert texts == SENTENCES  # the last temperature reaches them all
-
-
 def test_the_chances_of_all_sentences_sum_to_one_and_are_those_of_the_samples() -> None:
     population, grammar, samples = build_population(), _grammar(), 2_000
     decode = population.backbone.tokenizer.decode
@@ -129,31 +81,6 @@ def test_the_chances_of_all_sentences_sum_to_one_and_are_those_of_the_samples() 
             chance = float(chance_A[agent])
             error = (chance * (1 - chance) / samples) ** 0.5
             assert abs(drawn.count(path) / samples - chance) < 5 * error, decode(path)
-
-
-def test_a_grammar_draws_the_tokens_that_the_same_numbers_draw_without_one() -> None:
-    population = build_population()
-
-    class Anything:
-        def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
-            return range(population.soft_token_id(0))
-
-    with population.use_adapters(LOGIC):
-        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
-        free, restricted = (
-            population.sample(
-                cache,
-                samples=3,
-                max_new_tokens=8,
-                temperature=5.0,
-                stop_tokens=list(range(3, 130)),
-                generators=[torch.Generator().manual_seed(i) for i in range(3)],
-                grammar=grammar,
-            )
-            for grammar in (None, Anything())
-        )
-    assert torch.equal(free[0], restricted[0])
-    assert torch.equal(free[1], restricted[1])
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])
@@ -182,15 +109,6 @@ def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax
     upstream = torch.randn(6)
     mine, theirs = (torch.autograd.grad(out, states, upstream)[0] for out in (found, expected))
     assert torch.allclose(mine, theirs, atol=1e-5)
-
-
-def test_tokens_without_a_choice_have_probability_one_and_a_gradient_of_zero() -> None:
-    states = torch.randn(2, 16, requires_grad=True)
-    found = restricted_token_logp(states, torch.tensor([5, 6]), [[5], [6]], torch.randn(90, 16))
-    found.sum().backward()
-    assert found.tolist() == [0.0, 0.0]
-    assert states.grad is not None
-    assert not states.grad.any()
 
 
 def test_a_token_outside_the_grammar_has_no_probability() -> None:

@@ -13,12 +13,6 @@ def _write_weights(text):
     return lambda folder: (folder / "weights").write_text(text)
 
 
-def test_a_folder_is_filled_and_its_parents_are_made(tmp_path):
-    target = fill_folder_atomically(tmp_path / "cache" / "model", _write_weights("new"))
-    assert (target / "weights").read_text() == "new"
-    assert [path.name for path in target.parent.iterdir()] == ["model"]
-
-
 def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path):
     target = tmp_path / "model"
 

@@ -1,24 +1,20 @@
 """Sampling: under a grammar as token by token, ended rows leave, edges of a random choice."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from benchmarks.dense_sampling import sample_every_token
-from compevo_core.agents.logics import build_slots
-from compevo_core.agents.prompts import list_stop_tokens
-from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm import sampling
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.attention import AttentionBackend
-from compevo_core.lm.backbone import PACKAGED, load_backbone
 from compevo_core.lm.decode import invert_distribution, sample_uniform
 from compevo_core.lm.grammar import SlotGrammar, TokenGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
-from compevo_core.lm.sampling import SamplingSettings
+from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
 from tests.support.tiny_backbone import CONFIG, build_gemma, build_population, move_adapters
 
 STOPS = [2, 13]
@@ -61,39 +57,24 @@ def _settings(grammar: TokenGrammar, seed: int, **changes: object) -> SamplingSe
 
 
 def _sample(
-    population: Population, prompts: Sequence[Sequence[Sequence[int]]], grammar, settings
+    population: Population,
+    prompts: Sequence[Sequence[Sequence[int]]],
+    grammar: TokenGrammar,
+    settings: SamplingSettings,
+    way: Callable[..., tuple[torch.Tensor, torch.Tensor]] = sample_under_grammar,
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-    """Ids and mask as the population samples them, and where its generators then stand."""
+    """Ids and mask of the samples, and where the generators then stand."""
     groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
     with population.use_adapters(LOGIC):
         cache = population.prefill(population.pack(groups))
-        ids, mask = population.sample(
-            cache,
-            samples=settings.samples,
-            max_new_tokens=settings.max_new_tokens,
-            temperature=settings.temperature,
-            stop_tokens=settings.stop_tokens,
-            generators=settings.generators,
-            grammar=grammar,
-            is_complete=settings.is_complete,
-        )
-    return ids, mask, [generator.get_state() for generator in settings.generators]
-
-
-def _sample_every_token(
-    population: Population, prompts: Sequence[Sequence[Sequence[int]]], grammar, settings
-) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-    groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
-    with population.use_adapters(LOGIC):
-        cache = population.prefill(population.pack(groups))
-        ids, mask = sample_every_token(population, cache, grammar, settings)
+        ids, mask = way(population, cache, grammar, settings)
     return ids, mask, [generator.get_state() for generator in settings.generators]
 
 
 def _assert_same(population, prompts, grammar, seed: int, **changes: object) -> torch.Tensor:
     ids, mask, states = _sample(population, prompts, grammar, _settings(grammar, seed, **changes))
-    expected_ids, expected_mask, expected_states = _sample_every_token(
-        population, prompts, grammar, _settings(grammar, seed, **changes)
+    expected_ids, expected_mask, expected_states = _sample(
+        population, prompts, grammar, _settings(grammar, seed, **changes), sample_every_token
     )
     assert torch.equal(ids, expected_ids)
     assert torch.equal(mask, expected_mask)
@@ -136,11 +117,9 @@ def test_a_text_is_cut_off_where_it_is_too_long(
 def test_a_text_ends_with_the_token_that_completes_it(
     population: Population, grammar: SlotGrammar
 ) -> None:
-    is_complete = population.backbone.tokenizer.encode("w")[0].__eq__
-    _assert_same(
-        population, [[row] for row in PROMPTS], grammar, 2,
-        is_complete=lambda ids: is_complete(ids[-1]),
-    )  # fmt: skip
+    (last,) = population.backbone.tokenizer.encode("w")
+    rows = [[row] for row in PROMPTS]
+    _assert_same(population, rows, grammar, 2, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
@@ -180,31 +159,6 @@ def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(
     assert len(read) == max(choices) - 1 < ids.shape[-1] // 3
     widest = sum(int(each.shape[1]) for each in read)
     assert widest <= 1.3 * int(mask.sum(-1).sum(1).max())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_the_packaged_backbone_writes_the_same_logics(packaged: Population, seed: int) -> None:
-    tokenizer = packaged.backbone.tokenizer
-    stops = list_stop_tokens(tokenizer)
-    slots = SlotGrammar(build_slots(("NSW1", "VIC1")), tokenizer, stops)
-    prompts = [
-        [tokenizer.encode(text)]
-        for text in ("Which news move demand?", "Logic:", "A forecaster reads news. Refine it:")
-    ]
-    changes = {"stop_tokens": stops, "pad_token": tokenizer.pad_token_id, "samples": 2}
-    ids = _assert_same(packaged, prompts, slots, seed, **changes)
-    assert ids.shape[-1] <= slots.max_tokens
-
-
-@pytest.fixture(scope="module")
-def packaged() -> Population:
-    backbone = load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
-    population = Population(backbone, CONFIG, torch.Generator().manual_seed(1))
-    generator = torch.Generator().manual_seed(2)
-    for parameter in population.adapter_parameters(LOGIC):
-        parameter.data.normal_(0, 0.02, generator=generator)
-    return population
 
 
 AGENTS = 3
