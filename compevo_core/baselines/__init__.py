@@ -9,6 +9,7 @@ from typing import Any
 
 from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
+from compevo_core.baselines.features import knows_published_errors
 from compevo_core.baselines.gbm import BoostedTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
     Persistence,
@@ -16,7 +17,6 @@ from compevo_core.baselines.naive import (
     WeeklyPersistence,
     has_full_week,
 )
-from compevo_core.baselines.published_features import knows_published_errors
 from compevo_core.baselines.ridge import CalendarRidge, PublishedErrorRidge
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.window import WindowSet

@@ -1,7 +1,7 @@
 """Gradient-boosted trees (LightGBM): on the day to come, and on a published forecast's error.
 
 What belongs here: the two models and their columns. What does not: features that the ridges share
-(``baselines.features``, ``baselines.published_features``).
+(``baselines.features``).
 
 All regions and steps are one regression problem with a row per step. Settings were chosen by
 validation errors: of 2020 for :class:`BoostedTrees`, though not blind, since test errors of an
@@ -26,10 +26,10 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
+    PublishedErrorSpace,
     encode_calendars,
     summarize_inputs,
 )
-from compevo_core.baselines.published_features import PublishedErrorSpace
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.runtime.files import write_text
@@ -78,10 +78,8 @@ _INPUT_NAMES = (
 class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     """Trees for every route; the seed samples rows and columns."""
 
-    @classmethod
-    @abstractmethod
-    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
-        """Return LightGBM's settings and the number of boosting rounds."""
+    _settings: ClassVar[dict[str, Any]]
+    _rounds: ClassVar[int]
 
     @staticmethod
     @abstractmethod
@@ -107,8 +105,7 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
         rows = cls._build_rows(space, [window.view for window in windows], route)
         names = cls._name_columns(space, route)
         data = lgb.Dataset(rows[is_known], target[is_known], feature_name=names)
-        settings, rounds = cls._choose_settings()
-        return lgb.train(settings | {"seed": seed}, data, rounds)
+        return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         rows = self._build_rows(self._space, views, route)
@@ -149,15 +146,13 @@ class BoostedTrees(_Trees[FeatureSpace]):
 
     name: ClassVar[str] = "gbm"
     _space_class = FeatureSpace
+    _settings: ClassVar[dict[str, Any]] = {}
+    _rounds = BOOSTING_ROUNDS
 
     def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
         """Count windows without any weather, and single covariates that are missing elsewhere."""
         without, missing = self._space.count_missing(views)
         return {"windows_without_covariates": without, "covariates_missing": missing}
-
-    @classmethod
-    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
-        return SETTINGS, BOOSTING_ROUNDS
 
     @staticmethod
     def _name_file(route: int) -> str:
@@ -203,10 +198,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 
     name: ClassVar[str] = "published-error-gbm"
     _space_class = PublishedErrorSpace
-
-    @classmethod
-    def _choose_settings(cls) -> tuple[dict[str, Any], int]:
-        return SETTINGS | ERROR_SETTINGS, ERROR_ROUNDS
+    _settings = ERROR_SETTINGS
+    _rounds = ERROR_ROUNDS
 
     @staticmethod
     def _name_file(route: int) -> str:

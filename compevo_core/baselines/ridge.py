@@ -1,8 +1,7 @@
 """Ridge regressions: the calendar ridge, and a ridge on the error of a published forecast.
 
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
-own, its penalty, and the two models. What does not: features (``baselines.features``,
-``baselines.published_features``) or the choice of a prior (``training.prior``).
+own, its penalty, and the two models. What does not: features (``baselines.features``).
 
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
 validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
@@ -27,8 +26,13 @@ from compevo_core.baselines.base import (
     read_baseline_file,
     write_baseline_file,
 )
-from compevo_core.baselines.features import FeatureSpace, encode_calendars
-from compevo_core.baselines.published_features import ERRORS, LAST_ERROR, PublishedErrorSpace
+from compevo_core.baselines.features import (
+    ERRORS,
+    LAST_ERROR,
+    FeatureSpace,
+    PublishedErrorSpace,
+    encode_calendars,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.view import HORIZON, Window, WindowView

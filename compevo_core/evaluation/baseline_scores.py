@@ -185,7 +185,7 @@ class Candidate:
 
     name: str  # its name in rows
     seeds: Sequence[int]  # the seeds that it is fitted with
-    fit: Callable[[int], Forecaster]  # fits it with a seed
+    fit: Callable[..., Forecaster]  # fits it with a ``seed``
     is_applicable: Callable[[WindowSet], bool]  # whether it can forecast all of some windows
     budget: str = ""  # name of what a fit may spend; empty where that changes nothing
     is_measured: bool = False  # whether rows say how long a fit took and what memory it needed
@@ -229,7 +229,7 @@ def score_baselines(
         Candidate(
             name=name,
             seeds=range(seeds if name in SEEDED_BASELINES else 1),
-            fit=partial(_fit_with_seed, fit, name, train),
+            fit=partial(fit, name, train),
             is_applicable=partial(is_applicable, name, train=train),
         )
         for name in BASELINES
@@ -272,7 +272,7 @@ def score_candidates(
             if candidate.is_measured:
                 reset_peak_memory()
             started = time.monotonic()
-            fitted = candidate.fit(seed)
+            fitted = candidate.fit(seed=seed)
             fit_seconds = time.monotonic() - started
             if on_fitted is not None:
                 on_fitted(name, seed, fit_seconds)
@@ -290,10 +290,6 @@ def score_candidates(
                     forecasts[i].setdefault(method, []).append(forecast_NH)
 
     return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
-
-
-def _fit_with_seed(fit: FitBaseline, name: str, train: WindowSet, seed: int) -> Forecaster:
-    return fit(name, train, seed=seed)
 
 
 def _identify(

@@ -8,7 +8,7 @@ Detectors read the source frames again: a window that was cut wrongly would vouc
 checks run them on every window set and after inference. Paper E.1 (memorization risk).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -18,8 +18,10 @@ from typing import Any
 import polars as pl
 
 from compevo_core.data.context import MEDIAN
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import LeakageError
 from compevo_core.runtime.files import hash_file
 
 _ValuesByKey = dict[tuple[Any, ...], list[tuple[float, datetime]]]
@@ -58,6 +60,21 @@ def find_unavailable_articles(
                 continue
             violations.append(Violation("late article", view.window_id, detail))
     return violations
+
+
+def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
+    """Raise LeakageError if a view names an article which came out after it was made.
+
+    Views that copy a published leaky prompt are marked, and so are their result rows.
+    """
+    for view in views:
+        # An article of the very instant counts as later: nobody had read it when the view was made.
+        later = [name for name in view.candidate_ids if pool.get_date(name) >= view.known_before]
+        if later and not view.leaky:
+            raise LeakageError(
+                f"window {view.window_id} names {len(later)} article(s) that were not available "
+                f"before {view.known_before}, first {later[0]}; build the windows again"
+            )
 
 
 def find_unavailable_covariates(

@@ -75,18 +75,7 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "peak_memory_gb": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
-ADDED_COLUMNS = (
-    "news_choice_share",
-    "refit",
-    "seedless_hash",
-    *QUANTILE_COLUMNS,
-    "train_seconds",
-    "trainable_parameters",
-    "budget",
-    "learning_rate",
-    "seconds_per_window",
-    "peak_memory_gb",
-)
+ADDED_COLUMNS = RESULT_COLUMNS[RESULT_COLUMNS.index("news_choice_share") :]
 """Columns that files of older versions lack; read as null there."""
 
 

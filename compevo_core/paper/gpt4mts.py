@@ -27,9 +27,11 @@ T tokens of an instruction, D width of the backbone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -39,13 +41,15 @@ from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import Backbone
 from compevo_core.networks.forecaster import NetworkKind
 from compevo_core.networks.gpt4ts import GPT4TS, LAYERS, copy_first_layers
 from compevo_core.networks.layers import NetworkInputs
-from compevo_core.paper.known_news import NEWS_DAYS, embed_days
 
 SEEDS = 3
+NEWS_DAYS = 7
+"""Days before a view is made that have a token each; older articles count as the first of them."""
 
 _ATTENTION_HEADS = 8
 _DROPOUT = 0.1
@@ -187,3 +191,23 @@ def make_gpt4mts(
         encode=NewsReader(pool, backbone, layers=layers).encode,
         backbone=backbone.name_or_path,
     )
+
+
+def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.float32]:
+    """Return the mean embedding of each day's articles, oldest day first, (N, S, E); else zeros."""
+    raise_if_later_news(views, pool)
+    days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
+
+    for number, view in enumerate(views):
+        # The mean of a day does not grow with how much was written on it.
+        rows = pool.find_rows(view.candidate_ids)
+        ages = np.array([_count_days(view, pool, name) for name in view.candidate_ids], dtype=int)
+        for age in np.unique(ages):
+            days_NSE[number, NEWS_DAYS - 1 - age] = pool.embeddings[rows[ages == age]].mean(axis=0)
+    return days_NSE
+
+
+def _count_days(view: WindowView, pool: NewsPool, article_id: str) -> int:
+    """Return how many whole days before the view an article came out."""
+    age = (view.known_before - pool.get_date(article_id)) // timedelta(days=1)
+    return min(max(age, 0), NEWS_DAYS - 1)

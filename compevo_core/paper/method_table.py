@@ -300,7 +300,7 @@ def score_seed(
     candidate = Candidate(
         name=method.name,
         seeds=[seed],
-        fit=lambda number: method.fit(replace(inputs, seed=number)),
+        fit=lambda seed: method.fit(replace(inputs, seed=seed)),
         is_applicable=method.is_applicable,
         # Rows of a method that spends no budget must not differ by the name of one.
         budget=inputs.budget.name if method.has_budget else "",

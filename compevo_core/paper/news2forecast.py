@@ -52,13 +52,13 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
+from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.backbone import PACKAGED, Backbone
 from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
-from compevo_core.paper.known_news import raise_if_later_news
 from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)

@@ -49,7 +49,7 @@ def _with_published_forecast(drawn: WindowSet) -> WindowSet:
 def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     decoder: str, prior: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gbm, "BOOSTING_ROUNDS", 5)
+    monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trained: list[Trained] = []
     write_model = trainer.write_model

@@ -30,7 +30,7 @@ FITTED = ("calendar-ridge", "gbm", "blend")
 
 @pytest.fixture(autouse=True)
 def use_few_rounds(monkeypatch):
-    monkeypatch.setattr(gbm, "BOOSTING_ROUNDS", 30)
+    monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 30)
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
 
 

@@ -17,11 +17,11 @@ from compevo_core.networks.gpt4ts import GPT4TS
 from compevo_core.networks.layers import count_trainable
 from compevo_core.paper.gpt4mts import (
     GPT4MTS,
+    NEWS_DAYS,
     NewsReader,
     make_gpt4mts,
     write_instruction,
 )
-from compevo_core.paper.known_news import NEWS_DAYS
 from compevo_core.paper.news_changes import swap_news
 from tests.support.population import news_pool, windows
 

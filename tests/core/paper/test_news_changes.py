@@ -9,8 +9,9 @@ import pytest
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.known_news import NEWS_DAYS, embed_days, raise_if_later_news
+from compevo_core.paper.gpt4mts import NEWS_DAYS, embed_days
 from compevo_core.paper.news_changes import (
     LEAST_DISTANCE,
     NEWS_CHANGES,
