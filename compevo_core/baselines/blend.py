@@ -1,11 +1,7 @@
-"""The weighted mean of calendar ridge and boosted trees.
+"""The weighted mean of calendar ridge and boosted trees, which err on different days.
 
-What belongs here: the mix and its weights. What does not: either of its parts.
-
-A linear map and trees err on different days, so that their mean is better than either. The weights
-are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is flat.
-
-Shapes: N windows, H horizon.
+The weights are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is
+flat. Shapes: N windows, H horizon.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,9 @@
 """Gradient-boosted trees (LightGBM): on the day to come, and on a published forecast's error.
 
-What belongs here: the two models and their columns. What does not: features that the ridges share
-(``baselines.features``).
-
 All regions and steps are one regression problem with a row per step. Settings were chosen by
 validation errors: of 2020 for :class:`BoostedTrees`, though not blind, since test errors of an
-earlier version had been seen when boosting rounds and weather changes were added; of 2025 for
-:class:`PublishedErrorTrees`. Shapes: N windows, H horizon.
+earlier version had been seen; of 2025 for :class:`PublishedErrorTrees`. Shapes: N windows, H
+horizon.
 """
 
 from abc import abstractmethod

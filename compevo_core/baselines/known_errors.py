@@ -1,13 +1,9 @@
 """Known errors as evidence: the level of a forecaster's errors by series and step.
 
-See decisions 02-priors and 08-calibration. What belongs here: the running evidence, what is
-forgotten between two days, the level that follows from it, and levels in the unit of a data set's
-series. What does not: the errors of agents (``agents.calibration``, ``training.calibration``).
-
 A forecaster that was fitted in the past errs in one direction where the world has drifted: rooftop
 solar lowers midday demand year after year. Its mean error on windows whose truth is known says by
-how much. Errors are truth minus forecast, in the scaled units of the train split, so that the
-series can lend each other what they know.
+how much (decisions 02-priors and 08-calibration). Errors are truth minus forecast, in the scaled
+units of the train split, so that the series can lend each other what they know.
 
 Shapes: A or P forecasters, E series, B or N windows, H horizon.
 """

@@ -1,9 +1,4 @@
-"""Forecasts without anything fitted: yesterday, the same weekday, and a published forecast.
-
-What belongs here: a function from a view to its forecast for each of them. What does not: reading
-a published forecast or checking when it was available (``data.context``), reaching beyond the 48
-inputs for an older week (every method has the same lookback).
-"""
+"""Forecasts without anything fitted: yesterday, the same weekday, and a published forecast."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

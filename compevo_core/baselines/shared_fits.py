@@ -1,8 +1,5 @@
 """Fits that several users share: each baseline is fitted once for equal windows and seed.
 
-What belongs here: remembering fits, in memory and in a folder. What does not: fitting
-(``baselines``), who shares (assets that score the same baselines, the variants of an ablation).
-
 Boosted trees take seconds to minutes; the table of baselines, the leakage check and the priors of
 six ablation variants ask for the same trees. What is read back forecasts the same bits.
 """

@@ -1,13 +1,9 @@
 """Theta: the last day without its usual shape, smoothed and continued with half of its trend.
 
-What belongs here: this forecaster, and the usual shape of a day. What does not: other smoothing.
-
-Source: Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting"
-International Journal of Forecasting, 2000; ``statsmodels`` provides the model. Differs: no season
-can be estimated from 48 inputs, which hold one day; the shape of the day is the mean of each step
-over the train windows of the entity, on the clock of its people. Daily grids have no shape.
-
-Shapes: N windows, H horizon (48), L lookback (48).
+Source: Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting",
+International Journal of Forecasting, 2000, from ``statsmodels``. Differs: 48 inputs hold one day
+and no season, so the shape of the day is the mean of each step over the entity's train windows, on
+its own clock; daily grids have none. Shapes: N windows, H horizon (48), L lookback (48).
 """
 
 from collections import defaultdict

@@ -1,12 +1,9 @@
 """Pretrained models of time series as baselines: Chronos-2, Chronos-Bolt, TimesFM 2.5 and Toto 2.
 
-What belongs here: finding a model's folder, loading it with its own library, asking it for medians,
-and its contract as a baseline. Only ``config.json`` and safetensors are read: no pickle, and no
-code that a model brings along. ``chronos-forecasting`` loads the Chronos models, ``transformers``
-TimesFM, ``toto-2`` (Python 3.12 or newer) Toto.
-
+Only ``config.json`` and safetensors are read: no pickle, and no code that a model brings along.
 Every window is centred on the mean of its 48 inputs and divided by their spread. What such a model
-has read before is not published window by window, so its rows are marked as possibly memorised.
+has read before is not published, so its rows are marked as possibly memorised.
+
 Shapes: N windows, L lookback, H horizon, V variables (one), Q quantiles.
 """
 

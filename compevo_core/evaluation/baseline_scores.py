@@ -1,14 +1,12 @@
 """Fit methods and score them on the same windows, with quantiles and recalibrated forms.
 
-What belongs here: which methods are fitted under which seeds, the level of a baseline's known
-errors on validation, the past errors that make its quantiles, and its result rows. What does not:
-populations (``evaluation.scoring``), the arithmetic of levels (``baselines.known_errors``) and of
-quantiles (``data.quantiles``), the table of methods (``paper.method_table``).
+What belongs here: the seeds of a fit, the level of a baseline's known errors on validation, the
+past errors that make its quantiles, its rows. What does not: populations (``evaluation.scoring``),
+the table of methods (``paper.method_table``). A population that is better than a baseline as fitted
+may owe that to the drift it was told of: the same baseline, told the same, is the fair opponent
+(decision 08-calibration).
 
-A population that is better than a baseline as fitted may owe that to the drift it was told of. The
-same baseline, told the same, is the fair opponent (decision 08-calibration).
-
-Paper 5.1 to 5.3. Shapes: N windows of a scope, Q levels, E series, H horizon (48).
+Shapes: N windows of a scope, Q levels, E series, H horizon (48).
 """
 
 import time

@@ -1,11 +1,8 @@
 """Paired tests of methods on the same windows, from arrays and from stored forecasts.
 
 What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and a
-bootstrap by blocks of days), the columns of a paired test, pairing the forecasts that files hold.
-What does not: errors (``evaluation.metrics``), making forecasts (``evaluation.scoring``).
-
-Rows hold means; only forecasts of the same windows can be paired. Whoever fits a method keeps them,
-so that pairing costs no second training. Shapes: N windows of a scope, H horizon (48).
+bootstrap by blocks of days), pairing the forecasts that files hold. What does not: errors
+(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon (48).
 """
 
 import math

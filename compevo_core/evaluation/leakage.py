@@ -1,11 +1,8 @@
-"""Detectors of leakage in windows and in trained models.
+"""Detectors of leakage in windows and in trained models (paper E.1, memorization risk).
 
-What belongs here: functions that look for one kind of leak and return where it is. What does not:
-preventing leaks (``data.context``, ``data.splits``), deciding what a failed check blocks (the asset
-checks), tests of code that no data can settle (the shift and poison tests of the test suite).
-
-Detectors read the source frames again: a window that was cut wrongly would vouch for itself. Asset
-checks run them on every window set and after inference. Paper E.1 (memorization risk).
+What belongs here: functions that look for one kind of leak and say where it is. What does not:
+preventing leaks (``data.context``, ``data.splits``), what a failed check blocks (the asset checks).
+Detectors read the source frames again: a window cut wrongly would vouch for itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,7 @@
 """Forecast panels: one window with everything that a picture of it needs.
 
-What belongs here: the record, choosing which windows of a scope become panels, and the JSON-lines
-file of a run folder (``panels.jsonl``). What does not: making forecasts (``evaluation.scoring``),
-plotting (``report.plots``).
-
-Shapes: N windows of a scope, H horizon (48).
+What belongs here: the record, choosing the windows of a scope, and the JSON-lines file of a run
+folder (``panels.jsonl``). What does not: plotting (``report.plots``). Shapes: N windows, H horizon.
 """
 
 import json

@@ -1,11 +1,8 @@
 """Result rows: the scores of one method on one set of windows, with what identifies them.
 
 What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
-and writing rows as CSV. What does not: metrics (``evaluation.metrics``), paired tests
-(``evaluation.comparison``), tables and plots (``report``).
-
-A row carries the hashes of configuration, data and model, the commit and the seed, so that it can
-be traced to its run and made again. Scores are in physical units on the original truth (paper 5.1).
+writing rows. What does not: metrics (``evaluation.metrics``), paired tests
+(``evaluation.comparison``). Scores are in physical units on the original truth (paper 5.1).
 
 Shapes: N windows, Q levels of quantiles, H horizon (48).
 """

@@ -1,10 +1,8 @@
 """Scopes, sets of windows that are scored together under one name, and forecasts stored by window.
 
-What belongs here: choosing the windows of a scope by split and subset, keeping forecasts of a scope
-on disk. What does not: cutting windows (``data.build``), scoring them (``evaluation.scoring``).
-
-Every method of a table is scored on the same scope, so a stored forecast is looked up by window and
-a missing one is an error, never a gap.
+What belongs here: choosing windows by split and subset, keeping forecasts on disk. What does not:
+scoring them. Every method of a table is scored on the same scope, so a stored forecast is looked up
+by window and a missing one is an error, never a gap.
 """
 
 from collections.abc import Mapping, Sequence

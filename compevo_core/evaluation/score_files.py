@@ -1,9 +1,8 @@
 """The files that scoring leaves in a results folder and in a run folder.
 
-What belongs here: which part of the scores goes into which file, and the configurations that rows
-were made with, ``results/configs/<hash>.json``: a row names its configuration by hash alone, and
-whoever has no run folder can still see what the method was. What does not: the form of rows,
-forecasts and panels (``evaluation.result_rows``, ``evaluation.scopes``, ``evaluation.panels``).
+What belongs here: which part of the scores goes into which file, replacing rows of a shared file,
+and the configurations that rows name by hash, ``results/configs/<hash>.json``. What does not: the
+form of rows, forecasts and panels.
 """
 
 import json

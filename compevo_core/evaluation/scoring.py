@@ -1,12 +1,9 @@
-"""Score trained populations: their forecasts of scopes, result rows, panels and paired tests.
+"""Score trained populations: forecasts of scopes, result rows, panels and paired tests.
 
-What belongs here: forecasting the windows of a scope with progress lines, and the scores of one
-training or of several seeds; whoever scores (an asset, the command line) calls these functions, so
-that the same run always makes the same rows. What does not: baselines
+What belongs here: the scores of one training or of several seeds; the command line and the assets
+call these functions, so that the same run always makes the same rows. What does not: baselines
 (``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), files
-(``evaluation.score_files``), tables that take the mean over seeds (``report``).
-
-Paper 5.1 to 5.3. Shapes: A agents, N windows of a scope, H horizon (48).
+(``evaluation.score_files``). Shapes: A agents, N windows of a scope, H horizon (48).
 """
 
 import logging
@@ -272,16 +269,6 @@ def _identify_part(identity: Identity, name: str) -> Identity:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedScores:
-    """Scores of the runs of one method."""
-
-    by_run: list[PopulationScores]  # scores of each run, in the order of the runs
-    rows: pl.DataFrame  # result rows of all runs
-    # Tests of the method, whose error of a window is the mean over the runs
-    paired_tests: pl.DataFrame
-
-
 def read_seeds(runs: Sequence[Path]) -> list[RunConfig]:
     """Return the configurations of runs that differ by seed alone, else ConfigError."""
     from compevo_core.training.artifact import read_config
@@ -301,47 +288,6 @@ def require_seeds_of_one_method(configs: Sequence[RunConfig]) -> None:
     seeds = [config.run.seed for config in configs]
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"two runs have the same seed ({sorted(seeds)}): name each run once")
-
-
-def score_seeds(
-    runs: Sequence[Path],
-    scopes: Sequence[Scope],
-    *,
-    train: WindowSet,
-    news: NewsPool,
-    experiment: str,
-    commit: str,
-    log: logging.Logger,
-    method: str,
-    baseline_forecasts: Sequence[SeedForecasts],
-    fit: FitBaseline = fit_baseline,
-) -> SeedScores:
-    """Score the sealed populations of runs that differ by seed alone on the same windows.
-
-    Arguments as for :func:`score_population`; the method is tested against ``baseline_forecasts``.
-    """
-    by_run = []
-    for run in runs:
-        # One population in memory at a time.
-        by_run.append(
-            score_population(
-                load_population(run, news, fit=fit),
-                scopes,
-                train=train,
-                experiment=experiment,
-                commit=commit,
-                log=log,
-                method=method,
-                baseline_forecasts=baseline_forecasts,
-                news=news,
-                parts=method == COMPEVO,
-            )
-        )
-    return SeedScores(
-        by_run=by_run,
-        rows=pl.concat([scores.rows for scores in by_run]),
-        paired_tests=compare_seeds(by_run, baseline_forecasts, method),
-    )
 
 
 def collect_seeds(

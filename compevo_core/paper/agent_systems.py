@@ -1,12 +1,9 @@
 """The systems of agents that the paper compares its method with, as methods and by their size.
 
-What belongs here: training a system under a budget, the sealed model as a method of the comparison,
-the parameters that a system trains (D.4, "Multi-agent baseline configurations"). What does not: the
-settings that make a system (``config.systems``), the modules it trains (``training``), its place in
-the ablation (``paper.changes``).
-
-All systems have one budget: the preset ``default``, so many updates of so many windows. Logics may
-change in the last ones (:data:`EVOLUTION_SHARE`), as that costs a multiple of any other update.
+What belongs here: training a system, the sealed model as a method, the parameters that a system
+trains (D.4). What does not: the settings that make a system (``config.systems``), its place in the
+ablation (``paper.changes``). All systems have one budget: the preset ``default``, so many updates
+of so many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
 """
 
 import contextlib

@@ -1,12 +1,10 @@
 """The registry of named changes: what the paper's experiments do to the full method (5.4 to E.9).
 
 What belongs here: every variant, control, rival system and sweep as settings or news that differ
-from the full method, and the experiments as lists of them. What does not: training and scoring
-(``paper.trials``), how news is changed (``paper.news_changes``), tables (``report``).
-
-Every setting that a change does not name, the data and the budget stay as they are, so that a
-difference in the scores is due to the change. Changes are trained from the start: a model that was
-trained with news and is then given none would only show that it misses what it was used to.
+from the full method, and the experiments as lists of them. What does not: scoring
+(``paper.trials``), how news is changed (``paper.news_changes``). Whatever a change does not name
+stays as it is. Changes are trained from the start: a model that was trained with news and is then
+given none would only show that it misses what it was used to.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

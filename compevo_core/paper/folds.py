@@ -1,14 +1,9 @@
-"""Cross-validation of a configuration on the five folds within train (paper 5.1).
-
-See decision 09-splits.
-
-What belongs here: training on every fold, the errors on its validation windows, and their table.
-What does not: where the folds lie (``data.splits``), training (``training.trainer``).
+"""Cross-validation of a configuration on the five folds within train (decision 09-splits).
 
 A fold's validation windows choose the round of its own training, as validation does in any run, and
 the errors are on the same windows: they compare configurations and are no test errors.
 
-Shapes: A agents, N windows, H horizon.
+Paper 5.1. Shapes: A agents, N windows, H horizon.
 """
 
 import os

@@ -1,20 +1,14 @@
 """LTP-LLM: patches of the series, and sentences about its pattern decoded by a memory.
 
-What belongs here: this network, its inputs and the writer of its sentences. Source: Xiong et al.,
-"Beyond Statistical Analysis: Multimodal Framework for Time Series Forecasting with LLM-Driven
-Temporal Pattern", IJCAI 2025. No library at hand provides it.
+Source: Xiong et al., "Beyond Statistical Analysis: Multimodal Framework for Time Series Forecasting
+with LLM-Driven Temporal Pattern", IJCAI 2025, of which the abstract alone was found. As published:
+a language model writes texts about the temporal pattern; a memory network decodes their
+representations into what a numeric model can read; the numeric model forecasts.
 
-As published: a language model writes texts about the temporal pattern instead of forecasting
-itself, with its knowledge of the background; a memory network decodes their representations into
-what a numeric model can read; the numeric model forecasts.
-
-The abstract alone was found, neither text nor code, so these are choices of this project: the
-writer is the packaged backbone and not a model of hundreds of billions of weights; it is told facts
-in few words and no value, so that many windows and every seed share a sentence; the sentence
-encoder; a memory of 16 places; and the numeric model, which is GPT4TS without its language model.
-``gpt4ts-no-lm`` is therefore its twin without sentences; it also lacks what the sentences are told
-of the calendar, so a difference between the two is no proof of language. As in the published method
-no article is read.
+Choices of this project: the writer is the packaged backbone, told facts in few words and no value,
+so that many windows and every seed share a sentence; the sentence encoder; a memory of 16 places;
+and the numeric model, which is GPT4TS without its language model. ``gpt4ts-no-lm`` is its twin
+without sentences; it also lacks what they are told of the calendar. No article is read.
 
 Shapes: N windows, B windows of a batch, E width of a sentence's embedding, K places of the memory,
 Q width of a key, P patches, D width.

@@ -1,13 +1,9 @@
 """The contract of a method of the comparison, and the named budgets that a fit may spend.
 
-What belongs here: what a fit is given, what is known of a method before it is fitted, the budgets
-and their numbers. What does not: which methods there are (``paper.method_table``), how a method
-spends a budget.
-
-A fit returns a :class:`compevo_core.baselines.Forecaster`. If that has ``facts``
+What belongs here: what a fit is given, what is known of a method before it is fitted, the budgets.
+What does not: which methods there are (``paper.method_table``). If a fitted method has ``facts``
 (``baselines.base``), its rows carry them; if it has ``count_answers()``, they carry the share of
-answers that could not be read. It is given no test window: it has no path to one. A row names its
-budget; rows of different budgets are different measurements.
+answers that could not be read. It is given no test window.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,9 @@
 """The table of methods that ``compevo benchmark`` and its assets run, and running one of them.
 
-What belongs here: every method by its name, what a budget means to a network, one method under one
-seed from its learning rate to its rows. What does not: the contract of a method (``paper.method``),
-the code of the methods (``baselines``, ``networks``, ``paper.agent_systems`` and the rivals beside
-it), scoring (``evaluation``), files.
-
-Libraries are imported in the functions: torch takes seconds, and the command line lists methods
-without it. Every seed of a method has the learning rate that seed 0 chose, whichever seed runs
-first and wherever it runs: seeds can be spread over machines.
+What belongs here: every method by its name, one method under one seed from its learning rate to its
+rows. What does not: the contract of a method (``paper.method``) or its code. Libraries are imported
+in the functions: the command line lists methods without torch. Every seed of a method has the
+learning rate that seed 0 chose, wherever it runs.
 """
 
 from collections.abc import Callable, Sequence

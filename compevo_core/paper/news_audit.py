@@ -1,12 +1,9 @@
 """Whether news helps: a forecaster with own news, none, another day's, irrelevant ones.
 
-What belongs here: the four readings, effects by series and by topic with intervals, their rows, and
-a linear probe for data sets without a trained population. What does not: how windows are changed
-(``paper.news_changes``), wording (``report.audit_tables``).
-
-A gain over no news is no proof of reading: any text may steady a forecast. So own news must also
-beat the news of another day. The probe takes seconds and is no language model: where a line through
-16 components of the headlines finds nothing, agents have little to learn.
+What belongs here: the four readings, effects by series and topic with intervals, their rows, and a
+linear probe for data sets without a trained population. What does not: how windows are changed
+(``paper.news_changes``), wording (``report.audit_tables``). A gain over no news is no proof of
+reading, as any text may steady a forecast: own news must also beat another day's.
 
 Shapes: N windows of a scope, H horizon (48), D embedding size, C components.
 """

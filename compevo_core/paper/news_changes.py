@@ -1,8 +1,7 @@
 """Windows whose candidate articles are replaced: no news, another day's, irrelevant ones.
 
-What belongs here: changes of a window set that a population is trained and scored on in place of
-the real one. What does not: changes of settings (``paper.changes``), the detectors of leaks
-(``evaluation.leakage``).
+A population is trained and scored on the changed set in place of the real one; all else is as it
+was.
 """
 
 import hashlib

@@ -1,8 +1,4 @@
-"""Trials of an experiment: score finished runs under its changes, pair them with the reference.
-
-What belongs here: from finished runs to rows and paired tests. What does not: training (the
-pipeline's runner), what a change is (``paper.changes``).
-"""
+"""Trials of an experiment: score finished runs under its changes, pair them with the reference."""
 
 import gc
 import logging

@@ -247,7 +247,12 @@ def _score(
     from compevo_core.evaluation.baseline_scores import score_baselines
     from compevo_core.evaluation.scopes import select_scopes
     from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
-    from compevo_core.evaluation.scoring import read_seeds, score_seeds
+    from compevo_core.evaluation.scoring import (
+        compare_seeds,
+        load_population,
+        read_seeds,
+        score_population,
+    )
     from compevo_core.paper.changes import FULL_METHOD, find_variant
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
@@ -266,23 +271,27 @@ def _score(
     baselines = score_baselines(
         train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
     )
-    scored = score_seeds(
-        found.runs,
-        scopes,
-        train=train,
-        news=pool,
-        experiment=experiment,
-        commit=commit,
-        log=log,
-        method=name,
-        baseline_forecasts=baselines.forecasts,
-    )
+    # One population in memory at a time.
+    by_run = [
+        score_population(
+            load_population(run, pool),
+            scopes,
+            train=train,
+            experiment=experiment,
+            commit=commit,
+            log=log,
+            method=name,
+            baseline_forecasts=baselines.forecasts,
+            news=pool,
+            parts=name == FULL_METHOD,
+        )
+        for run in found.runs
+    ]
 
-    rows = pl.concat([scored.rows, baselines.rows])
-    write_tables(
-        rows, scored.paired_tests, configs, found.results, experiment, f"paired-{experiment}"
-    )
-    for run, scores in zip(found.runs, scored.by_run, strict=True):
+    rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
+    paired_tests = compare_seeds(by_run, baselines.forecasts, name)
+    write_tables(rows, paired_tests, configs, found.results, experiment, f"paired-{experiment}")
+    for run, scores in zip(found.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
     return rows
 
