@@ -1,4 +1,4 @@
-"""Hooks of the documentation's build: source pages, links from the paper map, docstring roles.
+"""Hooks of the documentation's build: source pages, the paper's tables, links, docstring roles.
 
 What belongs here: what mkdocs and mkdocstrings cannot be told by settings. What does not: the text
 of a page.
@@ -12,9 +12,13 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from compevo_core.report.inputs import read_inputs
+from compevo_core.report.markdown import UNDATED, update_document
+
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
+PAPER_TABLES = "explanation/paper-tables.md"
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc):<code>~?(?:[\w.]*\.)?(\w+)</code>")
 _CODE_NAME = re.compile(r"<code>((?:[\w/]+/)?\w+\.py)(?::{1,2}([\w.]+))?</code>")
@@ -31,6 +35,14 @@ def on_files(files: Files, config: Any) -> Files:
         content = f'---\nhide: [toc]\n---\n\n# {title}\n\n````python linenums="1"\n{source}````\n'
         files.append(File.generated(config, source_page(path), content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill in the paper's tables, which are too long to be kept in the page."""
+    if page.file.src_uri != PAPER_TABLES:
+        return markdown
+    inputs = read_inputs(REPO / "results", [], mode="archive", generated_at=UNDATED)
+    return update_document(markdown, inputs, document=PAPER_TABLES)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

@@ -47,7 +47,8 @@ _COUNTED = {
     "Not in MAPE": "not in MAPE",
 }
 NO_ROWS = "*No committed result rows yet.*"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The moment of generation is on the page only: documents must not change from day to day.
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Block(NamedTuple):
@@ -107,7 +108,7 @@ BLOCKS = (
         format_short_results,
     ),
     Block(
-        "<!-- paper-tables: made by `make readme` from results/*.csv -->",
+        "<!-- paper-tables: filled in from results/*.csv when the site is built -->",
         "<!-- end of paper-tables -->",
         format_all_paper_tables,
     ),
@@ -168,8 +169,7 @@ def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, 
     Raises:
         DataError: a document has no block, or a result file is torn.
     """
-    # The moment of generation is on the page only: documents must not change from day to day.
-    inputs = read_inputs(results, [], mode="archive", generated_at=_EPOCH)
+    inputs = read_inputs(results, [], mode="archive", generated_at=UNDATED)
 
     outdated = []
     for document in documents:
