@@ -1,10 +1,6 @@
 """All settings of a training run as one frozen value: presets, overrides, checks, its hash.
 
-What belongs here: putting the sections together, checks across them, wording what is wrong with a
-setting in one line. What does not: the settings themselves (``config.sections``), reading the
-environment, building objects.
-
-    config = RunConfig.preset("default").with_overrides({"population.agents": 5})
+config = RunConfig.preset("default").with_overrides({"population.agents": 5})
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """The sections of a run's settings: every setting with its default, unit, bounds and source.
 
-What belongs here: one class a section, what a single section can check of itself. What does not:
-checks across sections, presets and overrides (``config.run``). The defaults are the paper's (table
-"Main implementation hyperparameters" of D.2, and appendix E).
+The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
 from typing import Annotated, Literal, Self

@@ -1,9 +1,5 @@
 """What the systems of agents settle about a run's settings (paper D.4).
 
-What belongs here: for each system the settings that make it what it is, and which of them a
-configuration lacks. What does not: the settings themselves (``config.sections``), the modules a
-system trains (``training.model``), choosing one (``paper.changes``).
-
 All systems share backbone, news, priors, context, batches and steps. Their differences
 are here, so that the hash of a run's settings identifies the system.
 """

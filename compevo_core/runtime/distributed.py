@@ -1,9 +1,5 @@
 """Collectives between training processes, with a counter of the bytes each one receives.
 
-What belongs here: every collective operation between agents, which process owns which agents, the
-byte counter. What does not: what is sent (``training.round``, ``agents.logic_writer``), files
-(``training.checkpoint``, ``training.artifact``), reading the environment (the command line).
-
 Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts,
 losses, one candidate state an agent, gradients of the soft prompts, logic texts and sums of squares
 are exchanged. The backbone's other activations, the adapters and the gradients of parameters are

@@ -1,7 +1,4 @@
-"""Durations as text.
-
-What belongs here: one compact form for progress lines, one spelled-out form for reports.
-"""
+"""Durations as text: compact for progress lines, spelled out for reports."""
 
 import math
 

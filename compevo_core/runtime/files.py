@@ -1,13 +1,9 @@
 """Files on disk: locks, atomic writes of files and folders, appended lines, hashes.
 
-What belongs here: how this project puts any file on disk and who may read or write it meanwhile.
-What does not: what the files hold.
-
 A lock is an advisory ``flock`` on a file next to the data: the kernel frees it when its holder
 dies, so a crash leaves no stale lock. Every reader and writer of this project takes it; a foreign
-program does not, and the pipeline's ``storage.news_store`` retries for that case.
-``fasteners.InterProcessReaderWriterLock`` is no replacement: it uses POSIX record locks
-(``lockf``), which belong to a process. Two threads both get the writer's lock, and closing any
+program does not. ``fasteners.InterProcessReaderWriterLock`` is no replacement: its POSIX record
+locks (``lockf``) belong to a process, so two threads both get the writer's lock, and closing any
 handle of the file in one thread frees the locks of all.
 
 A folder whose files belong together has a manifest that names each file by its hash. Writing puts

@@ -1,8 +1,4 @@
-"""Peak memory of the running process.
-
-What belongs here: the operating system's high-water mark. What does not: what is done with it
-(``training.trainer``, ``evaluation``, the demo command, the benchmarks).
-"""
+"""Peak memory of the running process: the operating system's high-water mark."""
 
 import resource
 import sys

@@ -1,8 +1,4 @@
-"""Draws with a seed of their own that leave the caller's generators as they were.
-
-What belongs here: torch's global generators, which weights and dropout are drawn from. What does
-not: generators that are handed over, the seed of a round's dropout (``training.schedule``).
-"""
+"""Draws from torch's global generators that leave them as the caller had them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,5 @@
 """What the operating system and file formats raise, as errors that say what to do.
 
-What belongs here: the one table from raw errors of storage to this project's. What does not: rules
-on the content of files (each reader's own).
-
 Where work begins and ends (an asset, a training, a command) is one block of
 :func:`translate_storage_errors`, so that no raw error reaches whoever is on call.
 """

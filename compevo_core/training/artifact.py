@@ -1,8 +1,4 @@
-"""The trained population as a sealed folder: adapters, small tensors, logics, priors, scales.
-
-What belongs here: writing and reading ``<run>/model``. What does not: prediction
-(``forecast.forecaster``), checkpoints (``training.checkpoint``), the form of the manifest
-(``training.run_folder``).
+"""The trained population as a sealed folder, ``<run>/model``: tensors, logics, priors, scales.
 
 The hash over the folder's files is the artifact hash of every result row: predicting must leave it
 as it was (decision 11-settings). Names of files and tensors are therefore part of the format.

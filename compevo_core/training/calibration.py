@@ -1,13 +1,8 @@
 """Forecasts of validation, what is fitted to them, and the guard against a better prior.
 
-What belongs here: the agents' forecasts of windows with a truth, the one error that validation goes
-by, the least-squares blend of base and correction, the choice of how errors are remembered, the
-guard, the experience that a population is sealed with (decisions 08-calibration, 16-daily-use).
-What does not: when to measure (``training.trainer``), applying the calibration
-(``agents.calibration``), the arithmetic of known errors (``baselines.known_errors``).
-
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
-seen; what is sealed is then fitted on all of validation.
+seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
+``agents.calibration`` applies it.
 
 Shapes: A agents (all of the run), B windows, E series, H horizon.
 """

@@ -1,11 +1,8 @@
 """The state of a running training, and its checkpoints: atomic, verified, newest intact one first.
 
-What belongs here: which tensors and values carry a run over an interruption, one folder of them a
-checkpoint, choosing among several, supervised stages that several runs share. What does not: the
-form of a sealed folder (``training.run_folder``), the finished model (``training.artifact``).
-
 There is one file an agent, and one of what all agents share, whichever process wrote them: a run
-that was started with any number of processes can resume with any other.
+that was started with any number of processes can resume with any other. Supervised stages that
+several runs share are such checkpoints too.
 
 Shapes: A agents (of this process), D hidden size.
 """

@@ -1,19 +1,16 @@
 """A training round of a debate: two turns or more, verifiers, and PPO on the forecasts' errors.
 
-What belongs here: the order of such a round and its backward passes. What does not: the arithmetic
-and its source (``agents.debate``), reading windows (``agents.debate``), all that a round
-has in common with any other (``training.round``).
-
 Every round trains each turn's forecasts by their own errors, as the other systems do, and the
 verifiers on those of the last turn. Rounds in which another system would rewrite its logics
 (``evolution.every``) also try forecasts around those, tell them to the others, and credit each with
-what it led to.
+what it led to. The arithmetic is in ``agents.debate``.
 
 Shapes: A agents, B windows, T turns, H horizon.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -126,9 +123,7 @@ class DebateTrainer(RoundTrainer):
                 state.logics[agent],
                 examples,
                 last.values_ABH[agent],
-                news=last.news[agent],
-                notes=None if notes is None else notes[agent],
-                agents=agent,
+                **_select_evidence(last.news, notes, agent),
             )
             # Agent by agent, as the activations of all of them may not fit in memory.
             loss = verifier_loss(logit_1B, find_better(error_AB)[agent])
@@ -180,80 +175,66 @@ class DebateTrainer(RoundTrainer):
         # Rewards of all turns are known before any is learnt from: an early one led to the later.
         returns_TAB = discount_rewards(rewards_TAB, self.config.debate.discount)
 
+        lambda_pg = self.config.objective.lambda_pg
         total = 0.0
         for turn, return_AB in zip(turns, returns_TAB, strict=True):
-            value_AB = torch.cat(
-                [
-                    self._train_value(state, examples, news, turn, return_AB, agent)
-                    for agent in self._agents
-                ]
-            )
-            advantage_AB = standardise_advantages(return_AB, value_AB)
+            values = []
             for agent in self._agents:
-                total += self._train_turn(state, examples, news, turn, advantage_AB, agent)
+                evidence = _select_evidence(news, turn.notes, agent)
+                states_1BD = self.debate_executor.read_states(
+                    VALUE, state.logics[agent], examples, **evidence
+                )
+                # The value learns from the return that it is compared with; the advantage uses it
+                # as it was.
+                value_1B = self.debate_executor.heads.value(states_1BD, agent)
+                loss = (value_1B - return_AB[agent]).square().mean()
+                require_finite("the value's loss", loss, state.round)
+                (lambda_pg * self.config.debate.value_weight * loss).backward()
+                values.append(value_1B.detach())
+
+            advantage_AB = standardise_advantages(return_AB, torch.cat(values))
+            for agent in self._agents:
+                # No dropout: the ratio would compare the policy with one that no forecast was drawn
+                # from.
+                evidence = _select_evidence(news, turn.notes, agent)
+                mean_1BH = self.executor.forecast(
+                    state.logics[agent], examples, train=True, drops_units=False, **evidence
+                ).values_ABH
+                loss = self._surrogate_loss(turn, agent, mean_1BH, advantage_AB[agent], state.round)
+                (lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach())
         return total / (len(turns) * len(state.logics))
 
-    def _train_value(
+    def _surrogate_loss(
         self,
-        state: RoundState,
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
         turn: Turn,
-        return_AB: Tensor,
         agent: slice,
+        mean_1BH: Tensor,
+        advantage_1B: Tensor,
+        round_number: int,
     ) -> Tensor:
-        """Add the gradient of an agent's value; return the value (1, B) before the step."""
-        states_1BD = self.debate_executor.read_states(
-            VALUE,
-            state.logics[agent],
-            examples,
-            news=news[agent],
-            notes=None if turn.notes is None else turn.notes[agent],
-            agents=agent,
-        )
-        # The value learns from the return it is compared with; the advantage uses it as it was.
-        value_1B = self.debate_executor.heads.value(states_1BD, agent)
-        loss = (value_1B - return_AB[agent]).square().mean()
-        require_finite("the value's loss", loss, state.round)
-        weight = self.config.objective.lambda_pg * self.config.debate.value_weight
-        (weight * loss).backward()  # type: ignore[no-untyped-call]
-        return value_1B.detach()
-
-    def _train_turn(
-        self,
-        state: RoundState,
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        turn: Turn,
-        advantage_AB: Tensor,
-        agent: slice,
-    ) -> float:
-        """Add the gradient of one agent's clipped surrogate in one turn; return its loss."""
-        # No dropout: the ratio would compare the policy with one that no forecast was drawn from.
-        mean_1BH = self.executor.forecast(
-            state.logics[agent],
-            examples,
-            news=news[agent],
-            notes=None if turn.notes is None else turn.notes[agent],
-            train=True,
-            drops_units=False,
-            agents=agent,
-        ).values_ABH
-
+        """Return the clipped surrogate of one agent in one turn."""
         # One draw a window: windows are the samples, of one "token" each.
         deviation = self.config.debate.exploration
         tried_1BH = turn.tried_ABH[agent]
         logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
         old_1B1 = log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None]
-        require_finite("L_pg", logp_1B1.sum(), state.round)
-        loss = policy_loss(
+        require_finite("L_pg", logp_1B1.sum(), round_number)
+        return policy_loss(
             logp_1B1,
             old_1B1,
             logp_1B1.detach(),  # no reference: its KL is zero
-            advantage_AB[agent],
+            advantage_1B,
             torch.ones_like(logp_1B1),
             clip_range=self.config.grpo.clip_range,
             kl_coefficient=0.0,
         ).loss
-        (self.config.objective.lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+
+
+def _select_evidence(news: NewsByAgent, notes: NotesByAgent | None, agent: slice) -> dict[str, Any]:
+    """Return what one agent reads, by the arguments of the executor."""
+    return {
+        "news": news[agent],
+        "notes": None if notes is None else notes[agent],
+        "agents": agent,
+    }

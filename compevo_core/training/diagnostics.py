@@ -1,10 +1,5 @@
 """Measure in a run what the theorems of the paper's appendix B assume or conclude.
 
-What belongs here: pure functions on arrays, the running sums of regret, the growth of regret at the
-end of a run, how much the agents of a population differ. What does not: scoring logics
-(``training.round``), gradients of all processes (``training.update``), the monotone weighting rule
-(``agents.selection``), plots.
-
 None of these numbers proves a theorem. Each says, for one finite run, whether what a theorem
 assumes or concludes is observed to fail.
 

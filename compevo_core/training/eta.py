@@ -1,9 +1,5 @@
 """How long the rest of a training takes: by kind of work, as rounds have unlike costs.
 
-What belongs here: counting what is left, guessing what a kind costs that has not been seen yet, the
-estimate. What does not: measuring seconds (``training.trainer``), wording them
-(``runtime.durations``).
-
 A run ends with its most expensive rounds: those that rewrite logics take 12 to 25 times as long as
 those before. So each kind of work goes by its own mean, and one that has not been seen by how much
 it computes beside the seen ones, in windows read by one agent through one layer of the backbone.

@@ -1,9 +1,5 @@
 """The first half of a round: forecast the batch and add the gradient of L_pred (paper 4.1, 4.2).
 
-What belongs here: forecasts under the played logics, with and without dropout, the loss of the
-aggregate and of each agent, their backward pass. What does not: the other terms of the joint loss
-(``training.update``), the logics' groups (``training.round``).
-
 Dropout, of adapters and of news, belongs to the training pass alone. Rewards, fitness and all
 comparisons come from forecasts without it (decision 04-policy). Where processes share the agents,
 the forecasts are gathered and every process computes the loss of all of them.

@@ -1,9 +1,7 @@
-"""The trainable modules of one run: adapters, heads, gates, fusion, on one frozen backbone.
+"""The trainable modules of one run on one frozen backbone, for each system of agents (paper D.4).
 
-What belongs here: the systems of agents that one loop trains (paper D.4), what each of them builds,
-groups of parameters, tensors in and out. What does not: the settings that a system needs
-(``config.systems``), the loop (``training.trainer``), files (``training.checkpoint``,
-``training.artifact``).
+``config.systems`` has the settings that a system needs, ``training.checkpoint`` and
+``training.artifact`` the files.
 
 Shapes: A agents, D hidden size.
 """

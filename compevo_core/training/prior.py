@@ -1,9 +1,5 @@
 """The numeric priors: the forecasters whose errors the agents learn to correct (02-priors).
 
-What belongs here: which priors the agents of a run need, fitting them on the train split and again
-as days become known, out-of-fold forecasts of that split, examples for the population. What does
-not: the forecasters themselves and the levels of their known errors (``baselines``).
-
 A prior's error on the windows that it was fitted on is smaller than on any later window, and agents
 trained on such forecasts would trust it too much. They train on forecasts of blocks that were left
 out, one horizon between the targets, and predict with the prior of the whole split.
@@ -153,8 +149,7 @@ class PriorSet:
     def follow(self, windows: Sequence[Window]) -> FloatArray:
         """Forecast windows in the order of time, (N, P, H), and learn from those that end.
 
-        Each forecast is by priors as they were when it could be made. Unlike the levels of errors,
-        which the forecasts of windows given together do not share, fits go on from day to day.
+        Each forecast is by priors as they were when it could be made.
         """
         views = [window.view for window in windows]
         forecast_NPH = np.empty((len(windows), len(self.fitted), HORIZON))

@@ -1,16 +1,11 @@
 """One training round: forecast, propose, score, diagnose, update (paper 4.1 to 4.4).
 
-What belongs here: the order of a round, the groups of logics and what becomes of them, what passes
-from round to round. What does not: forecasts under the played logics (``training.forecast_step``),
-the update (``training.update``), the mathematics of appendix B (``training.diagnostics``), batches,
-validation and checkpoints (``training.trainer``).
-
 Where processes share the agents, each works for its local agents. The results are gathered, and
 every process computes from all of them what concerns everyone: weights, fusion, gates, the record.
 
 Shapes:
     A agents, G sampled logics of an agent, K fixed logics of an agent, B windows of the batch,
-    W of them that score logics (reward windows), H horizon, D hidden size.
+    C candidates, W reward windows: those that score logics, H horizon, D hidden size.
 """
 
 import dataclasses
@@ -82,18 +77,11 @@ class RoundState:
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupScores:
-    """Forecasts and rewards of the sampled logics on the reward windows, without gradient.
+class _GroupScores:
+    """Forecasts and rewards of some logics of each agent on the reward windows, no gradient."""
 
-    The logic that was played is scored in the same pass: it competes with its group.
-    """
-
-    examples: Sequence[ForecastExample]  # the W reward windows
-    values_AGWH: Tensor  # scaled forecasts of all agents under each sampled logic
-    played_AWH: Tensor
-    truth_WH: Tensor
-    reward_AG: Tensor  # minus the error
-    played_reward_A: Tensor
+    values_ACWH: Tensor  # scaled, of all agents under each candidate
+    reward_AC: Tensor  # minus the error
     n_unparsed: int  # answers of this process's agents that could not be read
     n_cut: int  # prompts of this process's agents that were too long
 
@@ -103,7 +91,7 @@ class _Rewriting:
     """What a round that rewrites the logics adds."""
 
     proposal: Proposal  # of this process's agents
-    group: GroupScores
+    group: _GroupScores  # of the played logic and then of the sampled ones
     reward_AK: npt.NDArray[np.float32]  # of the played and the K fixed logics; (A, 0) without
     group_gap_A: FloatArray  # reward by which the best sample beat the played logic
     record: _Record
@@ -112,11 +100,7 @@ class _Rewriting:
 class RoundTrainer:
     """Runs rounds on a model; owns the optimiser, not the loop.
 
-    Args:
-        model: the population.
-        executor: forecasts with it.
-        schedule: which rounds rewrite the logics, and the learning rates.
-        writer: writes the agents' next logics; the model's own unless given, which may be none.
+    ``writer`` writes the agents' next logics; the model's own unless given, which may be none.
     """
 
     def __init__(
@@ -166,7 +150,7 @@ class RoundTrainer:
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
         proposal = rewriting.proposal if rewriting else None
-        reward_AG = rewriting.group.reward_AG if rewriting else None
+        reward_AG = rewriting.group.reward_AC[:, 1:] if rewriting else None
         record |= self.update.apply(proposal, reward_AG, state.round)
         record["loss_pg"] += played.loss_pg
         terms = [record[f"loss_{name}"] for name in ("pred", "own", "pg", "div", "prune")]
@@ -231,30 +215,37 @@ class RoundTrainer:
         proposal = writer.propose(observation, state.previous_AD, generators.agents)
         count = min(self.config.grpo.reward_windows or len(examples), len(examples))
         windows = sorted(generators.numpy_rng.choice(len(examples), count, replace=False).tolist())
-        group = self._score_group(state.logics, proposal, played, examples, windows)
+        # All agents and logics are scored on the same windows: rewards of a group are compared with
+        # each other, and a hard window would look like a bad logic. The played logic goes with its
+        # group: scored in another batch, it could win or lose by the last bit.
+        scored = [examples[i] for i in windows]
+        truth_WH = played.truth_BH[list(windows)]
+        candidates = [
+            [logic, *samples]
+            for logic, samples in zip(
+                self.shards.local(state.logics), proposal.group_logics, strict=True
+            )
+        ]
+        group = self._score(candidates, scored, truth_WH)
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
-        entities = [example.view.entity for example in group.examples]
         aggregate_gap_A = aggregate_best_response_gap(
-            _to_numpy(group.values_AGWH),
-            _to_numpy(group.played_AWH),
-            _to_numpy(self.model.selection.weights(entities)),
-            _to_numpy(group.truth_WH),
+            _to_numpy(group.values_ACWH[:, 1:]),
+            _to_numpy(group.values_ACWH[:, 0]),
+            _to_numpy(self.model.selection.weights([example.view.entity for example in scored])),
+            _to_numpy(truth_WH),
             metric=self.config.objective.metric,
         )
-        group_gap_A = best_response_gap(
-            _to_numpy(group.reward_AG), _to_numpy(group.played_reward_A)
-        )
-        reward_AK, n_unparsed = self._score_fixed_logics(state.logics, group)
-
-        n_answers = (group.reward_AG.numel() + len(state.logics)) * len(group.examples)
+        reward_AC = _to_numpy(group.reward_AC)
+        reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
             "evolved": True,
-            "group_rewards": group.reward_AG.tolist(),
+            "group_rewards": group.reward_AC[:, 1:].tolist(),
             "best_response_gap": aggregate_gap_A.tolist(),
             "fixed_unread_answers": n_unparsed,
-            "answers": played.reward_AB.numel() + n_answers,
+            "answers": played.reward_AB.numel() + group.reward_AC.numel() * len(scored),
         }
+        group_gap_A = best_response_gap(reward_AC[:, 1:], reward_AC[:, 0])
         return _Rewriting(proposal, group, reward_AK, group_gap_A, record)
 
     def _observe(
@@ -278,42 +269,20 @@ class RoundTrainer:
             recent=describe_recent([example.view for example in examples]),
         )
 
-    def _score_group(
+    def _score(
         self,
-        logics: Sequence[str],
-        proposal: Proposal,
-        played: PlayedForecasts,
+        candidates: Sequence[Sequence[str]],
         examples: Sequence[ForecastExample],
-        windows: Sequence[int],
-    ) -> GroupScores:
-        """Forecast the reward windows under the played and the sampled logics, without gradient."""
-        # All agents and logics are scored on the same windows: rewards of a group are compared with
-        # each other, and a hard window would look like a bad logic. The played logic goes with its
-        # group: scored in another batch, it could win or lose by the last bit.
-        scored = [examples[i] for i in windows]
-        candidates = [
-            [logic, *samples]
-            for logic, samples in zip(self.shards.local(logics), proposal.group_logics, strict=True)
-        ]
-        local = self.executor.forecast_groups(candidates, scored)
+        truth_WH: Tensor,
+    ) -> _GroupScores:
+        """Forecast windows under the candidates of the local agents, without gradient."""
+        local = self.executor.forecast_groups(candidates, examples)
         values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
-
-        truth_WH = played.truth_BH[list(windows)]
         error_ACW = forecast_error(values_ACWH, truth_WH, self.config.objective.metric)
-        reward_AC = -error_ACW.mean(-1)
-        return GroupScores(
-            examples=scored,
-            values_AGWH=values_ACWH[:, 1:],
-            played_AWH=values_ACWH[:, 0],
-            truth_WH=truth_WH,
-            reward_AG=reward_AC[:, 1:],
-            played_reward_A=reward_AC[:, 0],
-            n_unparsed=local.n_unparsed,
-            n_cut=local.n_cut,
-        )
+        return _GroupScores(values_ACWH, -error_ACW.mean(-1), local.n_unparsed, local.n_cut)
 
     def _score_fixed_logics(
-        self, logics: Sequence[str], group: GroupScores
+        self, logics: Sequence[str], examples: Sequence[ForecastExample], truth_WH: Tensor
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
 
@@ -330,12 +299,9 @@ class RoundTrainer:
         # move the last bit, and equal logics shall have equal rewards.
         comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
-        local = self.executor.forecast_groups(self.shards.local(candidates), group.examples)
-        values_AKWH = self.shards.all_gather(local.values_AGBH, "forecasts")
-
-        error_AKW = forecast_error(values_AKWH, group.truth_WH, self.config.objective.metric)
-        n_unparsed = int(self.shards.all_reduce_sum([local.n_unparsed])[0])
-        return _to_numpy(-error_AKW.mean(-1)), n_unparsed
+        scores = self._score(self.shards.local(candidates), examples, truth_WH)
+        n_unparsed = int(self.shards.all_reduce_sum([scores.n_unparsed])[0])
+        return _to_numpy(scores.reward_AC), n_unparsed
 
     def _gather_texts(
         self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
@@ -374,13 +340,14 @@ class RoundTrainer:
         state.round += 1
 
         if rewriting is not None:
-            state.logics = self.choose_logics(state.logics, rewriting.group, result.group_logics)
+            reward_AC = rewriting.group.reward_AC
+            state.logics = self.choose_logics(state.logics, reward_AC, result.group_logics)
             # Detached: the next round's opponent context is an input to it, and the graph of this
             # round is gone (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(
-        self, logics: Sequence[str], group: GroupScores, group_logics: Sequence[Sequence[str]]
+        self, logics: Sequence[str], reward_AC: Tensor, group_logics: Sequence[Sequence[str]]
     ) -> list[str]:
         """Return what each agent plays next (decision 04-policy).
 
@@ -390,7 +357,6 @@ class RoundTrainer:
         if self.config.grpo.carry == "first":
             return [samples[0] for samples in group_logics]  # the ablation: whatever it earned
 
-        reward_AC = torch.cat([group.played_reward_A[:, None], group.reward_AG], 1)
         return [
             [logic, *samples][best]
             for logic, samples, best in zip(

@@ -1,9 +1,5 @@
 """What one training round measured: the line that it adds to ``rounds.jsonl``.
 
-What belongs here: the keys of a line, their units and their equations, one writer and one reader.
-What does not: computing the values (``training.round``, ``training.trainer``), the file they are
-kept in (``training.run_folder``), smoothing or drawing them (``report``).
-
 A round is one strategy-update cycle of all agents over one batch of windows (paper 4.1). Losses,
 rewards and forecasts are in scaled units: the target minus its training mean, over its training
 standard deviation. Equations are numbered as in the paper, sections with a letter are its appendix.

@@ -1,12 +1,8 @@
 """The files of one training run, and how a folder is sealed.
 
-What belongs here: the name of every file in a run folder, reading and writing those that more than
-one part of the project uses, the manifest of a sealed folder. What does not: tensors
-(``training.checkpoint``, ``training.artifact``), how a run folder is named and found (the
-pipeline). Nothing here imports torch.
-
 A sealed folder counts only with its manifest, which has the hash of every file and is written last:
-a crash leaves none, and an altered file no longer fits (decision 11-settings).
+a crash leaves none, and an altered file no longer fits (decision 11-settings). Nothing here imports
+torch.
 """
 
 import contextlib

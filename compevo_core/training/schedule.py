@@ -1,9 +1,5 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators.
 
-What belongs here: pure functions of the round's number and the seed, so that a checkpoint need not
-hold them, and the generators whose state it does hold. What does not: the base rates
-(``training.update``), what a round does in its stage (``training.round``).
-
 Every stream of random numbers has its own seed, derived from ``run.seed`` and a fixed number, so
 that sampling more from one stream never changes another:
 

@@ -1,10 +1,5 @@
 """A whole run: rounds, choice of one, calibration, second training, sealed model, summary.
 
-What belongs here: the order of these steps, what happens between rounds (validation, checkpoints,
-resume), what a run that is asked for again does. What does not: what happens in a round
-(``training.round``), how calibration is fitted (``training.calibration``), what a checkpoint and a
-model hold (``training.checkpoint``, ``training.artifact``).
-
 N rounds equal k rounds, a kill and a resume, bit for bit on a processor. Under torchrun every
 process calls :func:`train` inside ``distributed.process_group``: they share the agents, or the
 layers of a backbone that one device cannot hold; the first one writes what belongs to all.

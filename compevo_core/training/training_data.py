@@ -1,8 +1,4 @@
-"""What a run trains and validates on: windows, prior, examples, batches.
-
-What belongs here: checks of the input, selecting windows, everything that is fitted on the train
-split before the first round, the identity of the data. What does not: the population
-(``training.model``), the loop (``training.trainer``).
+"""What a run trains and validates on: windows, prior, examples, batches, and their identity.
 
 Training has no path to the test data (decision 07-stages says what validation may decide).
 """

@@ -1,9 +1,6 @@
 """The update of a round: the joint objective's gradients, clipping, optimiser (4.3, 4.4, Eq. 15).
 
-What belongs here: groups of parameters and their rates, adding the gradients of L_pg, L_div and
-L_prune to that of L_pred, norms over all agents, taking the steps. What does not: the forecasts and
-the backward pass of L_pred (``training.forecast_step``), the loss of a policy (``agents.grpo``),
-the condition of appendix B.2 (``training.diagnostics``), the schedule (``training.schedule``).
+The gradient of L_pred is in place already (``training.forecast_step``).
 
 Shapes:
     A agents (of this process, unless noted), G sampled logics of an agent, T tokens, D hidden size,
@@ -163,26 +160,21 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
     samples. Heads, and gates with fusion, are groups of their own where they have a rate of their
     own. Each group is clipped by its own norm.
     """
-    forecasting: list[nn.Parameter] = model.adapter_parameters()
-    heads: list[nn.Parameter] = model.head_parameters()
-    gates: list[nn.Parameter] = model.gate_parameters()
-    policy: list[nn.Parameter] = model.policy_adapter_parameters()
-    fusion: list[nn.Parameter] = model.fusion_parameters()
-
-    groups: list[tuple[list[nn.Parameter], float]] = []
+    heads, gates = model.head_parameters(), model.gate_parameters()
+    fusion = model.fusion_parameters()
+    forecasting = [*model.adapter_parameters()]
+    policy = [*model.policy_adapter_parameters()]
+    groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr)]
     if optim.head_lr is None:
-        forecasting = [*forecasting, *heads]
-    elif heads:  # the text decoder has none
+        forecasting += heads
+    else:
         groups.append((heads, optim.head_lr))
-
     if optim.fusion_lr is None:
-        forecasting = [*forecasting, *gates]
-        policy = [*policy, *fusion]
+        forecasting += gates
+        policy += fusion
     else:
         groups.append(([*gates, *fusion], optim.fusion_lr))
-
-    groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr), *groups]
-    # Agents that do not compete have no policy and no gates.
+    # Agents that do not compete have no policy and no gates; the text decoder has no heads.
     return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups if params]
 
 

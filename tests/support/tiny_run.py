@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
@@ -37,14 +38,16 @@ def train_tiny(
         grpo__reward_windows=1,
         **(changes or {}),
     )
-    return train(
-        config,
-        windows("train", 2),
-        windows("val", 3, first_day=20),
-        news or news_pool(),
-        out,
-        **options,
-    )
+    val = windows("val", 3, first_day=20)
+    return train(config, windows("train", 2), val, news or news_pool(), out, **options)
+
+
+def train_days(
+    config: RunConfig, out: Path, *, days: int = 8, val_days: int = 3, **options: Any
+) -> dict[str, Any]:
+    """Train any configuration on so many days; return its summary."""
+    val = windows("val", val_days, first_day=20)
+    return train(config, windows("train", days), val, news_pool(), out, **options)
 
 
 def read_records(run: Path) -> list[dict[str, Any]]:

@@ -114,17 +114,6 @@ def test_levels_are_those_at_the_end_of_validation_and_stay_frozen() -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_no_choice_depends_on_the_truth_of_a_later_window() -> None:
-    examples = make_examples(20, drift=-1.0)
-    later = make_examples(20, drift=50.0, first_day=20)
-    populations = [MadeUpPopulation([_too_little, _noise]) for _ in range(2)]
-    for population in populations:
-        _calibrate(population, examples, blend=True, known_errors="validated")
-    first, second = (population.calibration.state_dict() for population in populations)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert np.array_equal(populations[0].sealed(later)[1], populations[1].sealed(later)[1])
-
-
 @pytest.mark.parametrize(
     ("corrections", "fitness", "guard"),
     [
@@ -257,14 +246,3 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
 
     blend_1H = fit_blend(forecasts, NOTHING, NOTHING)
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
-
-
-@pytest.mark.parametrize(("second", "is_remembered"), [(-3.0, False), (3.0, True)])
-def test_a_drift_that_turned_is_not_remembered_and_one_that_stayed_is(
-    second: float, is_remembered: bool
-) -> None:
-    # A level that held both halves would lie on the side of the second one.
-    examples = [*make_examples(6, drift=3.0), *make_examples(6, drift=second, first_day=6)]
-    population = MadeUpPopulation([_nothing])
-    report = calibrate(population, population, [""], examples, settings(known_errors="validated"))
-    assert (report.known_errors != "none") is is_remembered

@@ -21,10 +21,9 @@ from compevo_core.training.checkpoint import (
 )
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import RunGenerators
-from compevo_core.training.trainer import train
-from tests.support import population as small
 from tests.support.population import tiny
 from tests.support.rounds import build_round_trainer
+from tests.support.tiny_run import train_days
 
 ONE_PROCESS = AgentShards(2)
 
@@ -130,8 +129,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> 
 IDENTITY = {"config_hash": "c", "data_hash": "d", "news_hash": "n"}
 SHARING = [name for name in list_changes("variant") if name not in (FULL_METHOD, "uniform-weights")]
 OTHERS = [name for name in (*SHARING, "fixed-logics") if name != "no-grpo"]
-TRAIN = small.windows("train", 6)
-VAL = small.windows("val", 2, first_day=40)
+DAYS = 6
 
 
 def full_method() -> RunConfig:
@@ -139,7 +137,7 @@ def full_method() -> RunConfig:
 
 
 def run(config: RunConfig, out: Path, **options: Any) -> dict[str, Any]:
-    return train(config, TRAIN, VAL, small.news_pool(), out, clock=lambda: 0.0, **options)
+    return train_days(config, out, days=DAYS, val_days=2, clock=lambda: 0.0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +182,7 @@ def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
     kept = SharedStages(tmp_path / "kept")
     first = run(config, tmp_path / "first", stages=kept)
     second = run(config, tmp_path / "second", stages=kept)
-    assert 0 < second["chosen_round"] == first["chosen_round"] < len(TRAIN) // 2
+    assert 0 < second["chosen_round"] == first["chosen_round"] < DAYS
     assert second["artifact_hash"] == first["artifact_hash"]
     assert (
         RunFolder(tmp_path / "second").read_rounds() == RunFolder(tmp_path / "first").read_rounds()

@@ -11,14 +11,14 @@ from compevo_core.training import trainer
 from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.trainer import OnRound, train
-from tests.support.population import news_pool, tiny, windows
+from compevo_core.training.trainer import OnRound
+from tests.support.population import tiny
+from tests.support.tiny_run import train_days
 
 
 def run_here(out: Path, on_round: OnRound | None = None, **overrides: object) -> dict[str, object]:
     config = tiny(grpo__group_size=2, **overrides)
-    val = windows("val", 2, first_day=20)
-    return train(config, windows("train", 2), val, news_pool(), out, on_round=on_round)
+    return train_days(config, out, days=2, val_days=2, on_round=on_round)
 
 
 def read_sealed(out: Path, agent: int) -> torch.Tensor:

@@ -24,7 +24,6 @@ from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.trainer import train
 from tests.support.models import (
     build_executor,
     build_model,
@@ -34,6 +33,7 @@ from tests.support.models import (
 )
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
+from tests.support.tiny_run import train_days
 
 LOGICS = ["Track public holidays.", "Follow the sun.", "Watch the smelters."]
 
@@ -188,15 +188,15 @@ def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
 @pytest.mark.slow
 def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path: Path) -> None:
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
-    data = (windows("train", 4), windows("val", 2, first_day=20), news_pool())
 
     def stop(record: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, *data, tmp_path / "stopped", on_round=stop)
-    again = train(config, *data, tmp_path / "stopped")
-    assert train(config, *data, tmp_path / "run")["artifact_hash"] == again["artifact_hash"]
+        train_days(config, tmp_path / "stopped", days=4, val_days=2, on_round=stop)
+    again = train_days(config, tmp_path / "stopped", days=4, val_days=2)
+    whole = train_days(config, tmp_path / "run", days=4, val_days=2)
+    assert whole["artifact_hash"] == again["artifact_hash"]
 
     forecaster = CompEvoForecaster.load(tmp_path / "run", news_pool())
     views = windows("test", 2, first_day=40).views()

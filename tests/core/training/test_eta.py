@@ -7,7 +7,6 @@ last were validated.
 
 import json
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -71,19 +70,6 @@ def test_from_the_middle_on_the_time_left_is_right_within_a_factor_of_one_and_a_
     assert len(seen) > 20
     factors = [max(left / estimate, estimate / left) for left, estimate in seen]
     assert max(factors) < 1.5
-
-
-def test_the_time_left_falls_while_every_piece_takes_its_usual_time():
-    units = guess_units(config_of("any"), LAYERS, CALIBRATED)
-    time_left = TimeLeft(units)
-    estimates = []
-    for number in range(ROUNDS):
-        time_left.add(Work.REWRITING if SCHEDULE.rewrites(number) else Work.TRAINING, 2.0)
-        left = count_work_left(SCHEDULE, number + 1, ROUNDS)
-        estimates.append(time_left.estimate(left))
-    # Until the first rewriting round is over, what it costs is a guess.
-    assert all(a > b for a, b in pairwise(estimates[:316]))
-    assert estimates[-1] == 0.0
 
 
 def test_what_is_left_counts_validations_calibration_and_the_second_training():

@@ -12,12 +12,11 @@ from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
-from compevo_core.training.artifact import read_config
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.trainer import train
 from tests.support.models import build_model, fit_inputs
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
+from tests.support.tiny_run import train_days
 
 
 def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding() -> None:
@@ -55,7 +54,7 @@ def adapters(model: PopulationModel, kind: str) -> list[torch.nn.Parameter]:
 
 def run_here(system: str, out: Path, **overrides: object) -> CompEvoForecaster:
     config = settings(system, run__validation_windows=2, **overrides)
-    train(config, windows("train", 6), windows("val", 2, first_day=20), news_pool(), out)
+    train_days(config, out, days=6, val_days=2)
     return CompEvoForecaster.load(out, news_pool())
 
 
@@ -90,15 +89,6 @@ def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path: Path) -> 
     assert forecaster.name == "mael" and len(found.agents) == 3
     # Neither logics nor weights evolve.
     assert forecaster.logics == list(SEED_LOGICS[:3]) and np.allclose(found.weights, 1 / 3)
-
-
-@pytest.mark.slow
-def test_a_single_agent_is_an_ensemble_of_one(tmp_path: Path) -> None:
-    single = run_here("sa", tmp_path / "sa", run__rounds=ROUNDS)
-    one = run_here("mael", tmp_path / "one", run__rounds=ROUNDS, population__agents=1)
-    views = windows("test", 2, first_day=40).views()
-    assert np.array_equal(single.predict(views), one.predict(views))
-    assert read_config(tmp_path / "sa").population.agents == 1
 
 
 @pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.baselines import Baseline, fit_baseline, shared_fits
 from compevo_core.baselines.known_errors import ErrorLevels
-from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
@@ -105,23 +103,6 @@ def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train: WindowSet
     # What it names as a way out is one, and a prior that needs no scale has no need of it.
     assert np.isfinite(forecast_out_of_fold(RIDGE, both, 1)).all()
     assert np.isfinite(forecast_out_of_fold(PriorKey("persistence"), both, FOLDS)).all()
-
-
-def test_a_second_variant_fits_no_prior_of_the_first_again(monkeypatch) -> None:
-    fitted: list[int] = []
-
-    def count(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
-        fitted.append(len(train))
-        return fit_baseline(name, train, seed=seed)
-
-    monkeypatch.setattr(shared_fits, "fit_baseline", count)
-    fit = SharedFits()
-    config = tiny(forecast__prior="calendar-ridge", forecast__prior_folds=2)
-    for variant in (config, config.with_overrides({"grpo.enabled": False})):
-        TrainingData.prepare(variant, windows("train", 30), windows("val", 2), 8, fit)
-
-    # The prior of all windows, and one for each of the two blocks that were left out.
-    assert len(fitted) == 3 and fitted[0] == 60
 
 
 TRAIN = windows("train", 40)

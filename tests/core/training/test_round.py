@@ -15,7 +15,7 @@ from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import GroupScores, RoundTrainer
+from compevo_core.training.round import RoundTrainer
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators
 from compevo_core.training.update import Gradients
@@ -357,41 +357,12 @@ def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer, _, _ = build_round_trainer()
-    scores = GroupScores(
-        examples=[],
-        values_AGWH=torch.zeros(0),
-        played_AWH=torch.zeros(0),
-        truth_WH=torch.zeros(0),
-        reward_AG=torch.tensor([[-3.0, -1.0], [-3.0, -2.0], [-2.0, -4.0]]),
-        played_reward_A=torch.tensor([-2.0, -2.0, -1.0]),
-        n_unparsed=0,
-        n_cut=0,
-    )
+    # The played logic comes first.
+    reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
     groups = [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert trainer.choose_logics(["x", "y", "z"], scores, groups) == ["b", "y", "z"]
+    assert trainer.choose_logics(["x", "y", "z"], reward_AC, groups) == ["b", "y", "z"]
     trainer.config = tiny(grpo__carry="first")
-    assert trainer.choose_logics(["x", "y", "z"], scores, groups) == ["a", "c", "e"]
-
-
-def test_an_empty_sample_earns_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, state, examples = build_round_trainer(grpo__reward_windows=0)
-    propose = LogicWriter.propose
-
-    def empty_first(*arguments: object) -> Proposal:
-        proposal = propose(*arguments)
-        proposal.is_empty_AG[:, 0] = True
-        return proposal
-
-    seen = []
-    original = update.policy_loss
-    monkeypatch.setattr(LogicWriter, "propose", empty_first)
-    monkeypatch.setattr(
-        update, "policy_loss", lambda *a, **o: seen.append(a[3]) or original(*a, **o)
-    )
-    run_step(trainer, state, examples)
-    advantage_AG = torch.cat(seen)
-    assert not advantage_AG[:, 0].any()
-    assert advantage_AG[:, 1:].any()
+    assert trainer.choose_logics(["x", "y", "z"], reward_AC, groups) == ["a", "c", "e"]
 
 
 def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:

@@ -15,9 +15,8 @@ from compevo_core.training import trainer
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.trainer import train
-from tests.support.population import news_pool, tiny, windows
-from tests.support.tiny_run import Killed, read_hash
+from tests.support.population import news_pool, tiny
+from tests.support.tiny_run import Killed, read_hash, train_days
 
 CONFIG = tiny(run__rounds=2, run__validate_every=1, grpo__group_size=2)
 
@@ -36,14 +35,7 @@ def raise_killed(*_: object) -> None:
 
 
 def run_here(out: Path, **options: object) -> dict[str, object]:
-    return train(
-        CONFIG,
-        windows("train", 2),
-        windows("val", 1, first_day=20),
-        news_pool(),
-        out,
-        **options,
-    )
+    return train_days(CONFIG, out, days=2, val_days=1, **options)
 
 
 @pytest.fixture(scope="module")

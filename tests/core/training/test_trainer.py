@@ -7,25 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import CHANGES, find_variant, list_changes
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
-from tests.support.tiny_run import ROUNDS, read_records, train_tiny
-
-
-def _train(out: Path, config: RunConfig | None = None, **options: object) -> dict[str, object]:
-    return train(
-        config or tiny(),
-        windows("train", 8),
-        windows("val", 3, first_day=20),
-        news_pool(),
-        out,
-        **options,
-    )
+from tests.support.tiny_run import ROUNDS, read_records, train_days, train_tiny
 
 
 def test_a_round_records_every_term_and_agent(tiny_run: Path) -> None:
@@ -44,7 +32,7 @@ def test_a_round_records_every_term_and_agent(tiny_run: Path) -> None:
 @pytest.mark.slow
 def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path: Path) -> None:
     config = tiny(run__rounds=24, run__epochs=6, optim__forecast_lr=3e-3, run__validate_every=0)
-    _train(tmp_path, config)
+    train_days(config, tmp_path)
     loss = [r["loss_pred"] for r in read_records(tmp_path)]
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
 
@@ -81,7 +69,7 @@ def test_settings_that_do_not_fit_the_data_are_refused(
     changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        _train(tmp_path, tiny(**changes))
+        train_days(tiny(**changes), tmp_path)
 
 
 def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_refused(
@@ -114,7 +102,7 @@ def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path
     settings = [(s, k, v) for s, section in config.to_dict().items() for k, v in section.items()]
     changed = [(s, k) for s, k, value in settings if full[s][k] != value]
     assert len(changed) == len(CHANGES[name].settings) <= 1
-    assert _train(tmp_path, config)["rounds"] == 2
+    assert train_days(config, tmp_path)["rounds"] == 2
     last = read_records(tmp_path)[-1]
     if name == "uniform-weights":
         assert last["weights"] == pytest.approx([1 / 3] * 3)
@@ -134,7 +122,7 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
         run__batch_size=1,
         forecast__history_points=2,
     )
-    summary = _train(tmp_path, config)
+    summary = train_days(config, tmp_path)
     assert read_records(tmp_path)[0]["loss_tokens"] > 0
     # A random model writes no numbers; each is scored as the prior.
     assert summary["parse_failure_rate"] == 1.0
@@ -171,4 +159,4 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path:
         pytest.raises(NonFiniteLoss, match=r"round 0 for agent\(s\) \[1\]"),
     ):
         patch.setattr(PopulationModel, "head_parameters", poisoned)
-        _train(tmp_path)
+        train_days(tiny(), tmp_path)
