@@ -200,7 +200,7 @@ def list_trainable_parts(
 
     d = architecture.hidden_size
     linear, gate, projection = "weight (1, d) and bias (1)", 2 * d * d + d, d * d + d
-    beside = {
+    modules = {
         "mad-rl": [
             ("value heads", linear, agents, d + 1),
             ("verifier heads", linear, agents, d + 1),
@@ -215,7 +215,7 @@ def list_trainable_parts(
     }
     return parts + [
         Part(part=part, tensors=tensors, copies=copies, each=each)
-        for part, tensors, copies, each in beside.get(system, [])
+        for part, tensors, copies, each in modules.get(system, [])
     ]
 
 
