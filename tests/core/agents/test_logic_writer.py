@@ -12,7 +12,6 @@ from compevo_core.agents.logic_writer import (
     Proposal,
     fit_logic_prompt,
     list_most_read,
-    seed_agent_generators,
 )
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.prompts import SEED_LOGICS
@@ -75,19 +74,25 @@ def test_a_candidate_is_the_last_state_at_its_final_token_under_the_agents_own_l
     assert proposal.candidate_AD.requires_grad
 
 
+def _expected_logits(
+    writer: LogicWriter, proposal: Proposal, row: int, kind: str | None, soft: torch.Tensor
+) -> torch.Tensor:
+    """Logits (T, V) at T_gen of soft prompt, instruction and sample, read as one row alone."""
+    agent = row // writer.config.grpo.group_size
+    embed = writer.population.embed
+    sample = _sampled_ids(proposal, row)
+    prompt = torch.tensor([proposal.prompt_ids[agent]])
+    embeds = torch.cat([soft[None, None], embed(prompt), embed(sample)], 1)
+    states = _states_alone(writer, kind, agent, embeds)[-sample.shape[1] - 1 : -1]
+    return writer.population.logits(states) / writer.config.evolution.temperature
+
+
 def _expected_logp(
     writer: LogicWriter, proposal: Proposal, row: int, kind: str | None, soft: torch.Tensor
 ) -> torch.Tensor:
-    """Read soft prompt, instruction and sample as one row without padding, at T_gen."""
-    agent = row // writer.config.grpo.group_size
-    embed = writer.population.embed
-    prompt = torch.tensor([proposal.prompt_ids[agent]])
-    sample = _sampled_ids(proposal, row)
-
-    embeds = torch.cat([soft[None, None], embed(prompt), embed(sample)], 1)
-    states = _states_alone(writer, kind, agent, embeds)[-sample.shape[1] - 1 : -1]
-    logits = writer.population.logits(states) / writer.config.evolution.temperature
-    return torch.log_softmax(logits, -1).gather(1, sample[0][:, None]).squeeze(1)
+    logits = _expected_logits(writer, proposal, row, kind, soft)
+    ids = _sampled_ids(proposal, row)[0]
+    return torch.log_softmax(logits, -1).gather(1, ids[:, None]).squeeze(1)
 
 
 def test_log_probabilities_are_those_of_the_sample_behind_soft_prompt_and_instruction_at_t_gen(
@@ -145,18 +150,6 @@ def test_the_neutral_soft_prompt_is_the_embedding_of_the_end_of_sequence_token(w
     embeddings = writer.population.backbone.model.get_input_embeddings().weight
     eos_D = embeddings[writer.population.backbone.tokenizer.convert_tokens_to_ids("<eos>")]
     assert torch.equal(writer.fusion.neutral_D, eos_D)
-
-
-def test_agents_with_equal_prompts_sample_with_noise_of_their_own() -> None:
-    first, second, third = seed_agent_generators(0, range(3), torch.device("cpu"))
-    draws = [torch.rand(8, generator=one).tolist() for one in (first, second, third)]
-    assert len({tuple(draw) for draw in draws}) == 3
-
-    # Whichever agents share a process: the noise of an agent is that of its number.
-    (alone,) = seed_agent_generators(0, [1], torch.device("cpu"))
-    assert torch.rand(8, generator=alone).tolist() == draws[1]
-    (other_seed,) = seed_agent_generators(1, [1], torch.device("cpu"))
-    assert torch.rand(8, generator=other_seed).tolist() != draws[1]
 
 
 def _write(
@@ -260,17 +253,8 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
     grammar = SlotGrammar(slots, writer.population.backbone.tokenizer, [end])
     logp_T = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)[1, 1]
     ids = _sampled_ids(proposal, 3)[0].tolist()
-    embed = writer.population.embed
-    embeds = torch.cat(
-        [
-            proposal.soft_prompt_AD[1][None, None],
-            embed(torch.tensor([proposal.prompt_ids[1]])),
-            embed(torch.tensor([ids])),
-        ],
-        1,
-    )
-    states = _states_alone(writer, LOGIC, 1, embeds)[-len(ids) - 1 : -1]
-    logits_TV = writer.population.logits(states) / writer.config.evolution.temperature
+    soft_D = proposal.soft_prompt_AD[1]
+    logits_TV = _expected_logits(writer, proposal, 3, LOGIC, soft_D)
     for place, token in enumerate(ids):
         allowed = list(grammar.allowed(tuple(ids[:place])))
         expected = torch.log_softmax(logits_TV[place, allowed], 0)[allowed.index(token)]

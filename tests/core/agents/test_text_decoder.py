@@ -215,31 +215,10 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(
         assert np.allclose(values_H, base_H, rtol=1e-6)
 
 
-def test_generation_ends_after_the_number_that_was_asked_for_last(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
-    decoder, examples = built
-    tokenizer = decoder.population.backbone.tokenizer
-    asked: dict[str, object] = {}
-
-    def write(*_: object, **given: object) -> tuple[torch.Tensor, torch.Tensor]:
-        asked.update(given)
-        return pad_rows([tokenizer.encode("7, " * 48, add_special_tokens=False)] * 6, agents=3)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Population, "sample", write)
-        decoded = decoder.decode(_read(examples), train=False)
-
-    # The separator that ended it is no part of the answer.
-    assert decoded.n_unparsed == 0
-    for count, is_over in ((47, False), (48, True)):
-        ids = tokenizer.encode(" " + "7, " * count, add_special_tokens=False)
-        assert asked["is_complete"](ids) is is_over
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
-def test_what_is_formatted_is_read_back(values: list[float]) -> None:
-    assert np.allclose(parse_answer(format_answer(values, "MW")), values, atol=5.1e-2)
+def test_what_is_formatted_is_read_back_whatever_remark_follows(values: list[float]) -> None:
+    text = format_answer(values, "MW") + "\nThis is my forecast."
+    assert np.allclose(parse_answer(text), values, atol=5.1e-2)
 
 
 @pytest.mark.parametrize(
@@ -271,10 +250,6 @@ def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text: str) -> None:
         return
     assert values.shape == (48,)
     assert np.isfinite(values).all()
-
-
-def test_a_remark_on_the_next_line_is_ignored() -> None:
-    assert parse_answer(", ".join(["1.5"] * 48) + "\nThis is my forecast.").tolist() == [1.5] * 48
 
 
 @pytest.mark.parametrize(
@@ -345,15 +320,6 @@ def test_an_agent_is_shown_the_means_of_its_lookback_in_the_unit_of_the_series(
     means = [part.mean() for part in np.split(VIEW.x[-lookback:], count)]
     shown = _history(_texts(plain, _build_prompts(plain, points=points, agent=agent))[0])
     assert shown == [f"{value:.1f}" for value in means]
-
-
-def test_all_logics_of_a_window_share_everything_but_logic_and_news(plain: TextDecoder) -> None:
-    prompts = _build_prompts(plain)
-    assert prompts.n_cut == 0
-    own = [plain.population.backbone.tokenizer.decode(suffix) for suffix in prompts.group.suffixes]
-    assert own[0].startswith(f"Logic: {LOGICS[0]}\nNews 01 Jan: Best match\n")
-    assert own[1].startswith(f"Logic: {LOGICS[1]}\nNews: none")
-    assert "Answer with 48 values in MW." not in own[0] + own[1]
 
 
 def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain: TextDecoder) -> None:
