@@ -23,28 +23,16 @@ _DIGITS = 4  # of the largest number of a column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySummary:
-    """The forecast of one series on one day, in its unit.
-
-    Attributes:
-        entity: the series.
-        mean: over the day.
-        low: mean of the lower bound of the 80 % band; None where the record has no quantiles.
-        high: of the upper bound.
-        peak: largest value.
-        peak_at: start of its step, on the market's clock.
-        change_pct: change against yesterday's mean over the steps that were measured; None where
-            none was, or their mean is zero.
-        published: mean of the forecast that somebody else published; None where nobody did.
-    """
+    """The forecast of one series on one day, in its unit; means over the day."""
 
     entity: str
     mean: float
-    low: float | None
+    low: float | None  # of the 80 % band; None where the record has no quantiles
     high: float | None
     peak: float
-    peak_at: datetime
-    change_pct: float | None
-    published: float | None
+    peak_at: datetime  # start of its step, on the market's clock
+    change_pct: float | None  # against yesterday's measured steps; None without any, or of zero
+    published: float | None  # the forecast that somebody else published
 
 
 def summarise_day(issued: IssuedForecast) -> list[DaySummary]:

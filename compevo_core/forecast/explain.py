@@ -36,25 +36,15 @@ class ReadArticle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPart:
-    """What one agent adds to the forecast of a series.
-
-    Attributes:
-        agent: its number.
-        logic: the text that it reads news by, untrusted.
-        weights: (H,) its weight.
-        prior: (H,) the forecast that it corrects.
-        correction: (H,) what it adds to that.
-        level: (H,) its mean known error, which is added last.
-        articles: what it read, best match first.
-    """
+    """What one agent adds to a series' forecast; arrays are (H,), the logic untrusted text."""
 
     agent: int
     logic: str
     weights: FloatArray
-    prior: FloatArray
-    correction: FloatArray
-    level: FloatArray
-    articles: Sequence[ReadArticle]
+    prior: FloatArray  # the forecast that it corrects
+    correction: FloatArray  # what it adds to that
+    level: FloatArray  # its mean known error, which is added last
+    articles: Sequence[ReadArticle]  # what it read, best match first
 
     @property
     def forecast(self) -> FloatArray:
@@ -69,27 +59,16 @@ class AgentPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The forecast of one series and what it adds up from; all arrays are (H,) in ``unit``.
-
-    Attributes:
-        entity: the series.
-        unit: its unit.
-        facts: of the whole record.
-        starts: start of each step, UTC.
-        forecast: forecast of the population.
-        published: what somebody else published; None where nobody did.
-        inputs: the values before the origin, NaN where nobody had measured them.
-        parts: of each agent; their contributions sum to ``forecast``.
-    """
+    """The forecast of one series and what it adds up from; all arrays are (H,) in ``unit``."""
 
     entity: str
     unit: str
-    facts: Mapping[str, Any]
-    starts: Sequence[datetime]
+    facts: Mapping[str, Any]  # of the whole record
+    starts: Sequence[datetime]  # of each step, UTC
     forecast: FloatArray
-    published: FloatArray | None
-    inputs: FloatArray
-    parts: Sequence[AgentPart]
+    published: FloatArray | None  # what somebody else published
+    inputs: FloatArray  # the values before the origin, NaN where nobody had measured them
+    parts: Sequence[AgentPart]  # their contributions sum to ``forecast``
 
     def weigh(self, name: str) -> FloatArray:
         """Return the weighted sum over agents of ``prior``, ``correction`` or ``level``, (H,)."""

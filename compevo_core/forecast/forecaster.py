@@ -54,21 +54,13 @@ from compevo_core.training.run_folder import RunFolder
 
 @dataclasses.dataclass
 class DailyState:
-    """What a population knows of the days that are over.
+    """What a population knows of the days that are over."""
 
-    Attributes:
-        calibration: levels of the agents' known errors.
-        priors: numeric priors, their levels, and their fits where these go on.
-        weighting: weights of the agents.
-        experience: forecasts of days whose truth is known.
-        known_until: end of the newest observed target; None before the first.
-    """
-
-    calibration: ErrorCalibration
-    priors: PriorSet
+    calibration: ErrorCalibration  # levels of the agents' known errors
+    priors: PriorSet  # with their levels, and their fits where these go on
     weighting: PopulationWeights
-    experience: Experience
-    known_until: datetime | None = None
+    experience: Experience  # forecasts of days whose truth is known
+    known_until: datetime | None = None  # end of the newest observed target
 
     @property
     def minute(self) -> int:
@@ -85,12 +77,8 @@ class DailyState:
     ) -> None:
         """Take note of windows in the order of time.
 
-        Args:
-            windows: with their truth in the series' unit.
-            blended_NAH: what the agents forecast without level, scaled.
-            agents_NAH: what they forecast, scaled.
-            mixture_NH: what the population forecast, scaled.
-            truth_NH: scaled; NaN where missing.
+        Forecasts are scaled: the agents' without level and with it, and the population's. The
+        windows hold their truth in the series' unit, ``truth_NH`` scaled, NaN where missing.
         """
         views = [window.view for window in windows]
         if self.calibration.level_rule.form != "none":
@@ -171,12 +159,9 @@ class CompEvoForecaster:
         return cls(Path(run), news, backbone, fit)
 
     def reweigh(self, config: RunConfig) -> None:
-        """Weigh the trained agents as other settings of the selection say.
+        """Weigh the trained agents as other settings of the selection say; for experiments.
 
-        Forecasts of the agents, fitness and gates stay as training left them. For experiments.
-
-        Args:
-            config: configuration of this run with other settings of ``selection``.
+        Forecasts of the agents, fitness and gates stay as training left them.
 
         Raises:
             ConfigError: the weights follow errors that became known, not the trained fitness.
@@ -242,9 +227,6 @@ class CompEvoForecaster:
         """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
 
         The forecast of a window does not depend on which others are asked for with it.
-
-        Args:
-            views: N windows, as for :meth:`predict`.
         """
         self._raise_if_observed(views)
         return self._add_quantiles(views, self._describe(views, self._forecast(views)))
@@ -252,11 +234,8 @@ class CompEvoForecaster:
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
         """Forecast windows in the order of time, each after the truth of earlier ones was observed.
 
-        What daily use would have forecast. This object is left as it was.
-
-        Args:
-            windows: with their truth, later than what was observed.
-            on_day: called with the number of windows forecast so far.
+        What daily use would have forecast; this object is left as it was. After each day,
+        ``on_day`` is called with the number of windows forecast so far.
         """
         views = windows.views()
         self._raise_if_observed(views)

@@ -116,11 +116,11 @@ def issue_forecast(
     commit: str,
     newest: Mapping[str, Any] | None = None,
 ) -> IssuedForecast:
-    """Forecast views of one origin, and keep with the values how they came about.
+    """Forecast views of one origin, known until one instant, and keep how the values came about.
 
     Args:
         forecaster: the population; errors that became known may have been observed.
-        views: of one data set and one origin, known until one instant.
+        views: of one data set and one origin.
         news: the articles that the agents chose from.
         market_offset: of the clock that days begin by, from UTC.
         issued_at: now.
@@ -322,10 +322,7 @@ def _tabulate(
 ) -> pl.DataFrame:
     """Return rows of ``ISSUED_SCHEMA``: of each series the points, then the quantiles.
 
-    Args:
-        views: N windows.
-        by_method: point forecasts (N, H).
-        by_quantile: quantiles (N, Q, H) at ``LEVELS``; a line that holds NaN is left out.
+    Quantiles (N, Q, H) are at ``LEVELS``; a line that holds NaN is left out.
     """
     rows: list[tuple[object, ...]] = []
     for row, view in enumerate(views):

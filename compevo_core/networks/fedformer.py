@@ -21,9 +21,7 @@ from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.networks.layers import Network, NetworkInputs, SeriesDecomposition, StepEmbedding
 
 FREQUENCIES = 32
-DECODED_STEPS = LOOKBACK // 2 + HORIZON
-"""The decoder sees the second half of the input again."""
-
+DECODED_STEPS = LOOKBACK // 2 + HORIZON  # the decoder sees the second half of the input again
 _FREQUENCY_SEED = 2022
 
 
@@ -31,7 +29,6 @@ class FEDformer(Network):
     """Two encoder layers and one decoder layer."""
 
     def __init__(self, *, width: int = 128, inner: int = 256, heads: int = 8) -> None:
-        """Make layers over steps of ``width`` features, ``inner`` inside the linear maps."""
         super().__init__()
         self.decomposition = SeriesDecomposition()
         self.encoder_embedding = StepEmbedding(width)
@@ -212,10 +209,5 @@ def _to_steps(spectrum_BHEK: Tensor, steps: int, frequencies: Tensor | None = No
 
 
 def _make_inner(width: int, inner: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(width, inner, bias=False),
-        nn.GELU(),
-        nn.Dropout(0.1),
-        nn.Linear(inner, width, bias=False),
-        nn.Dropout(0.1),
-    )
+    widen, narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+    return nn.Sequential(widen, nn.GELU(), nn.Dropout(0.1), narrow, nn.Dropout(0.1))

@@ -19,9 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.networks.layers import Network, NetworkInputs
 
-SCALES = (1, 2, 4)
-"""Lengths of the memories, in horizons."""
-
+SCALES = (1, 2, 4)  # lengths of the memories, in horizons
 MOST_FREQUENCIES = 32
 
 
@@ -29,7 +27,6 @@ class FiLM(Network):
     """One filtered memory for each scale, and a linear mix of their forecasts."""
 
     def __init__(self, *, coefficients: int = 64) -> None:
-        """Make memories of ``coefficients`` Legendre coefficients."""
         super().__init__()
         self.scale = nn.Parameter(torch.ones(1))
         self.shift = nn.Parameter(torch.zeros(1))
@@ -54,7 +51,6 @@ class FilteredMemory(nn.Module):
     readout_HN: Tensor
 
     def __init__(self, span: int, coefficients: int) -> None:
-        """Make a memory that spans ``span`` steps."""
         super().__init__()
         transition, drive = discretise_legendre(coefficients, step=1 / span)
         memory = build_memory(transition, drive, LOOKBACK)

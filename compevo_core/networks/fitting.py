@@ -29,39 +29,23 @@ _LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitBudget:
-    """What a network may spend.
-
-    Attributes:
-        passes: most passes over the train windows.
-        patience: passes without a better validation loss after which it ends.
-        batch_size: windows of an update.
-        pass_windows: most train windows of a pass, drawn anew for each; None: all.
-        val_windows: most validation windows that are measured, evenly spaced; None: all.
-        largest_gradient: norm to which gradients are cut.
-    """
+    """What a network may spend; None takes all windows."""
 
     passes: int = 40
-    patience: int = 6
+    patience: int = 6  # passes without a better validation loss
     batch_size: int = 32
-    pass_windows: int | None = None
-    val_windows: int | None = None
-    largest_gradient: float = 1.0
+    pass_windows: int | None = None  # most train windows of a pass, drawn anew for each
+    val_windows: int | None = None  # most validation windows that are measured, evenly spaced
+    largest_gradient: float = 1.0  # norm to which gradients are cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
-    """How a fit went.
-
-    Attributes:
-        passes: passes that were made.
-        best_pass: the pass whose weights were kept, from 1.
-        validation_loss: Huber loss of those weights on validation windows.
-        learning_rate: what AdamW used.
-    """
+    """How a fit went, in passes, and what AdamW used."""
 
     passes: int
-    best_pass: int
-    validation_loss: float
+    best_pass: int  # whose weights were kept, from 1
+    validation_loss: float  # Huber's, of those weights
     learning_rate: float
 
 
@@ -87,11 +71,8 @@ def fit_network(
 ) -> FitReport:
     """Fit a network in place; it ends with the weights of its best pass, in evaluation mode.
 
-    Train and validation are inputs with scaled targets (N, H), NaN where masked. Validation decides
-    when to stop and which weights to keep; the seed covers order of windows and dropout.
-
-    Raises:
-        NonFiniteLoss: a loss is not finite.
+    Targets (N, H) are scaled, NaN where masked. Validation decides when to stop and which weights
+    to keep; the seed covers order of windows and dropout. NonFiniteLoss if a loss is not finite.
     """
     budget = budget or FitBudget()
     # Frozen layers of a language model are parameters, too.

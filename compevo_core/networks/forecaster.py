@@ -4,8 +4,7 @@ What belongs here: names, the choice of a learning rate on validation, files. Wh
 networks, the loop that fits them (``fitting``), scoring, which rates are tried and for how long
 (``paper.method``).
 
-One learning rate serves all networks unless validation chooses one of a few, each tried for the
-same few passes. Weights are kept as safetensors; of GPT4TS only the trained ones.
+Weights are kept as safetensors; of GPT4TS only the trained ones.
 
 Shapes: N windows, H horizon.
 """
@@ -59,19 +58,12 @@ _FORECAST_BATCH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkKind:
-    """One network of the comparison.
-
-    Attributes:
-        make: builds it, with weights sampled from torch's generator.
-        seeds: how many seeds its rows have.
-        encode: makes its inputs; networks that read text add theirs.
-        backbone: the pretrained model that it is made of; empty for most.
-    """
+    """One network of the comparison; ``make`` samples its weights from torch's generator."""
 
     make: Callable[[], Network]
-    seeds: int = 5
-    encode: Encode = NetworkInputs.encode
-    backbone: str = ""
+    seeds: int = 5  # of its result rows
+    encode: Encode = NetworkInputs.encode  # networks that read text add theirs
+    backbone: str = ""  # the pretrained model that it is made of
 
 
 def _make_gpt4ts() -> Network:
@@ -92,7 +84,7 @@ NETWORKS: dict[str, NetworkKind] = {
 
 
 class NetworkBaseline:
-    """A fitted network with the scales of its train split."""
+    """A fitted network with the scales of its train split; use :meth:`fit` or :meth:`load`."""
 
     def __init__(
         self,
@@ -102,17 +94,11 @@ class NetworkBaseline:
         report: FitReport | None = None,
         kind: NetworkKind | None = None,
     ) -> None:
-        """Take a fitted network; use :meth:`fit` or :meth:`load`."""
-        self._name = name
+        self.name = name  # of the method in result rows
         self._kind = kind or find_network(name)
         self._network = network.eval()
         self._scaler = scaler
         self.report = report
-
-    @property
-    def name(self) -> str:
-        """The method name in result rows."""
-        return self._name
 
     @property
     def facts(self) -> MethodFacts:
@@ -143,9 +129,8 @@ class NetworkBaseline:
         such as one that reads news. The seed covers weights, order of windows and dropout.
 
         Raises:
-            ConfigError: the name is unknown.
+            ConfigError, DataError: the name is unknown, or a split has no window.
             LeakageError: a window is of the test or inference split.
-            DataError: one of the splits has no window.
             NonFiniteLoss: the fit diverged.
         """
         kind = kind or find_network(name)
@@ -189,7 +174,6 @@ class NetworkBaseline:
 
         Raises:
             CheckpointMismatch: the folder is incomplete, or its weights are of another network.
-            ConfigError: it holds no network.
         """
         facts = read_baseline_file(folder)
         kind = kind or find_network(facts["baseline"])
@@ -271,12 +255,10 @@ def choose_learning_rate(
 ) -> float:
     """Return the learning rate with the least validation loss after the same short fit.
 
-    Args as for :meth:`NetworkBaseline.fit`, and:
-        rates: the rates that are tried, each under the same seed.
-        budget: what each of them may spend.
+    Each rate is tried under the same seed; errors as for :meth:`NetworkBaseline.fit`.
 
     Raises:
-        NonFiniteLoss: a fit diverged with every rate; others as for :meth:`NetworkBaseline.fit`.
+        NonFiniteLoss: a fit diverged with every rate.
     """
     kind = kind or find_network(name)
     _, *prepared = _prepare_splits(name, train, val, kind)

@@ -35,7 +35,6 @@ class PatchNetwork(Network):
     """Embeds patches and maps all of them to a forecast: the twin without a language model."""
 
     def __init__(self, *, width: int = 576) -> None:
-        """Make the maps; ``width`` is that of the packaged backbone."""
         super().__init__()
         self.embedding = nn.Linear(PATCH_STEPS, width)
         self.projection = nn.Linear(PATCHES * width, HORIZON)
@@ -67,7 +66,6 @@ class GPT4TS(PatchNetwork):
         layers: int = LAYERS,
         matmul_dtype: torch.dtype | None = None,
     ) -> None:
-        """Copy the first layers of a decoder, as :func:`copy_first_layers` does."""
         super().__init__(width=decoder.config.hidden_size)
         self.decoder = copy_first_layers(decoder, layers, matmul_dtype)
         for name, parameter in self.decoder.named_parameters():
@@ -84,10 +82,7 @@ def copy_first_layers(
     layers: int,
     matmul_dtype: torch.dtype | None = None,
 ) -> Any:  # noqa: ANN401
-    """Return a copy of a decoder's first layers and its norm, without embedded words.
-
-    Products run in ``matmul_dtype``, by default the type of the weights.
-    """
+    """Return a copy of a decoder's first layers and norm; products run in ``matmul_dtype``."""
     # Training changes the norms, and the model may be shared with others.
     original, decoder.layers = decoder.layers, decoder.layers[:layers]
     try:

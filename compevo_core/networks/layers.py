@@ -4,8 +4,7 @@ What belongs here: turning views into arrays, the base class, series decompositi
 values and time features. What does not: anything that one network alone has.
 
 Values are in units of the entity's train deviation. Time features follow the networks' authors:
-hour of the day, day of the week, of the month and of the year, each in [-0.5, 0.5], on the clock of
-the series' people. All of it is known at the origin.
+hour of the day, day of the week, of the month and of the year, each in [-0.5, 0.5], in local time.
 
 Shapes: N or B windows, L lookback (48) or steps, H horizon (48), M time features, D width.
 """
@@ -32,13 +31,7 @@ TIME_FEATURES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInputs:
-    """Inputs of N windows, float32.
-
-    Attributes:
-        values_NL: scaled inputs.
-        past_NLM: time features of the input steps.
-        future_NHM: time features of the target steps.
-    """
+    """Inputs of N windows, float32: scaled values, time features of the input and target steps."""
 
     values_NL: Tensor
     past_NLM: Tensor
@@ -77,7 +70,6 @@ def _encode_steps(view: WindowView) -> FloatArray:
 
 def _encode_moment(moment: datetime) -> list[float]:
     return [
-        # Each between -0.5 and 0.5, as the published networks' embeddings of time expect.
         (moment.hour + moment.minute / 60) / 24 - 0.5,
         moment.weekday() / 6 - 0.5,
         (moment.day - 1) / 30 - 0.5,
@@ -112,7 +104,6 @@ class StepEmbedding(nn.Module):
     """Embeds every step: a circular convolution of three values, plus its time features."""
 
     def __init__(self, width: int) -> None:
-        """Make an embedding of ``width`` features."""
         super().__init__()
         self.values = nn.Conv1d(1, width, 3, padding=1, padding_mode="circular", bias=False)
         nn.init.kaiming_normal_(self.values.weight, mode="fan_in", nonlinearity="leaky_relu")

@@ -42,7 +42,6 @@ class ITransformer(Network):
     def __init__(
         self, *, width: int = 128, inner: int = 256, heads: int = 8, layers: int = 2
     ) -> None:
-        """Make an encoder over tokens of ``width`` features, ``inner`` inside its linear maps."""
         super().__init__()
         self.embedding = nn.Linear(LOOKBACK, width)
         layer = nn.TransformerEncoderLayer(

@@ -16,11 +16,8 @@ from torch import Tensor, nn
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.networks.layers import Network, NetworkInputs, StepEmbedding, encode_positions
 
-CHILDREN = (4, 4)
-"""Nodes of a scale that share a node of the next one."""
-
-NEIGHBOURS = 2
-"""Nodes on either side, on the same scale, that a node attends to."""
+CHILDREN = (4, 4)  # nodes of a scale that share a node of the next one
+NEIGHBOURS = 2  # on either side, on the same scale, that a node attends to
 
 
 class Pyraformer(Network):
@@ -29,7 +26,6 @@ class Pyraformer(Network):
     def __init__(
         self, *, width: int = 128, inner: int = 256, heads: int = 8, layers: int = 2
     ) -> None:
-        """Make layers over nodes of ``width`` features, ``inner`` inside the linear maps."""
         super().__init__()
         self.embedding = StepEmbedding(width)
         self.register_buffer("positions_LD", encode_positions(LOOKBACK, width))
@@ -56,7 +52,6 @@ class PyramidBuilder(nn.Module):
     """Summarises steps into coarser nodes by strided convolutions of a narrow copy."""
 
     def __init__(self, width: int) -> None:
-        """Make one convolution for each coarser scale."""
         super().__init__()
         narrow = width // 4
         self.down = nn.Linear(width, narrow)
