@@ -17,7 +17,7 @@ bits of a hash represent each id and each title, and a scan of them finds the fe
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from compevo_core.runtime.storage_errors import (
     is_known_of_disk,
     translate_storage_errors,
 )
+from compevo_pipeline.sources.common.base import Counts
 
 _RETRY_SECONDS = 0.05
 _OF_STORAGE = (
@@ -282,17 +283,13 @@ _STAMPS = [name for name, kind in ARTICLE_SCHEMA.items() if kind == pl.Datetime(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertReport:
+class UpsertReport(Counts):
     """Counts of an upsert; rows given = added + changed + unchanged."""
 
     rows: int
     added: int
     changed: int
     unchanged: int
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts for metadata."""
-        return asdict(self)
 
 
 class NewsStore:
@@ -354,10 +351,7 @@ class NewsStore:
         These are the articles that ``deduplicate_articles`` keeps of all of the publisher's, as far
         as they lie within the bounds; memory follows the bounds, and not the archive.
 
-        Args:
-            since: the first instant.
-            until: the instant that follows the last.
-            publisher: as for ``data.news.select_articles``.
+        The publisher is as for ``data.news.select_articles``.
         """
         values = {
             "since": _to_naive_utc(since),
@@ -382,12 +376,7 @@ class NewsStore:
         return _add_zone(self._read(_READ_REPEATED_ARTICLES))
 
     def count_days(self) -> pl.DataFrame:
-        """Return the days on which articles became available, by publisher.
-
-        Returns:
-            ``group`` (the publisher), ``day``, ``articles`` of the day, and whether live mode
-            brought any (``is_live``).
-        """
+        """Return ``group`` (the publisher), ``day``, ``articles`` and ``is_live`` of each day."""
         return self._read(_COUNT_DAYS)
 
     def read_named(self, ids: Iterable[str]) -> pl.DataFrame:

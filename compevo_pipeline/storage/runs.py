@@ -87,10 +87,6 @@ def hash_model(run: Path) -> str:
 def write_code_version(run: Path, version: str) -> None:
     """Keep by which version of the code a run was trained that has just finished.
 
-    Args:
-        run: the run folder.
-        version: as ``storage.code_versions.code_version`` gives it.
-
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
     """
@@ -118,13 +114,7 @@ def _pointer(layout: Layout, dataset: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Something that was removed, or would be.
-
-    Attributes:
-        path: the file or folder.
-        size: bytes.
-        reason: why.
-    """
+    """A file or folder that was removed, or would be; its size in bytes, and why."""
 
     path: Path
     size: int

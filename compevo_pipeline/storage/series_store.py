@@ -14,9 +14,8 @@ year; rows by day and records in one file (decision 19-stores).
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import polars as pl
 
@@ -32,7 +31,7 @@ from compevo_core.runtime.files import (
     write_atomically,
 )
 from compevo_core.runtime.storage_errors import describe_storage_error, translate_storage_errors
-from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.sources.common.base import Counts, FrameKind
 from compevo_pipeline.sources.common.nem import INCOMPLETE
 from compevo_pipeline.sources.common.tables import MISSING
 
@@ -61,7 +60,7 @@ _REMEDY = "restore it, or remove the folder and materialize the series again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteReport:
+class WriteReport(Counts):
     """Counts of an upsert; rows given = added + changed + unchanged + superseded + nulls_kept_out.
 
     Attributes:
@@ -86,16 +85,6 @@ class WriteReport:
     removed: int = 0
     absent: int = 0
     files_written: int = 0
-
-    def __add__(self, other: Self) -> Self:
-        """Add count by count."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts for metadata."""
-        return asdict(self)
 
 
 class SeriesStore:
@@ -181,9 +170,6 @@ class SeriesStore:
     def hash_files(self, dataset: str) -> list[str]:
         """Return the name and hash of each stored file, by name; equal rows leave them equal.
 
-        Args:
-            dataset: name of the data set; nothing of it need be stored.
-
         Raises:
             StoreBusy: another run writes this data set for too long.
         """
@@ -215,13 +201,7 @@ class SeriesStore:
 def _upsert(
     stored: pl.DataFrame | None, given: pl.DataFrame, *, keep_values: bool
 ) -> tuple[pl.DataFrame, WriteReport]:
-    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
-
-    Args:
-        stored: the rows of one series, if there are any.
-        given: its new rows.
-        keep_values: whether a stored value stays where the new row is missing.
-    """
+    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`."""
     if stored is None:
         report = WriteReport(rows=given.height, added=given.height, files_written=1)
         return given.sort(SERIES_KEY), report
@@ -355,12 +335,7 @@ class FrameStore:
     def read(
         self, dataset: str, kind: FrameKind, query: Query | None = None
     ) -> pl.DataFrame | None:
-        """Read the stored frame, or return None if there is none.
-
-        Args:
-            dataset: name of the data set.
-            kind: which of its frames.
-            query: what to select from it (default: all rows, month by month).
+        """Read all of the stored frame, or what a query selects; None if there is none.
 
         Raises:
             DataError: the folder is incomplete.

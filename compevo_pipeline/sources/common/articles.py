@@ -9,9 +9,8 @@ counted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
 
 import polars as pl
 
@@ -23,7 +22,7 @@ from compevo_core.data.news import (
 )
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
-from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.base import Counts, RawFile
 from compevo_pipeline.sources.common.decode import clean_text
 
 MAX_UNREADABLE_SHARE = 0.1
@@ -38,8 +37,8 @@ class EmptyNewsAnswer(SourceTransient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewsReport:
-    """Counts of reading news files; reports add up.
+class NewsReport(Counts):
+    """Counts of reading news files.
 
     Attributes:
         files: files read, empty ones included.
@@ -60,12 +59,6 @@ class NewsReport:
     unreadable: int = 0
     repairs: int = 0
     replaced_bytes: int = 0
-
-    def __add__(self, other: Self) -> Self:
-        """Add count by count."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
 
     def describe_losses(self) -> dict[str, int]:
         """Return the counts of what was read and is not stored as it came, by words for people."""
@@ -145,17 +138,7 @@ def is_web_address(url: object) -> bool:
 
 
 def raise_if_unreadable(lines: Sequence[int], total: int, name: str, expected: str) -> None:
-    """Refuse a file with too many unreadable records.
-
-    Args:
-        lines: line numbers of the unreadable records.
-        total: number of all records.
-        name: the file's name, for messages.
-        expected: what a record should have been.
-
-    Raises:
-        SchemaDrift: their share exceeds :data:`MAX_UNREADABLE_SHARE`; names the first.
-    """
+    """Raise :class:`SchemaDrift` where more of a file's records than a share are unreadable."""
     # A few bad records are the publisher's; many mean that this parser no longer fits.
     if lines and len(lines) > MAX_UNREADABLE_SHARE * total:
         raise SchemaDrift(

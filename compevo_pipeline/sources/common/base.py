@@ -7,11 +7,12 @@ unpacking and decoding (``common.decode``), any publisher's format, network call
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Self
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.decode import Member, read_members, read_unpacked
@@ -21,6 +22,21 @@ SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 Clock = Callable[[], datetime]
 """Returns the current time, timezone-aware."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """A report whose fields are all counts; reports of a kind add up."""
+
+    def __add__(self, other: Self) -> Self:
+        """Add count by count."""
+        return type(self)(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts for metadata."""
+        return asdict(self)
 
 
 class Mode(StrEnum):
@@ -102,13 +118,6 @@ def read_downloads(
 
     Publishers' downloads differ in capitals, folders and packing, and none of them counts: a plain
     file is one, a zip of zips or a tar several.
-
-    Args:
-        archive: the root of the archive.
-        folder: of the product, below it.
-        patterns: of file names, such as ``PRICE_AND_DEMAND_*``.
-        source: the product.
-        clock: gives the time of reading.
 
     Raises:
         SourceAbsent: no archive folder was given, or no name fits.

@@ -73,13 +73,7 @@ class LiveContext:
 
 @dataclass
 class Tolerance:
-    """Bears the failure of single files of a product, and stops when there are too many.
-
-    Attributes:
-        product: what is fetched, for messages.
-        arrived: attempts that succeeded.
-        failures: what went wrong, absent files included.
-    """
+    """Bears the failure of single files of a product, and stops when there are too many."""
 
     product: str
     arrived: int = 0
@@ -91,12 +85,7 @@ class Tolerance:
     ) -> Iterator[None]:
         """Fetch one file in the block; where it fails, note it and go on with the next one.
 
-        Args:
-            live: whose ledger notes it.
-            source: the file's product.
-            name: its name.
-            url: its address.
-            is_final: whether the file never changes, so that its absence is remembered.
+        The absence of a final file, which never changes, is remembered.
 
         Raises:
             SourceBlocked, SourceRejected: the next file would meet the same.

@@ -31,8 +31,8 @@ from compevo_pipeline.sources.own.stamps import (
 )
 from compevo_pipeline.sources.own.table import (
     DecimalMark,
+    TextColumn,
     guess_decimal,
-    is_blank,
     read_columns,
     read_numbers,
     read_text_table,
@@ -48,24 +48,7 @@ _WORDS = {timedelta(minutes=1): "min", timedelta(hours=1): "h", DAY: "d"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user says of the files; None or "" is to be found.
-
-    Attributes:
-        name: name of the data set.
-        file: the table of values.
-        time: its column of stamps.
-        values: its columns of values.
-        id: column that names the series.
-        unit: unit of the values.
-        zone: clock of stamps without an offset.
-        decimal: decimal mark.
-        time_format: strptime format of the stamps.
-        stamps: "start" or "end" of the interval.
-        country: country of public holidays.
-        covariates: table of daily values or finer ones.
-        news: table of articles.
-        gdelt: query for live mode.
-    """
+    """What the user says of the files, by the keys of a declaration; None or "" is to be found."""
 
     name: str
     file: Path
@@ -95,12 +78,7 @@ class DraftedDeclaration:
 def draft_declaration(
     request: Request, raw: RawFile, others: dict[str, RawFile]
 ) -> DraftedDeclaration:
-    """Look at a file and return its declaration.
-
-    Args:
-        request: what the user says.
-        raw: the table of values.
-        others: the other tables by key: ``covariates``, ``news``.
+    """Look at a table of values, and others by key, and return their declaration.
 
     Raises:
         DataError: something cannot be decided or is no table; says which row and what to do.
@@ -109,18 +87,18 @@ def draft_declaration(
     table = read_columns(
         raw.content, raw.name, [request.time, *request.values, *filter(None, [request.id])]
     )
-    time_format = request.time_format or guess_format(table, raw.name, request.time)
-    decimal = _find_decimal(request, table, raw.name)
-    unit = _find_unit(request, table, raw.name, decimal, draft)
+    times = TextColumn(table, raw.name, request.time)
+    columns = [TextColumn(table, raw.name, name) for name in request.values]
+    time_format = request.time_format or guess_format(times)
+    decimal = _find_decimal(request, columns)
+    unit = _find_unit(request, columns, decimal, draft)
 
     zone = request.zone or "UTC"
     try:
         read_zone(zone)
     except ValueError as error:
         raise ConfigError(f"--zone: {error}") from error
-    stamps, about = read_stamps(
-        table, raw.name, request.time, zone=zone, time_format=time_format, by=request.id
-    )
+    stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
     if not request.zone and not about.with_offset and not about.are_days:
         draft.guesses.append("the stamps have no offset and are read as UTC; say --zone if not")
     place = find_place_zone(zone)
@@ -173,22 +151,17 @@ def draft_declaration(
     return draft
 
 
-def _find_decimal(request: Request, table: pl.DataFrame, name: str) -> DecimalMark:
+def _find_decimal(request: Request, columns: Sequence[TextColumn]) -> DecimalMark:
     if request.decimal:
         return cast(DecimalMark, request.decimal)
-    marks = [guess_decimal(table, name, column) for column in request.values]
+    marks = [guess_decimal(column) for column in columns]
     return "," if "," in marks else "."
 
 
 def _find_unit(
-    request: Request,
-    table: pl.DataFrame,
-    name: str,
-    decimal: DecimalMark,
-    draft: DraftedDeclaration,
+    request: Request, columns: Sequence[TextColumn], decimal: DecimalMark, draft: DraftedDeclaration
 ) -> str:
-    in_cells = [read_numbers(table, name, column, decimal)[1] for column in request.values]
-    units = sorted({report.unit for report in in_cells} - {""})
+    units = sorted({read_numbers(column, decimal)[1].unit for column in columns} - {""})
     if units:
         draft.findings.append(f"the cells are in {units[0]!r}")
     if request.unit or units:
@@ -278,7 +251,7 @@ def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> di
     table = read_text_table(raw.content, raw.name)
     time = _find_column(table, raw.name, (request.time, "date", "day", "time", "stamp"))
     names = [column for column in table.columns if column not in ("line", time, request.id)]
-    numeric = [column for column in names if _is_numeric(table, column)]
+    numeric = [name for name in names if _is_numeric(TextColumn(table, raw.name, name))]
     if not numeric:
         raise DataError(f"{raw.name}: no column of numbers beside {time!r}; write one a column")
     return {
@@ -286,7 +259,7 @@ def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> di
         "time": time,
         "values": numeric,
         "id": request.id,
-        "time_format": guess_format(table, raw.name, time),
+        "time_format": guess_format(TextColumn(table, raw.name, time)),
         "decimal": decimal,
         "known": "after",
     }
@@ -307,7 +280,7 @@ def _draft_news(request: Request, raw: RawFile | None) -> dict[str, object]:
             "title": title,
             "url": next((name for name in ("url", "link") if name in there), ""),
             "body": next((name for name in ("body", "text", "summary") if name in there), ""),
-            "time_format": guess_format(table, raw.name, time),
+            "time_format": guess_format(TextColumn(table, raw.name, time)),
         }
     if request.gdelt:
         keys["gdelt"] = request.gdelt
@@ -325,9 +298,9 @@ def _find_column(table: pl.DataFrame, name: str, likely: Sequence[str]) -> str:
     )
 
 
-def _is_numeric(table: pl.DataFrame, column: str) -> bool:
-    filled = table.filter(~is_blank(column))
-    looks_numeric = pl.col(column).str.contains(r"^\s*[+-]?[\d.,]+")
+def _is_numeric(column: TextColumn) -> bool:
+    filled = column.table.filter(~column.is_blank)
+    looks_numeric = pl.col(column.name).str.contains(r"^\s*[+-]?[\d.,]+")
     return filled.height > 0 and bool(filled.select(looks_numeric.all()).item())
 
 
@@ -342,14 +315,7 @@ def write_declaration(
     findings: Sequence[str],
     guesses: Sequence[str],
 ) -> str:
-    """Return the text of a declaration.
-
-    Args:
-        name: name of the data set.
-        sections: the keys that are set, by section.
-        findings: what the file shows.
-        guesses: what was assumed.
-    """
+    """Return the text of a declaration whose ``sections`` hold the keys that are set."""
     lines = [f"# The data set {name}: written by `compevo init`, yours to change."]
     lines += [f"# Found: {line}." for line in findings if line]
     lines += [f"# Guessed: {line}." for line in guesses]

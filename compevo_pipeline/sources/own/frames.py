@@ -11,9 +11,8 @@ publisher and their ids name it.
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Self
 
 import polars as pl
 
@@ -22,7 +21,7 @@ from compevo_core.data.schemas import COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.base import Counts, RawFile
 from compevo_pipeline.sources.common.tables import LINE, MISSING, OBSERVED, build_series_frame
 from compevo_pipeline.sources.own.declaration import (
     DAY,
@@ -34,7 +33,7 @@ from compevo_pipeline.sources.own.declaration import (
     read_step,
 )
 from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
-from compevo_pipeline.sources.own.table import raise_if_row, read_columns, read_numbers
+from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
 
 _START = "_start"
 _VALUE = "_value"
@@ -43,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repairs:
+class Repairs(Counts):
     """Counts of what was repaired or left empty while a table was read.
 
     Attributes:
@@ -64,16 +63,10 @@ class Repairs:
     joined_duplicates: int = 0
     repeated_hours: int = 0
 
-    def __add__(self, other: Self) -> Self:
-        """Add count by count."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
     def describe(self) -> str:
         """Return the counts that are not zero, in words."""
         counts = [
-            f"{count:,} {name.replace('_', ' ')}" for name, count in asdict(self).items() if count
+            f"{count:,} {name.replace('_', ' ')}" for name, count in self.as_dict().items() if count
         ]
         return ", ".join(counts)
 
@@ -87,27 +80,26 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
     """
     keys = declaration.series
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
+    times = TextColumn(table, raw.name, keys.time)
     stamps, report = read_stamps(
-        table,
-        raw.name,
-        keys.time,
+        times,
         zone=keys.time_zone,
         time_format=keys.time_format,
         by=keys.id,
         repeated_hour=keys.repeated_hour,
     )
-    starts = _find_starts(table, stamps, raw.name, declaration)
+    starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
     repairs = Repairs(repeated_hours=report.repeated)
 
     frames = []
     for column, entity in entities:
-        values, cells = read_numbers(table, raw.name, column, keys.decimal)
+        values, cells = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
         repairs += Repairs(
             rows=table.height, empty_cells=cells.empty, cells_with_unit=cells.with_unit
         )
         rows = table.with_columns(starts.alias(_START), values.alias(_VALUE), entity)
-        rows, joined = _join_duplicates(rows, raw.name, column, keys.duplicates)
+        rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
         repairs += joined
         frames.append(_build_frame(rows, raw, declaration))
     return pl.concat(frames), repairs
@@ -119,9 +111,8 @@ def _name_entities(
     """Return each column of values with the expression of its series' name."""
     keys = declaration.series
     if keys.id:
-        raise_if_row(
-            table, name, keys.id, pl.col(keys.id).is_null(), "names no series", "fill the cell"
-        )
+        ids = TextColumn(table, name, keys.id)
+        ids.raise_if(pl.col(keys.id).is_null(), "names no series", "fill the cell")
         texts = table[keys.id].unique(maintain_order=True).to_list()
     else:
         texts = list(keys.values)
@@ -138,9 +129,7 @@ def _name_entities(
     return [(column, pl.lit(labels[column]).alias("_entity")) for column in keys.values]
 
 
-def _find_starts(
-    table: pl.DataFrame, stamps: pl.Series, name: str, declaration: Declaration
-) -> pl.Series:
+def _find_starts(times: TextColumn, stamps: pl.Series, declaration: Declaration) -> pl.Series:
     """Return the start of each interval in UTC, on the clock without daylight saving for days."""
     keys = declaration.series
     step = read_step(declaration.grid.step)
@@ -152,14 +141,10 @@ def _find_starts(
         starts = (days - offset).dt.replace_time_zone("UTC")
         return starts - DAY if keys.stamps == "end" else starts
 
-    starts = stamps - _find_row_distance(stamps, step) if keys.stamps == "end" else stamps
-    clock = (starts + offset).dt.replace_time_zone(None)
-    rows = table.with_columns(starts.alias(_START), (clock - _EPOCH).alias("_since"))
     distance = _find_row_distance(stamps, step)
-    raise_if_row(
-        rows,
-        name,
-        keys.time,
+    starts = stamps - distance if keys.stamps == "end" else stamps
+    clock = (starts + offset).dt.replace_time_zone(None)
+    times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
         pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
         f"is off the grid of {distance}",
         "correct the stamp, or set grid.step in the declaration to a length that all stamps fit",
@@ -176,15 +161,14 @@ def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
     return step
 
 
-def _join_duplicates(
-    rows: pl.DataFrame, name: str, column: str, rule: str
-) -> tuple[pl.DataFrame, Repairs]:
+def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:
     """Return one row a stamp and series, in order.
 
     Raises:
         DataError: two rows of one stamp have different values and the rule is "refuse".
     """
     key = ["_entity", _START]
+    rows = column.table
     out_of_order = int(rows.select(_count_disorder(rows)).item())
     # The same value twice is the same row twice; an empty cell gives way to a value.
     distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
@@ -199,8 +183,8 @@ def _join_duplicates(
     if contradicting.height and rule == "refuse":
         row = contradicting.row(0, named=True)
         raise DataError(
-            f"{name}, row {row[LINE]}, column {column!r}: the stamp of row {row['_first']} again, "
-            f"with {row[_VALUE]:g} where that has {row['_other']:g}"
+            f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
+            f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
             f" ({contradicting.height:,} such rows); remove one, or set duplicates in the "
             "declaration to first, last or mean"
         )
@@ -249,10 +233,7 @@ def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> 
 
 
 def parse_covariates(
-    raw: RawFile,
-    declaration: Declaration,
-    keys: CovariateKeys,
-    entities: Sequence[str],
+    raw: RawFile, declaration: Declaration, keys: CovariateKeys, entities: Sequence[str]
 ) -> pl.DataFrame:
     """Parse the table of daily values.
 
@@ -272,9 +253,7 @@ def parse_covariates(
     zone = declaration.series.time_zone
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
     stamps, report = read_stamps(
-        table,
-        raw.name,
-        keys.time,
+        TextColumn(table, raw.name, keys.time),
         zone=zone,
         time_format=keys.time_format,
         by=keys.id,
@@ -285,11 +264,15 @@ def parse_covariates(
     names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
     rows = table.with_columns(days.alias(_DAY), names.alias("entity"))
     if report.are_days:
-        _raise_if_repeated_day(rows, raw.name, keys)
+        TextColumn(rows, raw.name, keys.time).raise_if(
+            ~pl.struct(_DAY, "entity").is_first_distinct(),
+            "comes twice",
+            "keep one row a day, or name the column of series as covariates.id",
+        )
 
     frames = []
     for column in keys.values:
-        values, _ = read_numbers(table, raw.name, column, keys.decimal)
+        values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
         frames += _summarise_days(
             rows.with_columns(values.alias("value")), column, are_days=report.are_days
         )
@@ -306,16 +289,6 @@ def parse_covariates(
     return frame.with_columns(
         moment.dt.replace_time_zone("UTC").alias("available_at"), pl.lit(raw.label).alias("source")
     ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
-
-
-def _raise_if_repeated_day(rows: pl.DataFrame, name: str, keys: CovariateKeys) -> None:
-    twice = rows.filter(pl.struct(_DAY, "entity").is_duplicated())
-    if twice.height:
-        row = twice.row(1, named=True)
-        raise DataError(
-            f"{name}, row {row['line']}, column {keys.time!r}: {row[keys.time]!r} comes twice; "
-            "keep one row a day, or name the column of series as covariates.id"
-        )
 
 
 def _summarise_days(rows: pl.DataFrame, column: str, *, are_days: bool) -> list[pl.DataFrame]:
@@ -351,24 +324,17 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     news = declaration.news
     optional = [column for column in (news.url, news.body) if column]
     table = read_columns(raw.content, raw.name, [news.time, news.title, *optional])
-    blank = pl.col(news.title).fill_null("").str.strip_chars() == ""
-    raise_if_row(
-        table, raw.name, news.title, blank, "is no headline", "write one, or remove the row"
-    )
+    titles = TextColumn(table, raw.name, news.title)
+    titles.raise_if(titles.text == "", "is no headline", "write one, or remove the row")
     if news.url:
-        raise_if_row(
-            table,
-            raw.name,
-            news.url,
+        TextColumn(table, raw.name, news.url).raise_if(
             ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
             "is no address of a page, nor a name",
             "correct it, or leave the cell empty",
         )
 
     stamps, report = read_stamps(
-        table,
-        raw.name,
-        news.time,
+        TextColumn(table, raw.name, news.time),
         zone=declaration.series.time_zone,
         time_format=news.time_format,
         # The later of two possible hours: an article is never known too early.

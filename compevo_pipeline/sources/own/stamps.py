@@ -10,7 +10,7 @@ exist.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Literal
@@ -20,7 +20,7 @@ import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.tables import LINE
-from compevo_pipeline.sources.own.table import is_blank, raise_if_row
+from compevo_pipeline.sources.own.table import TextColumn
 
 FORMATS = (
     "%Y-%m-%dT%H:%M:%S%.f",
@@ -78,9 +78,7 @@ class StampReport:
 
 
 def read_stamps(
-    table: pl.DataFrame,
-    name: str,
-    column: str,
+    column: TextColumn,
     *,
     zone: str,
     time_format: str = "",
@@ -92,9 +90,7 @@ def read_stamps(
     Days without a time are read as midnight of the clock.
 
     Args:
-        table: rows with ``LINE``, in the order of the file.
-        name: the file's name.
-        column: the column of stamps.
+        column: the stamps, in the order of the file.
         zone: clock of stamps without an offset.
         time_format: strptime format of the part before the offset; empty for ISO 8601.
         by: column that names the series, where the rows of several are in one table.
@@ -104,24 +100,20 @@ def read_stamps(
         DataError: a cell is no stamp, some stamps have an offset and others none, or a stamp's hour
             does not exist or is ambiguous.
     """
-    parts = _parse_walls(table, name, column, time_format)
-    with_offset = parts["_offset"].is_not_null().sum()
-    if 0 < with_offset < parts.height:
-        raise_if_row(
-            parts,
-            name,
-            column,
+    parts = _parse_walls(column, time_format)
+    with_offset = int(parts.table["_offset"].is_not_null().sum())
+    if with_offset:
+        parts.raise_if(
             pl.col("_offset").is_null(),
             f"has no offset, and {with_offset:,} other rows have one",
             "write all stamps with an offset, or none",
         )
+        report = StampReport(are_days=False, with_offset=with_offset, repeated=0)
+        return _subtract_offsets(parts.table), report
 
-    are_days = bool((parts[_WALL].dt.truncate("1d") == parts[_WALL]).all()) and not with_offset
-    if with_offset:
-        return _subtract_offsets(parts), StampReport(
-            are_days=False, with_offset=int(with_offset), repeated=0
-        )
-    instants, repeated = _read_on_clock(parts, name, column, zone, by, repeated_hour)
+    walls = parts.table[_WALL]
+    are_days = bool((walls.dt.truncate("1d") == walls).all())
+    instants, repeated = _read_on_clock(parts, zone, by, repeated_hour)
     return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
 
 
@@ -134,62 +126,50 @@ def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
     return instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
 
 
-def guess_format(table: pl.DataFrame, name: str, column: str) -> str:
+def guess_format(column: TextColumn) -> str:
     """Return the format that every stamp of a column fits; "" for ISO 8601.
 
     Raises:
         DataError: no format fits, or day and month can be exchanged.
     """
-    text = _strip_offset(column)
-    cells = table.filter(~is_blank(column))
-    if not cells.height:
-        raise DataError(f"{name}: column {column!r} is empty; name the column of stamps")
-    fitting = [
-        form for form in FORMATS if cells.select(_to_wall(text, (form,)).is_not_null().all()).item()
-    ]
-    fits_iso = cells.select(_to_wall(text, ISO).is_not_null().all()).item()
-    if any(form in ISO for form in fitting) or fits_iso:
+    cells = replace(column, table=column.table.filter(~column.is_blank))
+    rows = cells.table.height
+    if not rows:
+        raise DataError(
+            f"{column.file}: column {column.name!r} is empty; name the column of stamps"
+        )
+
+    walls = cells.table.select(
+        _to_wall(_strip_offset(column.text), ISO).alias("iso"),
+        *(_to_wall(_strip_offset(column.text), (form,)).alias(form) for form in FORMATS),
+    )
+    counts = {form: walls[form].count() for form in walls.columns}
+    if any(counts[form] == rows for form in ("iso", *ISO)):
         return ""
+    fitting = [form for form in FORMATS if counts[form] == rows]
     if not fitting:
         # Of the format that fits most, the first row that it does not fit.
-        counts = {
-            form: int(cells.select(_to_wall(text, (form,)).is_not_null().sum()).item())
-            for form in FORMATS
-        }
         best = max(FORMATS, key=lambda form: counts[form])
-        bad = _to_wall(text, (best,)).is_null()
         likely = f"; most stamps fit {best}" if counts[best] else ""
-        raise_if_row(
-            cells,
-            name,
-            column,
-            bad,
+        cells.raise_if(
+            _to_wall(_strip_offset(column.text), (best,)).is_null(),
             f"is no stamp in a format that is known{likely}",
             "correct the cell, or give the format with --time-format",
         )
-    if len(fitting) > 1:
-        return _choose_order(cells, name, column, fitting)
-    return fitting[0]
 
-
-def _choose_order(cells: pl.DataFrame, name: str, column: str, fitting: list[str]) -> str:
-    """Return the format whose stamps are evenly spaced: with days and months exchanged none are."""
-    text = _strip_offset(column)
-    distances = {
-        form: cells.select(_to_wall(text, (form,)).diff().n_unique()).item() for form in fitting
-    }
+    # Stamps are evenly spaced: with days and months exchanged they are not.
+    distances = {form: walls[form].diff().n_unique() for form in fitting}
     ranked = sorted(fitting, key=lambda form: distances[form])
-    if distances[ranked[0]] == distances[ranked[1]]:
-        first = cells.row(0, named=True)
+    if len(ranked) > 1 and distances[ranked[0]] == distances[ranked[1]]:
+        first = cells.table.row(0, named=True)
         raise DataError(
-            f"{name}, row {first[LINE]}, column {column!r}: {first[column]!r} fits "
-            f"{' and '.join(ranked[:2])}; say which with --time-format"
+            f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} "
+            f"fits {' and '.join(ranked[:2])}; say which with --time-format"
         )
     return ranked[0]
 
 
-def _strip_offset(column: str) -> pl.Expr:
-    text = pl.col(column).fill_null("").str.strip_chars()
+def _strip_offset(text: pl.Expr) -> pl.Expr:
     # The end of 05-03-2024 looks like an offset: only a stamp with a time has one.
     return pl.when(_has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
 
@@ -206,18 +186,15 @@ def _to_wall(text: pl.Expr, formats: tuple[str, ...]) -> pl.Expr:
     return pl.when(stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)).then(stamp)
 
 
-def _parse_walls(table: pl.DataFrame, name: str, column: str, time_format: str) -> pl.DataFrame:
+def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     formats = (time_format,) if time_format else ISO
-    text = pl.col(column).fill_null("").str.strip_chars()
-    parts = table.with_columns(
-        _to_wall(_strip_offset(column), formats).alias(_WALL),
-        pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)).alias("_offset"),
+    text = column.text
+    parts = column.add(
+        _wall=_to_wall(_strip_offset(text), formats),
+        _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
     )
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
-    raise_if_row(
-        parts,
-        name,
-        column,
+    parts.raise_if(
         pl.col(_WALL).is_null(),
         f"is no stamp as {wanted}",
         "correct the cell, or time_format in the declaration",
@@ -234,22 +211,19 @@ def _subtract_offsets(parts: pl.DataFrame) -> pl.Series:
 
 
 def _read_on_clock(
-    parts: pl.DataFrame, name: str, column: str, zone: str, by: str, repeated_hour: RepeatedHour
+    parts: TextColumn, zone: str, by: str, repeated_hour: RepeatedHour
 ) -> tuple[pl.Series, int]:
     clock = read_zone(zone)
     if isinstance(clock, timezone):
         instant = (pl.col(_WALL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
-        return parts.select(instant).to_series(), 0
+        return parts.table.select(instant).to_series(), 0
 
     earlier, later = (
         pl.col(_WALL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
         for which in ("earliest", "latest")
     )
-    parts = parts.with_columns(earlier.alias("_early"), later.alias("_late"))
-    raise_if_row(
-        parts,
-        name,
-        column,
+    parts = parts.add(_early=earlier, _late=later)
+    parts.raise_if(
         pl.col("_early").is_null(),
         f"does not exist in {zone}, where clocks go forward",
         "if the stamps keep standard time all year, set time_zone to its offset (compevo init "
@@ -258,27 +232,20 @@ def _read_on_clock(
 
     # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
     # round in a file whose newest row comes first.
-    second_is_late = parts[_WALL][0] <= parts[_WALL][-1]
+    second_is_late = parts.table[_WALL][0] <= parts.table[_WALL][-1]
     key = [_WALL, by] if by else [_WALL]
-    is_repeated = pl.col("_early") != pl.col("_late")
-    parts = parts.with_columns(
-        is_repeated.alias("_repeated"),
-        pl.len().over(key).alias("_times"),
-        pl.int_range(pl.len()).over(key).alias("_place"),
+    parts = parts.add(
+        _repeated=pl.col("_early") != pl.col("_late"),
+        _times=pl.len().over(key),
+        _place=pl.int_range(pl.len()).over(key),
     )
     if repeated_hour == "refuse":
-        raise_if_row(
-            parts,
-            name,
-            column,
+        parts.raise_if(
             pl.col("_repeated") & (pl.col("_times") == 1),
             f"comes once, and in {zone} that hour comes twice, as clocks go back",
             "write its offset, or set repeated_hour to first or second in the declaration",
         )
-    raise_if_row(
-        parts,
-        name,
-        column,
+    parts.raise_if(
         pl.col("_repeated") & (pl.col("_times") > 2),
         f"comes more than twice, and in {zone} that hour comes twice",
         "remove the duplicates",
@@ -289,7 +256,7 @@ def _read_on_clock(
         .otherwise((pl.col("_place") == 1) == second_is_late)
     )
     instant = pl.when(is_late).then("_late").otherwise("_early").dt.convert_time_zone("UTC")
-    return parts.select(instant).to_series(), int(parts["_repeated"].sum())
+    return parts.table.select(instant).to_series(), int(parts.table["_repeated"].sum())
 
 
 @cache

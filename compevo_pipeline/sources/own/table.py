@@ -9,7 +9,7 @@ Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the fi
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
@@ -38,11 +38,6 @@ _GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
     """Read columns of a table as text, with :data:`LINE`.
 
-    Args:
-        content: the file's bytes.
-        name: the file's name, for messages and to tell Parquet by.
-        columns: the columns to read; a missing one is an error that lists those there are.
-
     Raises:
         DataError: the file is empty, no table, or lacks a column.
         SchemaDrift: a row has another number of cells.
@@ -60,7 +55,7 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 
 
 def read_text_table(content: bytes, name: str) -> pl.DataFrame:
-    """Read a whole table as text, with :data:`LINE`; see :func:`read_columns` for the errors."""
+    """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`."""
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
 
@@ -91,36 +86,43 @@ def find_separator(header: str) -> str:
     return max(SEPARATORS, key=lambda mark: counts[mark])
 
 
-def is_blank(column: str) -> pl.Expr:
-    """Return the expression of "this cell says that there is no value"."""
-    return pl.col(column).fill_null("").str.strip_chars().str.to_lowercase().is_in(list(BLANKS))
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column of a file's table, which has :data:`LINE` too: all that names a cell in an error."""
 
+    table: pl.DataFrame
+    file: str
+    name: str
 
-def raise_if_row(
-    table: pl.DataFrame, name: str, column: str, is_bad: pl.Expr, problem: str, remedy: str
-) -> None:
-    """Refuse a table with a bad row.
+    @property
+    def text(self) -> pl.Expr:
+        """The cells without space around them; an empty one is ""."""
+        return pl.col(self.name).fill_null("").str.strip_chars()
 
-    Args:
-        table: rows with :data:`LINE`.
-        name: the file's name.
-        column: the column whose cell is wrong.
-        is_bad: true or null on a bad row.
-        problem: what is wrong with the cell; the message names the cell before it.
-        remedy: what to do.
+    @property
+    def is_blank(self) -> pl.Expr:
+        """Whether a cell says that there is no value."""
+        return self.text.str.to_lowercase().is_in(list(BLANKS))
 
-    Raises:
-        DataError: names file, row, column, cell, problem and remedy.
-    """
-    bad = table.filter(is_bad.fill_null(value=True))
-    if not bad.height:
-        return
+    def add(self, **columns: pl.Expr) -> "TextColumn":
+        """Return the column of a table that has further columns."""
+        return replace(self, table=self.table.with_columns(**columns))
 
-    cell = _shorten(str(bad[column][0]))
-    others = f" (and {bad.height - 1:,} more rows)" if bad.height > 1 else ""
-    raise DataError(
-        f"{name}, row {bad[LINE][0]}, column {column!r}: {cell!r} {problem}{others}; {remedy}"
-    )
+    def raise_if(self, is_bad: pl.Expr, problem: str, remedy: str) -> None:
+        """Raise :class:`DataError`, which names the first cell, where a row is bad (true or null).
+
+        ``problem`` follows the cell in the message.
+        """
+        bad = self.table.filter(is_bad.fill_null(value=True))
+        if not bad.height:
+            return
+
+        cell = _shorten(str(bad[self.name][0]))
+        others = f" (and {bad.height - 1:,} more rows)" if bad.height > 1 else ""
+        raise DataError(
+            f"{self.file}, row {bad[LINE][0]}, column {self.name!r}: {cell!r} {problem}{others}; "
+            f"{remedy}"
+        )
 
 
 def _decode(content: bytes, name: str) -> str:
@@ -172,51 +174,44 @@ class NumberReport:
     empty: int
 
 
-def read_numbers(
-    table: pl.DataFrame, name: str, column: str, decimal: DecimalMark
-) -> tuple[pl.Series, NumberReport]:
+def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, NumberReport]:
     """Return a column as numbers, null where a cell is empty.
 
     Raises:
         DataError: a cell is no number, its thousands do not fit the decimal mark, or cells have
             different units.
     """
-    text = pl.col(column).fill_null("").str.strip_chars()
-    empty = is_blank(column)
-    digits = text.str.extract(_NUMBER, 1)
-    parts = table.with_columns(
-        digits.str.replace_all(_GROUP, "$1").alias("_digits"),
-        pl.when(empty).then(pl.lit("")).otherwise(text.str.replace(_NUMBER, "")).alias("_unit"),
-    ).with_columns(pl.col("_unit").str.strip_chars())
+    empty = column.is_blank
+    unit = pl.when(empty).then(pl.lit("")).otherwise(column.text.str.replace(_NUMBER, ""))
+    parts = column.add(
+        _digits=column.text.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
+        _unit=unit.str.strip_chars(),
+    )
 
     thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
     # 1,234,567.8: one to three digits, then groups of three; or no group at all.
     fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
     remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
     bad_number = ~empty & ~pl.col("_digits").str.contains(fits).fill_null(value=False)
-    raise_if_row(parts, name, column, bad_number, f"is no number with {decimal!r} as mark", remedy)
+    parts.raise_if(bad_number, f"is no number with {decimal!r} as mark", remedy)
 
     number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
     value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
-    parts = parts.with_columns(value.alias("_value"))
-    not_finite = ~empty & ~pl.col("_value").is_finite()
-    raise_if_row(parts, name, column, not_finite, "is no finite number", "correct the cell")
+    parts = parts.add(_value=value)
+    parts.raise_if(
+        ~empty & ~pl.col("_value").is_finite(), "is no finite number", "correct the cell"
+    )
+    return parts.table["_value"], _check_units(parts)
 
-    report = _check_units(parts, name, column)
-    return parts["_value"], report
 
-
-def guess_decimal(table: pl.DataFrame, name: str, column: str) -> DecimalMark:
+def guess_decimal(column: TextColumn) -> DecimalMark:
     """Return the decimal mark that all cells of a column fit.
 
     Raises:
         DataError: both marks fit, and give different numbers.
     """
-    digits = pl.col(column).fill_null("").str.strip_chars().str.extract(_NUMBER, 1)
-    cells = table.select(LINE, column, digits.alias("_digits")).filter(
-        pl.col("_digits").is_not_null()
-    )
     text = pl.col("_digits")
+    cells = column.add(_digits=column.text.str.extract(_NUMBER, 1)).table.filter(text.is_not_null())
 
     is_comma = text.str.contains(r"\.\d{3},\d") | text.str.contains(r",\d{1,2}$|,\d{4,}$|^-?0,\d")
     is_comma |= text.str.contains(r"\.\d{3}\.\d{3}")
@@ -234,28 +229,24 @@ def guess_decimal(table: pl.DataFrame, name: str, column: str) -> DecimalMark:
         return "."
     first = cells.row(0, named=True)
     raise DataError(
-        f"{name}, row {first[LINE]}, column {column!r}: {first[column]!r} may be "
+        f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} may be "
         f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
         "every other cell; say which with --decimal . or --decimal ,"
     )
 
 
-def _check_units(parts: pl.DataFrame, name: str, column: str) -> NumberReport:
-    filled = parts.filter(pl.col("_value").is_not_null())
-    units = filled.filter(pl.col("_unit") != "")["_unit"].unique(maintain_order=True).to_list()
+def _check_units(parts: TextColumn) -> NumberReport:
+    filled = parts.table.filter(pl.col("_value").is_not_null())
+    with_unit = filled.filter(pl.col("_unit") != "")
+    units = with_unit["_unit"].unique(maintain_order=True).to_list()
     if len(units) > 1:
-        other = filled.filter(pl.col("_unit") == units[1])
-        raise_if_row(
-            other,
-            name,
-            column,
-            pl.lit(value=True),
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") == units[1],
             f"is in {units[1]!r}, rows before it in {units[0]!r}",
             "write all values in one unit",
         )
-    with_unit = filled.filter(pl.col("_unit") != "").height
     return NumberReport(
         unit=units[0] if units else "",
-        with_unit=with_unit,
-        empty=parts.height - filled.height,
+        with_unit=with_unit.height,
+        empty=parts.table.height - filled.height,
     )
