@@ -1,58 +1,127 @@
 """Measure one case in a process of its own: ``python -m benchmarks.cases round --agents 3``.
 
-What belongs here: timing the cases of a population, and checking that both ways computed the same.
-What does not: the table of results (``engine_rows``), other ways of doing a round (``peft_round``,
-``trl_step``), single products (``hardware_cases``), memory (``memory_cases``), the preset alone
-(``preset_cases``), sampling under a grammar (``sampling_cases``).
+What belongs here: timing the cases, and checking that both ways computed the same. What does not:
+the table of results (``engine``), other ways of doing a round (``peft``) and of sampling
+(``dense_sampling``).
 
-A case prints one line a result, ``RESULT`` and a JSON object. The ratio is reference over ours
-(above 1: ours is faster) unless the case says otherwise. Peak memory is the high-water mark of the
-process when our part is done and the reference has not begun. Cases that time both our types
-(:data:`LARGEST_GAP`) compare them with one and the same reference, which is float32; their peak is
-that of the types timed so far.
+A case prints one JSON object a row. Peak memory is the high-water mark of the process when our part
+is done and the reference has not begun. Cases that time both our types (:data:`LARGEST_GAP`)
+compare them with one and the same reference, which is float32; their peak is that of the types
+timed so far. Tokens are those that pass through the backbone's first layer, read or written.
 
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
 import dataclasses
-import json
-import sys
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import typer
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from benchmarks.hardware_cases import measure_ceiling, measure_products
-from benchmarks.measuring import Result, build_result, time_call
-from benchmarks.memory_cases import measure_gradients, measure_memory
-from benchmarks.peft_round import PeftRound, stack_truths
-from benchmarks.preset_cases import measure_pass, measure_preset_inference, measure_rounds
-from benchmarks.sampling_cases import measure_sampling
-from benchmarks.world import Replay, World, build_compared_config
+from benchmarks.dense_sampling import sample_every_token
+from benchmarks.rows import Row, print_row
+from benchmarks.world import Replay, World, build_compared_config, build_config
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.grpo import group_advantages
-from compevo_core.agents.logic_writer import seed_agent_generators
+from compevo_core.agents.logic_writer import fit_logic_prompt, seed_agent_generators
+from compevo_core.agents.logics import build_slots
+from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.runtime.process_memory import peak_memory_gigabytes
+from compevo_core.lm.adapters import LOGIC
+from compevo_core.lm.backbone import Backbone
+from compevo_core.lm.frozen_linear import linear_without_grad
+from compevo_core.lm.grammar import SlotGrammar
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
+from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_peak_memory
+from compevo_core.training.round import RoundTrainer
 from compevo_core.training.update import PolicyStep
 
-RESULT_MARK = "RESULT "
+# The reference is imported where our part is done: its libraries count in no peak of ours.
 
 #: The types of our products with frozen layers, and the largest relative difference between our
 #: forecast loss and the reference's: with more, the two do not do the same work. The samples of the
 #: last type are those that the reference scores.
 LARGEST_GAP = {"mixed": 2e-2, "float32": 1e-3}
 
+#: The same for the two gradients, see :func:`_compare_gradients`. Mixed products round to bfloat16,
+#: and another batch of rows rounds otherwise.
+LARGEST_DIFFERENCE = {"mixed": 5e-2, "float32": 1e-4}
+
 #: What the reference of a row is, in words.
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
 TRL_BY_AGENT = "TRL's trainer, agent by agent"
+
+_CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
+_PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
+_MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
+_PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
+_PASS_WINDOWS = 1975  # train windows of the archive
+_INFERENCE_WINDOWS = 100
+_QUICK_WINDOWS = 6
+_SAMPLES = 4
+_ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+
+
+def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that a call took, and what it returned."""
+    began = time.perf_counter()
+    out = call()
+    return time.perf_counter() - began, out
+
+
+class TokenCounter:
+    """Count the tokens that pass through a backbone's first layer.
+
+    A window that is read twice counts twice: what is counted is work, not text.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.tokens = 0
+        backbone.decoder.layers[0].input_layernorm.register_forward_pre_hook(self._count)
+
+    def take(self) -> int:
+        """Return the tokens since the last call."""
+        tokens, self.tokens = self.tokens, 0
+        return tokens
+
+    def _count(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.tokens += inputs[0].shape[:-1].numel()
+
+
+def build_row(
+    case: str,
+    world: World,
+    ours: Sequence[float],
+    theirs: Sequence[float] | None = None,
+    **others: Any,  # noqa: ANN401 - columns of the table
+) -> Row:
+    """Build the row of a case from the seconds of its repeats; ``others`` replace its columns."""
+    # Medians: another process on the machine slows single repeats.
+    our_median = statistics.median(ours)
+    their_median = None if theirs is None else statistics.median(theirs)
+    return {
+        "case": case,
+        "agents": world.config.population.agents,
+        "backbone": world.config.backbone.name_or_path,
+        "dtype": world.config.backbone.dtype,
+        "ours_seconds": our_median,
+        "reference_seconds": their_median,
+        "ratio": None if their_median is None else their_median / our_median,
+        "peak_memory_gb": peak_memory_gigabytes(),
+        "repeats": len(ours),
+        "threads": torch.get_num_threads(),
+    } | others
 
 
 @dataclasses.dataclass
@@ -60,161 +129,145 @@ class _MeasuredRounds:
     """Our rounds in one type, without the world: the next type must not find it in memory."""
 
     seconds: list[float]
-    records: list[Result]
+    records: list[Row]
     replays: list[Replay]
-    peak_memory_gb: float
 
 
-def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure a whole round, against one adapter at a time."""
-    measured: dict[str, _MeasuredRounds] = {}
-    for dtype in LARGEST_GAP:
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        measured[dtype] = ours = _run_rounds(world)
+    world, measured = _measure_types(agents, repeats, quick, _run_rounds)
+
+    from benchmarks.peft import PeftRound
 
     reference = PeftRound(world)
-    reference_seconds: list[float] = []
-    reference_records: list[Result] = []
-    for day, replay in enumerate(ours.replays):
+    seconds: list[float] = []
+    records: list[Row] = []
+    for day, replay in enumerate(measured["float32"][0].replays):
         world.reset()
         reference.reset()
-        began = time.perf_counter()
-        reference_records.append(reference.step(world.days[day], replay))
-        reference_seconds.append(time.perf_counter() - began)
+        took, record = time_call(partial(reference.step, world.days[day], replay))
+        seconds.append(took)
+        records.append(record)
 
-    results = []
-    for dtype, ours in measured.items():
-        parity = compare_records(ours.records, reference_records)
-        _check_parity(parity, dtype, agents)
-        row = build_result(
-            "round",
-            world,
-            ours.seconds,
-            reference_seconds,
-            ours.peak_memory_gb,
-            other_way=PEFT_BY_AGENT,
-        )
-        results.append(row | {"dtype": dtype, "parity": parity})
-    return results
+    rows = []
+    for dtype, (ours, columns) in measured.items():
+        parity = compare_records(ours.records, records)
+        if parity["loss_pred"] > LARGEST_GAP[dtype]:
+            raise ArithmeticError(
+                f"{dtype} round with {agents} agents: the forecast losses of the two ways differ "
+                f"by {parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
+                "bring benchmarks/peft.py in line with compevo_core/training/round.py"
+            )
+        columns |= {"reference": PEFT_BY_AGENT, "parity": parity}
+        rows.append(build_row("round", world, ours.seconds, seconds, **columns))
+    return rows
 
 
-def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure candidates, group, rewards and policy update, against TRL's trainer.
 
     TRL's step is measured for one agent and counted once per agent.
     """
-    from benchmarks.trl_step import time_trl_steps  # loads TRL: only where it is measured
 
-    measured = {}
-    for dtype in LARGEST_GAP:
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        seconds = [_time_policy_step(world, day) for day in range(repeats)]
-        measured[dtype] = (seconds, peak_memory_gigabytes())
+    def time_steps(world: World) -> list[float]:
+        return [_time_policy_step(world, day) for day in range(repeats)]
+
+    world, measured = _measure_types(agents, repeats, quick, time_steps)
+
+    from benchmarks.peft import PeftRound, time_trl_steps
 
     reference = PeftRound(world)
     reference.reset()
     steps = time_trl_steps(reference, world.observe(), _select_reward_examples(world, 0), repeats)
-    reference_seconds = [agents * step for step in steps]
+    theirs = [agents * step for step in steps]
     return [
-        build_result("policy", world, seconds, reference_seconds, peak, other_way=TRL_BY_AGENT)
-        | {"dtype": dtype}
-        for dtype, (seconds, peak) in measured.items()
+        build_row("policy", world, ours, theirs, **columns, reference=TRL_BY_AGENT)
+        for ours, columns in measured.values()
     ]
 
 
-def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Result]:
+def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure the forecasts of one batch of windows, against PEFT in both of its ways."""
-    measured = {}
-    for dtype in LARGEST_GAP:
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+
+    def time_ours(world: World) -> list[tuple[float, Tensor]]:
         world.reset()
-        timed = _time_days(world, world.model.executor(world.news_retriever))
-        measured[dtype] = (timed, peak_memory_gigabytes())
+        return _time_days(world, world.model.executor(world.news_retriever))
+
+    world, measured = _measure_types(agents, repeats, quick, time_ours)
+
+    from benchmarks.peft import PeftRound
 
     # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
-    population = PeftRound(world).population
+    population = PeftRound(world)
     population.reset()
-    results = []
-    for case, other_way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
-        population.forecasts.is_mixed = other_way == PEFT_MIXED
+    rows = []
+    for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
+        population.forecasts.is_mixed = way == PEFT_MIXED
         reference = _time_days(world, population.executor)
-        reference_seconds = [seconds for seconds, _ in reference]
+        theirs = [seconds for seconds, _ in reference]
 
-        for dtype, (timed, peak) in measured.items():
+        for timed, columns in measured.values():
             gap = max(
                 float((ours_BH - theirs_BH).abs().max())
                 for (_, ours_BH), (_, theirs_BH) in zip(timed, reference, strict=True)
             )
-            seconds = [each for each, _ in timed]
-            row = build_result(case, world, seconds, reference_seconds, peak, other_way=other_way)
-            results.append(row | {"dtype": dtype, "parity": {"forecast": gap}})
-    return results
+            ours = [seconds for seconds, _ in timed]
+            described = columns | {"reference": way, "parity": {"forecast": gap}}
+            rows.append(build_row(case, world, ours, theirs, **described))
+    return rows
 
 
-CASES: dict[str, Callable[..., list[Result]]] = {
-    "ceiling": measure_ceiling,
-    "gradient": measure_gradients,
-    "inference": measure_inference,
-    "memory-by-agent": measure_memory("by-agent"),
-    "memory-joint": measure_memory("joint"),
-    "policy": measure_policy,
-    "preset-inference": measure_preset_inference,
-    "preset-pass": measure_pass,
-    "preset-rewriting": measure_rounds(rewrites=True),
-    "preset-round": measure_rounds(rewrites=False),
-    "product": measure_products,
-    "round": measure_round,
-    "sampling": measure_sampling,
-}
+def _measure_types(
+    agents: int, repeats: int, quick: bool, measure: Callable[[World], Any]
+) -> tuple[World, dict[str, tuple[Any, Row]]]:
+    """Measure a world of each type.
+
+    Returns:
+        the world of the last type, and for each type what ``measure`` returned, and the columns
+        that hold after it.
+    """
+    measured = {}
+    for dtype in LARGEST_GAP:
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        out = measure(world)
+        measured[dtype] = (out, {"dtype": dtype, "peak_memory_gb": peak_memory_gigabytes()})
+    return world, measured
 
 
-def compare_records(ours: list[Result], theirs: list[Result]) -> dict[str, float]:
+def compare_records(ours: list[Row], theirs: list[Row]) -> dict[str, float]:
     """Return the largest difference of each number over the repeats, relative to its size.
 
     The policy loss is a mean of advantages that sum to zero, so its size says nothing: its
     difference is absolute.
     """
+
+    def measure_size(name: str, values: npt.NDArray[np.float64]) -> float:
+        # A term that is off is zero both ways.
+        return 1.0 if name == "loss_pg" else float(np.abs(values).max()) or 1.0
+
     differences = {}
     for name in ("loss_pred", "loss_own", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
         pairs = [
             (np.asarray(our[name]), np.asarray(their[name]))
             for our, their in zip(ours, theirs, strict=True)
         ]
-
         differences[name] = max(
-            float(np.abs(our - their).max() / _size(name, their)) for our, their in pairs
+            float(np.abs(our - their).max() / measure_size(name, their)) for our, their in pairs
         )
     return differences
 
 
-def _size(name: str, values: npt.NDArray[np.float64]) -> float:
-    # A term that is off is zero both ways.
-    return 1.0 if name == "loss_pg" else float(np.abs(values).max()) or 1.0
-
-
-def _check_parity(parity: dict[str, float], dtype: str, agents: int) -> None:
-    if parity["loss_pred"] > LARGEST_GAP[dtype]:
-        raise ArithmeticError(
-            f"{dtype} round with {agents} agents: the forecast losses of the two ways differ by "
-            f"{parity['loss_pred']:.2e} of their size, so they no longer do the same work; bring "
-            "benchmarks/peft_round.py in line with compevo_core/training/round.py"
-        )
-
-
 def _run_rounds(world: World) -> _MeasuredRounds:
     """Do one round on each day of the world."""
-    seconds: list[float] = []
-    records: list[Result] = []
-    replays: list[Replay] = []
+    measured = _MeasuredRounds([], [], [])
     for day in range(len(world.days)):
         trainer = world.build_replay_trainer()
         state = world.start_state(trainer)
-
-        began = time.perf_counter()
-        records.append(world.step(trainer, state, day))
-        seconds.append(time.perf_counter() - began)
-        replays.append(World.get_replay(trainer))
-    return _MeasuredRounds(seconds, records, replays, peak_memory_gigabytes())
+        seconds, record = time_call(partial(world.step, trainer, state, day))
+        measured.seconds.append(seconds)
+        measured.records.append(record)
+        measured.replays.append(World.get_replay(trainer))
+    return measured
 
 
 def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
@@ -227,6 +280,7 @@ def _time_policy_step(world: World, day: int) -> float:
     config = world.config
     trainer = world.build_replay_trainer()
     examples = _select_reward_examples(world, day)
+    truth_BH = torch.tensor(np.stack([e.truth_H for e in examples]), dtype=torch.float32)
     previous_AD = trainer.writer.encode_logics(world.logics)
     generators = seed_agent_generators(
         day, world.model.shards.local_agents, world.model.backbone.device
@@ -236,9 +290,7 @@ def _time_policy_step(world: World, day: int) -> float:
         proposal = trainer.writer.propose(world.observe(), previous_AD, generators)
 
         forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
-        error_AGB = forecast_error(
-            forecasts.values_AGBH, stack_truths(examples), config.objective.metric
-        )
+        error_AGB = forecast_error(forecasts.values_AGBH, truth_BH, config.objective.metric)
         advantage_AG, _ = group_advantages(-error_AGB.mean(-1), proposal.is_empty_AG)
 
         PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)
@@ -270,6 +322,297 @@ def _forecast_weighted(
     return aggregate_forecasts(values_ABH, weights_BA)
 
 
+@torch.no_grad()
+def measure_ceiling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
+    del agents
+    world = World(build_config(1, quick=quick, dtype="float32"), 1)
+
+    side = _QUICK_MATRIX_SIDE if quick else _MATRIX_SIDE
+    a, b = torch.randn(2, side, side)
+    torch.mm(a, b)  # warms up
+    products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * repeats)]
+    flop_per_second = 2 * side**3 / statistics.median(products)
+
+    tokens = _QUICK_PROMPT_TOKENS if quick else _PROMPT_TOKENS
+    ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0))
+    decoder = world.model.backbone.decoder
+    forwards = [
+        time_call(lambda: decoder(input_ids=ids, use_cache=False))[0] for _ in range(repeats + 1)
+    ]
+    ideal = _count_flop(world, tokens) / flop_per_second
+    speed = flop_per_second / 1e9
+    return [
+        build_row("matmul-2048", world, products, ratio=speed, repeats=repeats),
+        build_row("backbone-forward", world, forwards[1:], [ideal]),  # the first warms up
+    ]
+
+
+def _count_flop(world: World, tokens: int) -> int:
+    """Count the multiplications and additions of one prompt."""
+    layers = world.model.population.layers.values()
+    parameters = sum(layer.base.weight.numel() for layer in layers)
+    blocks = world.model.backbone.model.config.num_hidden_layers
+
+    # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
+    attention = 2 * tokens**2 * world.model.backbone.hidden_size * blocks
+    return 2 * parameters * tokens + attention
+
+
+@torch.no_grad()
+def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure products with all frozen layers for few rows and many, against torch's own.
+
+    Torch multiplies in float32; for weights in bfloat16 it does so in that type too, in rows
+    ``bfloat16-N-rows``.
+    """
+    del agents
+    results = []
+    for dtype, name, other_type in (
+        ("mixed", "products", torch.float32),
+        ("mixed", "bfloat16", torch.bfloat16),
+        ("float32", "products", torch.float32),
+    ):
+        world = World(build_config(1, quick=quick, dtype=dtype), 1)
+        weights = [layer.base.weight for layer in world.model.population.layers.values()]
+        other_way = "torch linear" + (", bfloat16" if name == "bfloat16" else "")
+        for rows in _PRODUCT_ROWS:
+            timed = _time_products(weights, rows, other_type, _CALLS_A_REPEAT * repeats)
+            columns = {"reference": other_way, "repeats": repeats}
+            results.append(build_row(f"{name}-{rows}-rows", world, *timed, **columns))
+    return results
+
+
+def _time_products(
+    weights: list[Tensor], rows: int, other_type: torch.dtype, calls: int
+) -> tuple[list[float], list[float]]:
+    """Time products of all weights, ours and torch's in turn; the first call warms up."""
+    plain_weights = [weight.to(other_type) for weight in weights]
+    inputs = {width: torch.randn(rows, width) for width in {w.shape[1] for w in weights}}
+    other_inputs = {width: rows_ND.to(other_type) for width, rows_ND in inputs.items()}
+
+    ours: list[float] = []
+    reference: list[float] = []
+    for _ in range(calls + 1):
+        seconds, _ = time_call(
+            lambda: [linear_without_grad(inputs[w.shape[1]], w) for w in weights]
+        )
+        ours.append(seconds)
+        seconds, _ = time_call(lambda: [linear(other_inputs[w.shape[1]], w) for w in plain_weights])
+        reference.append(seconds)
+    return ours[1:], reference[1:]
+
+
+def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure the peak of a round without rewriting, with ``run.gradient`` as named."""
+    del repeats
+    world = World(build_config(agents, quick=quick, settings={"run.gradient": gradient}), 1)
+    trainer = world.build_trainer(rewrites=False)
+    state = world.start_state(trainer)
+
+    # Adam's averages are there after the first update: the second round holds them as well.
+    world.step(trainer, state, 0)
+    reset_peak_memory()
+    seconds, _ = time_call(lambda: world.step(trainer, state, 0))
+
+    state_gb = _count_state_bytes(trainer) / 1e9
+    return [build_row(f"memory-{gradient}", world, [seconds], state_gb=state_gb)]
+
+
+def _count_state_bytes(trainer: RoundTrainer) -> int:
+    """Count what grows with the agents by nature: trained tensors, gradients, Adam's averages."""
+    optimizer = trainer.optimizer
+    tensors: list[Tensor] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            tensors += [parameter, *optimizer.state.get(parameter, {}).values()]
+            if parameter.grad is not None:
+                tensors.append(parameter.grad)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure the forecast phase with both gradients, and how much these differ."""
+    results = []
+    for dtype, largest in LARGEST_DIFFERENCE.items():
+        measured = {}
+        for gradient in ("by-agent", "joint"):
+            settings = {"run.gradient": gradient}
+            config = build_config(agents, quick=quick, dtype=dtype, settings=settings)
+            world = World(config, repeats)
+            measured[gradient] = (*_run_forecast_phases(world), peak_memory_gigabytes())
+
+        ours, gradients, peak = measured["by-agent"]
+        reference, joint_gradients, _ = measured["joint"]
+        difference = _compare_gradients(gradients, joint_gradients)
+        if difference > largest:
+            raise ArithmeticError(
+                f"{dtype} gradients of {agents} agents, joint and by agent, differ by "
+                f"{difference:.1e} of their norm; see compevo_core/training/forecast_step.py"
+            )
+
+        columns = {"reference": "all agents at once", "peak_memory_gb": peak}
+        row = build_row("gradient", world, ours, reference, **columns)
+        derived = {"case": "gradient-difference", "ratio": difference}
+        results += [row, row | derived | {"ours_seconds": None, "reference_seconds": None}]
+    return results
+
+
+def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
+    """Time the forecast phase of each day; return the gradients of the last one."""
+    trainer = world.build_trainer(rewrites=False)
+    parameters = world.model.forecast_parameters()
+
+    seconds = []
+    for day, examples in enumerate(world.days):
+        trainer.optimizer.zero_grad(set_to_none=True)
+        rng = np.random.default_rng(day)
+        began = time.perf_counter()
+        trainer.forecast_step.run(world.logics, examples, rng, day)
+        seconds.append(time.perf_counter() - began)
+    return seconds, [each.grad.clone() for each in parameters if each.grad is not None]
+
+
+def _compare_gradients(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """Return the norm of the difference over the gradient's norm, of the tensor that has most."""
+    ratios = [
+        float((our - their).norm() / their.norm().clamp(min=torch.finfo().tiny))
+        for our, their in zip(ours, theirs, strict=True)
+    ]
+    return max(ratios)
+
+
+def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure rounds of the preset, all of which rewrite the logics, or none of them."""
+    world = World(build_config(agents, quick=quick), repeats + 1)
+    counter = TokenCounter(world.model.backbone)
+    trainer = world.build_trainer(rewrites=case == "preset-rewriting")
+    state = world.start_state(trainer)
+
+    seconds = []
+    for day in range(repeats + 1):
+        took, _ = time_call(partial(world.step, trainer, state, day))
+        seconds.append(took)
+        if day == 0:
+            counter.take()  # the first round warms up
+    return [build_row(case, world, seconds[1:], tokens=round(counter.take() / repeats))]
+
+
+def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure one pass over the train windows without rewriting, validation left out."""
+    del repeats
+    windows = _QUICK_WINDOWS if quick else _PASS_WINDOWS
+    config = build_config(agents, quick=quick)
+    rounds = -(-windows // config.run.batch_size)
+    world = World(config, rounds)
+    counter = TokenCounter(world.model.backbone)
+    trainer = world.build_trainer(rewrites=False)
+    state = world.start_state(trainer)
+    # The last round has the windows that are left.
+    world.days[-1] = world.days[-1][: windows - (rounds - 1) * config.run.batch_size]
+
+    def train() -> None:
+        for day in range(rounds):
+            world.step(trainer, state, day)
+
+    counter.take()
+    seconds, _ = time_call(train)
+    return [build_row(f"preset-pass-{windows}", world, [seconds], tokens=counter.take())]
+
+
+@torch.no_grad()
+def measure_preset_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure forecasts of 100 windows by all agents, retrieval included."""
+    windows = _QUICK_WINDOWS if quick else _INFERENCE_WINDOWS
+    config = build_config(agents, quick=quick)
+    world = World(config, -(-windows // config.run.batch_size))
+    counter = TokenCounter(world.model.backbone)
+    executor = world.model.executor(world.news_retriever)
+    examples = [example for day in world.days for example in day][:windows]
+    size = config.run.micro_batch_size
+
+    def forecast() -> None:
+        for start in range(0, windows, size):
+            executor.forecast(world.logics, examples[start : start + size])
+
+    executor.forecast(world.logics, examples[:size])  # warms up
+    counter.take()
+    seconds = [time_call(forecast)[0] for _ in range(repeats)]
+    tokens = counter.take() // repeats
+    return [build_row(f"preset-inference-{windows}", world, seconds, tokens=tokens)]
+
+
+@torch.no_grad()
+def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure four logics with slots for each agent, the prompts read before.
+
+    Both ways take turns, with other draws in each repeat.
+
+    Raises:
+        ArithmeticError: they wrote other tokens.
+    """
+    world = World(build_config(agents, quick=quick, dtype="float32"), 1)
+    counter = TokenCounter(world.model.backbone)
+    population = world.model.population
+    tokenizer = world.model.backbone.tokenizer
+    stop_tokens = list_stop_tokens(tokenizer)
+    grammar = SlotGrammar(build_slots(_ENTITIES), tokenizer, stop_tokens)
+    prompts = [
+        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
+        for agent in range(agents)
+    ]
+
+    def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
+        device = world.model.backbone.device
+        settings = SamplingSettings(
+            samples=_SAMPLES,
+            max_new_tokens=grammar.max_tokens,
+            temperature=world.config.evolution.temperature,
+            stop_tokens=stop_tokens,
+            pad_token=tokenizer.pad_token_id,
+            generators=seed_agent_generators(seed, range(agents), device),
+        )
+        counter.take()
+        return time_call(lambda: way(population, cache, grammar, settings))
+
+    ours, reference, tokens = [], [], []
+    with population.use_adapters(LOGIC):
+        cache = population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
+        for repeat in range(repeats + 1):
+            our_seconds, our_texts = sample(sample_under_grammar, repeat)
+            tokens.append(counter.take())
+            their_seconds, their_texts = sample(sample_every_token, repeat)
+            if not all(torch.equal(*pair) for pair in zip(our_texts, their_texts, strict=True)):
+                raise ArithmeticError("both ways of sampling write other tokens: one is wrong")
+            ours.append(our_seconds)
+            reference.append(their_seconds)
+
+    # The first repeat warms up.
+    columns = {
+        "reference": "a pass and all logits for every token",
+        "tokens": round(statistics.median(tokens[1:])),
+    }
+    return [build_row("sampling", world, ours[1:], reference[1:], **columns)]
+
+
+CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
+    "ceiling": (measure_ceiling, (1,)),
+    "product": (measure_products, (1,)),
+    "gradient": (measure_gradients, (1, 3, 10)),
+    "inference": (measure_inference, (1, 3, 10)),
+    "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
+    "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
+    "preset-inference": (measure_preset_inference, (3,)),
+    "preset-pass": (measure_pass, (3,)),
+    "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
+    "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
+    "policy": (measure_policy, (1, 3, 10)),
+    "round": (measure_round, (1, 3, 10)),
+    "sampling": (measure_sampling, (3,)),
+}
+"""How each case is measured, and for how many agents."""
+
+
 app = typer.Typer(add_completion=False)
 
 
@@ -280,12 +623,13 @@ def main(
     repeats: Annotated[int, typer.Option(help="Runs of the case.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="The tiny random backbone.")] = False,
 ) -> None:
-    """Measure one case and print its results; benchmarks.engine runs them all."""
+    """Measure one case and print its rows; benchmarks.engine runs them all."""
     if case not in CASES:
         raise typer.BadParameter(f"no case {case!r}; known: {', '.join(CASES)}")
 
-    for result in CASES[case](agents, repeats, quick=quick):
-        sys.stdout.write(RESULT_MARK + json.dumps(result) + "\n")
+    measure, _ = CASES[case]
+    for row in measure(agents, repeats, quick=quick):
+        print_row(row)
 
 
 if __name__ == "__main__":

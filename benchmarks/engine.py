@@ -1,164 +1,143 @@
 """The engine against ordinary ways of doing the same, in one run: ``python -m benchmarks.engine``.
 
-What belongs here: which cases are run for how many agents, each in a process of its own. What does
-not: the measuring itself (``cases``), the table (``engine_rows``), and torch: this process stays
-small, because a process inherits the memory high-water mark of the one that started it.
+What belongs here: running the cases, each in a process of its own, the rows derived from others and
+the table. What does not: the measuring itself (``cases``); what each case measures beside what is
+in ``docs/explanation/benchmarks.md``.
 
-Cases of the preset ``default`` with the paper's group, each with its reference:
-    round: a whole round; PEFT, an adapter set once an agent, windows in one padded batch.
-    policy: the policy step; TRL's trainer, agent by agent.
-    inference: one batch's forecasts; PEFT as above, and in row ``inference-mixed`` PEFT's mixed
-        batch (``adapter_names``).
-
-Cases of the preset as it stands:
-    gradient: the forecast phase by agent; all agents at once. The ratio of
-        ``gradient-difference`` is the norm of their difference over their norm, of the tensor that
+A ratio is reference over ours: above 1, ours is faster. Where it is not:
+    matmul-2048: GFLOP/s.
+    backbone-forward: the share of that ceiling.
+    gradient-difference: the norm of the gradients' difference over their norm, of the tensor that
         differs most.
-    memory-joint, memory-by-agent: peak memory of rounds without rewriting; none. ``state_gb`` of it
-        are trained tensors, their gradients and the optimiser's averages.
-    preset-round, preset-rewriting: a round without and with rewriting of logics; none.
-    preset-inference: 100 windows; none.
-    preset-pass: one pass over 1,975 windows; none.
-    sampling: logics with slots, four for each agent, prompts read before; a forward pass and the
-        logits of the whole vocabulary for every token, in turns with ours.
+    round-exponent: the exponent of seconds a round in the number of agents.
+    memory-joint-ratio, memory-by-agent-ratio: the peak with the most agents over the peak with the
+        fewest, both without ``state_gb`` (trained tensors, gradients and Adam's averages).
 
-Cases of the processor:
-    ceiling: rows ``matmul-2048``, whose ratio is GFLOP/s, and ``backbone-forward``, whose ratio is
-        the share of that ceiling.
-    product: rows ``products-N-rows``, N rows through every frozen layer; torch's own linear in
-        float32, and in rows ``bfloat16-N-rows`` in bfloat16.
-
-Rows derived from others: the ratio of ``round-exponent`` is the exponent of seconds a round in the
-number of agents, that of ``memory-joint-ratio`` and ``memory-by-agent-ratio`` the peak with the
-most agents over the peak with the fewest, both without ``state_gb``. Elsewhere the ratio is
-reference over ours: above 1, ours is faster. ``dtype`` is that of ours (``backbone.dtype``);
-references by other libraries are float32.
-
-A row replaces the one of the same case, agents, backbone and dtype; the others stay.
+``dtype`` is that of ours (``backbone.dtype``); references by other libraries are float32. A row
+replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterable
+import math
+import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.engine_rows import (
-    COLUMNS,
-    REPO,
-    RESULTS,
+from benchmarks.cases import CASES
+from benchmarks.rows import (
+    LIBRARIES,
     Row,
-    derive_rows,
     describe_surroundings,
-    merge_rows,
+    measure_in_process,
+    print_row,
     read_rows,
     write_rows,
 )
+from benchmarks.rows import RESULTS as FOLDER
 from compevo_pipeline.config.settings import child_environment
 
-#: How many agents each case is measured for.
-PLAN: dict[str, tuple[int, ...]] = {
-    "ceiling": (1,),
-    "product": (1,),
-    "gradient": (1, 3, 10),
-    "inference": (1, 3, 10),
-    "memory-by-agent": (1, 3, 10),
-    "memory-joint": (1, 3, 10),
-    "preset-inference": (3,),
-    "preset-pass": (3,),
-    "preset-rewriting": (3,),
-    "preset-round": (3,),
-    "policy": (1, 3, 10),
-    "round": (1, 3, 10),
-    "sampling": (3,),
-}
-RESULT_MARK = "RESULT "  # as in cases.py, which this small process does not import
-_LAST_CHARACTERS = 2000  # of a failed process's output, in the message
-
-Runner = Callable[[str, int, int, bool, int], list[Row]]
-
-
-def measure_in_subprocess(
-    case: str, agents: int, repeats: int, quick: bool, threads: int
-) -> list[Row]:
-    """Run one case in a process of its own.
-
-    Raises:
-        RuntimeError: the process failed, or printed no result.
-    """
-    command = [sys.executable, "-m", "benchmarks.cases", case]
-    command += ["--agents", str(agents), "--repeats", str(repeats)]
-    if quick:
-        command.append("--quick")
-
-    done = subprocess.run(  # noqa: S603 - this interpreter and fixed arguments
-        command,
-        cwd=REPO,
-        env=child_environment(threads),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    lines = done.stdout.splitlines()
-    rows = [
-        json.loads(line.removeprefix(RESULT_MARK)) for line in lines if line.startswith(RESULT_MARK)
-    ]
-    if done.returncode or not rows:
-        raise RuntimeError(
-            f"case {case} with {agents} agents ended with code {done.returncode} and {len(rows)} "
-            f"results; run it alone to see why: {' '.join(command)}\n"
-            f"{done.stderr[-_LAST_CHARACTERS:]}"
-        )
-    return rows
+RESULTS = FOLDER / "engine.csv"
+COLUMNS = (
+    *("case", "agents", "backbone", "dtype", "reference", "ours_seconds", "reference_seconds"),
+    *("ratio", "tokens", "peak_memory_gb", "state_gb", "repeats", "threads", "machine"),
+    *LIBRARIES,
+    "commit",
+)
 
 
 def run(
     cases: Iterable[str],
-    agents: Iterable[int] | None,
+    agents: Iterable[int],
     repeats: int,
     out: Path,
     *,
     quick: bool = False,
     threads: int = 0,
-    runner: Runner = measure_in_subprocess,
 ) -> list[Row]:
     """Measure cases and write the table after each of them.
 
     Args:
-        cases: keys of :data:`PLAN`.
-        agents: only these numbers of agents; ``None`` is each case's own. A case with one number
-            is always measured.
+        cases: keys of :data:`CASES`.
+        agents: only these numbers of agents; none is each case's own. A case with one number is
+            always measured.
         repeats: runs of each case.
         out: the table.
         quick: whether to take the tiny random backbone.
         threads: threads of torch; 0 is its own choice.
-        runner: measures one case.
 
     Returns:
         all rows of the table.
     """
     surroundings = describe_surroundings()
-    wanted = None if agents is None else set(agents)
-    rows = read_rows(out)
+    wanted = set(agents)
+    rows = read_rows(out) if out.is_file() else []
 
     for case in cases:
-        for count in PLAN[case]:
-            if wanted is not None and count not in wanted and len(PLAN[case]) > 1:
+        counts = CASES[case][1]
+        for count in counts:
+            if wanted and count not in wanted and len(counts) > 1:
                 continue
 
-            for result in runner(case, count, repeats, quick, threads):
-                sys.stdout.write(json.dumps(result) + "\n")
-                sys.stdout.flush()
-                described = result | surroundings
-                rows = merge_rows(rows, [{name: described[name] for name in COLUMNS}])
+            options = ["--agents", str(count), "--repeats", str(repeats)]
+            for row in measure_in_process(
+                "benchmarks.cases",
+                *(case, *options, *(["--quick"] if quick else [])),
+                environment=child_environment(threads),
+            ):
+                print_row(row)
+                rows = merge_rows(rows, [row | surroundings])
 
         rows = merge_rows(rows, derive_rows(rows, surroundings))
-        write_rows(rows, out)
+        write_rows(rows, out, COLUMNS)
     return rows
+
+
+def merge_rows(rows: list[Row], new: list[Row]) -> list[Row]:
+    """Return ``rows`` with those of ``new`` in place of the same key's, sorted by key."""
+
+    def key(row: Row) -> tuple[str, str, int, str]:
+        return str(row["backbone"]), str(row["case"]), int(row["agents"]), str(row["dtype"])
+
+    table = {key(row): row for row in rows} | {key(row): row for row in new}
+    return [table[each] for each in sorted(table)]
+
+
+def derive_rows(rows: list[Row], surroundings: Row) -> list[Row]:
+    """Derive the growth of seconds and of memory with the agents, by backbone and type."""
+    derivations = (
+        ("round", "round-exponent", fit_exponent),
+        ("memory-joint", "memory-joint-ratio", _divide_peaks),
+        ("memory-by-agent", "memory-by-agent-ratio", _divide_peaks),
+    )
+    # Rows of another machine may stand in the same table.
+    rows = [row for row in rows if row["machine"] == surroundings["machine"]]
+
+    out: list[Row] = []
+    for kind in sorted({(row["backbone"], row["dtype"]) for row in rows}):
+        for case, name, derive in derivations:
+            measured = [
+                row for row in rows if (row["backbone"], row["dtype"], row["case"]) == (*kind, case)
+            ]
+            measured.sort(key=lambda row: int(row["agents"]))
+            if len(measured) > 1:
+                shared = ("agents", "backbone", "dtype", "repeats", "threads")
+                row = surroundings | {column: measured[-1][column] for column in shared}
+                out.append(row | {"case": name, "ratio": derive(measured)})
+    return out
+
+
+def fit_exponent(rows: list[Row]) -> float:
+    """Return the slope of log seconds over log agents by least squares."""
+    agents = [math.log(int(row["agents"])) for row in rows]
+    seconds = [math.log(float(row["ours_seconds"])) for row in rows]
+    return statistics.linear_regression(agents, seconds).slope
+
+
+def _divide_peaks(rows: list[Row]) -> float:
+    fewest, *_, most = (float(row["peak_memory_gb"]) - float(row["state_gb"]) for row in rows)
+    return most / fewest
 
 
 app = typer.Typer(add_completion=False)
@@ -179,23 +158,15 @@ def main(
     out: Annotated[Path | None, typer.Option(help="The table.")] = None,
 ) -> None:
     """Measure the engine against ordinary ways of doing the same."""
-    if unknown := sorted(set(cases or ()) - PLAN.keys()):
-        raise typer.BadParameter(f"no case {', '.join(unknown)}; known: {', '.join(PLAN)}")
+    if unknown := sorted(set(cases or ()) - CASES.keys()):
+        raise typer.BadParameter(f"no case {', '.join(unknown)}; known: {', '.join(CASES)}")
     if quick and out is None:
         raise typer.BadParameter(
             "--quick times nothing real: name a table with --out, so that the committed one stays "
             "as it is"
         )
 
-    run(
-        cases or PLAN,
-        agents or None,
-        repeats,
-        out or RESULTS,
-        quick=quick,
-        threads=threads,
-        runner=measure_in_subprocess,
-    )
+    run(cases or CASES, agents or (), repeats, out or RESULTS, quick=quick, threads=threads)
 
 
 if __name__ == "__main__":

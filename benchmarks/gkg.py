@@ -1,33 +1,37 @@
 """Parsing GDELT's 15-minute GKG files at their real size, beside other ways of reading them.
 
-What belongs here: made-up files, one function a way, one process a way, the table. What does not:
-the parser (``compevo_pipeline.sources.gdelt.parse``).
+What belongs here: made-up files, one function and one process a way. What does not: the parser
+(``compevo_pipeline.sources.gdelt.parse``).
 
     python -m benchmarks.gkg run --files 96 --folder DIR --gdelt-python VENV/bin/python
 
 Files are as published ones: 27 tab-separated columns, 26 MB, 8 MB zipped; four of them, and copies
-of these. The ways:
-    compevo: rows checked, title, times, language, address; a typed frame of articles.
-    pandas: ``read_csv`` of the six columns that are needed, and the titles out of the last one.
-    gdelt: the package's own reader, which gives all columns; run by the interpreter of an
-        environment of its own, since this project does not depend on the package.
-
-Every way reads one file after the other and keeps what it made of each, as one table in the end.
+of these. Every way reads one file after the other and keeps what it made of each, as one table in
+the end. The package gdelt is run by the interpreter of an environment of its own, since this
+project does not depend on it: libraries are imported where they are used.
 """
 
+import argparse
 import csv
-import json
-import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+
+from benchmarks.rows import (
+    RESULTS,
+    Row,
+    describe_surroundings,
+    measure_in_process,
+    print_row,
+    write_rows,
+)
 
 COLUMNS = (
     *("way", "version", "files", "zipped_mb", "unpacked_mb", "rows", "seconds", "cpu_seconds"),
@@ -95,9 +99,6 @@ def _make_row(generator: random.Random, words: list[str], stamp: int, number: in
 
 def read_by_compevo(paths: list[Path]) -> tuple[int, str]:
     """Read with this project's parser; return the rows and its version."""
-    from datetime import UTC, datetime
-    from importlib.metadata import version
-
     import polars as pl
 
     from compevo_pipeline.sources.common.base import Mode, RawFile
@@ -140,8 +141,6 @@ def read_by_pandas(paths: list[Path]) -> tuple[int, str]:
 
 def read_by_gdelt(paths: list[Path]) -> tuple[int, str]:
     """Read with the package's own worker, given the bytes in place of a download."""
-    from importlib.metadata import version
-
     import pandas as pd
     import requests
 
@@ -166,7 +165,7 @@ WAYS: dict[str, Read] = {
 }
 
 
-def measure(way: str, folder: Path) -> dict[str, Any]:
+def measure(way: str, folder: Path) -> Row:
     """Read every file in this process; return what it took."""
     paths = sorted(folder.glob("*/*.zip"))
     WAYS[way](paths[:1])  # libraries are imported, and not timed
@@ -185,10 +184,8 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
+def run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
     """Make the files, read them in each way, write the table."""
-    from benchmarks.engine_rows import REPO, describe_machine, write_rows
-
     interpreters = {"compevo": sys.executable, "pandas": sys.executable}
     if gdelt_python:
         interpreters["gdelt"] = gdelt_python
@@ -196,21 +193,17 @@ def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="gkg-", dir=folder) as made:
         paths = make_files(Path(made), files)
-        zipped_mb = sum(path.stat().st_size for path in paths) / 1e6
-        unpacked_mb = sum(_measure_unpacked(paths)) / 1e6
-        for way, interpreter in interpreters.items():
-            done = subprocess.run(  # noqa: S603 - interpreters that the caller named
-                [interpreter, "-m", "benchmarks.gkg", "measure", way, made],
-                cwd=REPO,
-                # The package's environment has none of this project's.
-                env={**os.environ, "PYTHONPATH": str(REPO)},
-                capture_output=True,
-                text=True,
-                check=True,
+        members = [member for path in paths for member in zipfile.ZipFile(path).infolist()]
+        shared = describe_surroundings(()) | {
+            "zipped_mb": sum(path.stat().st_size for path in paths) / 1e6,
+            "unpacked_mb": sum(member.file_size for member in members) / 1e6,
+        }
+        for way, python in interpreters.items():
+            (row,) = measure_in_process(
+                "benchmarks.gkg", "measure", way, made, environment={}, python=python
             )
-            row = json.loads(done.stdout.splitlines()[-1])
-            row |= {"zipped_mb": zipped_mb, "unpacked_mb": unpacked_mb, **describe_machine()}
-            row["mb_per_cpu_second"] = unpacked_mb / row["cpu_seconds"]
+            row |= shared
+            row["mb_per_cpu_second"] = row["unpacked_mb"] / row["cpu_seconds"]
             row["rows_per_cpu_second"] = row["rows"] / row["cpu_seconds"]
             rows.append(row)
 
@@ -218,16 +211,8 @@ def _run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
     sys.stdout.write(out.read_text(encoding="utf-8"))
 
 
-def _measure_unpacked(paths: list[Path]) -> Iterator[int]:
-    for path in paths:
-        with zipfile.ZipFile(path) as bundle:
-            yield sum(member.file_size for member in bundle.infolist())
-
-
 def main() -> None:
     """Run ``measure WAY FOLDER`` for one way, or ``run`` for all of them."""
-    import argparse
-
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("measure")
@@ -237,14 +222,13 @@ def main() -> None:
     every.add_argument("--files", type=int, default=96)
     every.add_argument("--folder", type=Path)
     every.add_argument("--gdelt-python", default="")
-    results = Path(__file__).resolve().parent / "results" / "gkg.csv"
-    every.add_argument("--out", type=Path, default=results)
+    every.add_argument("--out", type=Path, default=RESULTS / "gkg.csv")
 
     given = parser.parse_args()
     if given.command == "measure":
-        sys.stdout.write(json.dumps(measure(given.way, given.folder)) + "\n")
+        print_row(measure(given.way, given.folder))
     else:
-        _run(given.files, given.folder, given.gdelt_python, given.out)
+        run(given.files, given.folder, given.gdelt_python, given.out)
 
 
 if __name__ == "__main__":

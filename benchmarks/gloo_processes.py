@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 
-from benchmarks.engine_rows import REPO
+from benchmarks.rows import REPO
 
 
 def run_processes(

@@ -14,40 +14,22 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.engine_rows import REPO, describe_surroundings, write_rows
 from benchmarks.gloo_processes import run_processes
-from benchmarks.table import read_table
+from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
-from compevo_core.report.markdown import replace_between
-from compevo_core.report.tables import markdown_table
 from compevo_core.runtime.distributed import process_group
-from compevo_core.runtime.files import write_text
 
-RESULTS = Path(__file__).parent / "results" / "sharded_backbone.csv"
-DOCUMENT = REPO / "docs" / "how-to" / "cluster.md"
-MARKERS = (
-    "<!-- split: made by `python -m benchmarks.sharded_backbone --table` -->",
-    "<!-- end of split -->",
-)
-HEADER = (
-    "processes",
-    "weights held",
-    "memory without Python and libraries",
-    "loading",
-    "a pass",
-    "difference",
-)
 PROCESSES = (1, 2, 4)
 LAYERS = 20  # 1.2 GB of float32
 _GB = 1e9
@@ -71,7 +53,7 @@ def build_folder(folder: Path, layers: int, width: int) -> None:
     tiny.tokenizer.save_pretrained(folder)
 
 
-def measure(folder: str, *, shard: bool) -> dict[str, Any]:
+def measure(folder: str, *, shard: bool) -> Row:
     """Load, read and run backward; return what this process held and how long it took."""
     baseline = _resident_gigabytes()
     began = time.perf_counter()
@@ -114,7 +96,7 @@ def measure(folder: str, *, shard: bool) -> dict[str, Any]:
     }
 
 
-def measure_processes(folder: str, count: int) -> dict[str, Any]:
+def measure_processes(folder: str, count: int) -> Row:
     """Measure in so many processes; return the row of the one that holds most."""
     done = run_processes("benchmarks.sharded_backbone", count, "--process-of", folder)
     for process in done:
@@ -124,7 +106,7 @@ def measure_processes(folder: str, count: int) -> dict[str, Any]:
     return {"processes": count} | {name: max(one[name] for one in found) for name in found[0]}
 
 
-def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def compare(rows: list[Row]) -> list[Row]:
     """Add to each row what it is against one process."""
     alone = rows[0]
     own_alone = alone["resident_gb"] - alone["baseline_gb"]
@@ -140,35 +122,6 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def format_table(rows: list[dict[str, str]]) -> str:
-    """Return the table of the documentation and, under it, what it was measured on."""
-    cells = [
-        (
-            row["processes"],
-            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})",
-            f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
-            f"({float(row['resident_ratio']):.2f})",
-            f"{float(row['load_seconds']):.1f} s",
-            f"{float(row['pass_seconds']):.1f} s",
-            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}",
-        )
-        for row in rows
-    ]
-    first = rows[0]
-    return (
-        f"{markdown_table(HEADER, cells, align='rrrrrr')}\n\n"
-        f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
-        f"process; torch {first['torch']}, transformers {first['transformers']}."
-    )
-
-
-def write_table(document: Path = DOCUMENT) -> None:
-    """Write the table of the documentation again from the committed rows."""
-    text = document.read_text(encoding="utf-8")
-    table = format_table(read_table(RESULTS))
-    write_text(document, replace_between(text, table, *MARKERS, document=str(document)))
-
-
 def _resident_gigabytes() -> float:
     """Return what of this process is in memory, the weights that it maps from a file included."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
@@ -180,23 +133,17 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def main(
-    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "sharded_backbone.csv",
     layers: Annotated[int, typer.Option(help="Layers of the backbone.")] = LAYERS,
     width: Annotated[int, typer.Option(help="Width of its states.")] = 1024,
-    table: Annotated[
-        bool, typer.Option("--table", help="Write the documentation's table; measure nothing.")
-    ] = False,
     process_of: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure one, two and four processes that hold one random backbone."""
-    if table:
-        write_table()
-        return
     if process_of:
         rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         torch.set_num_threads(1)
         with process_group(rank, count, 0):
-            typer.echo(json.dumps(measure(process_of, shard=count > 1)))
+            print_row(measure(process_of, shard=count > 1))
         return
 
     with tempfile.TemporaryDirectory() as folder:

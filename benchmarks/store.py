@@ -1,49 +1,207 @@
 """The news store as it grows: ``python -m benchmarks.store run --folder DIR``.
 
-What belongs here: running each step for each size in a process of its own, and how seconds grow
-with the articles. What does not: the steps (``store_steps``).
+What belongs here: a made-up archive, its steps, each run for each size in a process of its own, and
+how seconds grow with the articles. What does not: what a step is for
+(``docs/explanation/benchmarks.md``).
 
-    upsert: articles into the database, in batches of 50,000.
-    append: embeddings of 384 numbers into their files, in batches of 512, each on disk before the
-        next.
-    fill: the same in batches of 50,000, for sizes that take too long otherwise.
-    pool: articles and embeddings of the 20,000 articles that a run's windows name.
-    look-up: embeddings of the 64 candidates of one window, in a store that was just opened.
-    candidates: the articles of the week before an origin, from the database.
-    block: the articles that windows of one month are cut with, each title once.
+Seconds are of the whole step; for look-up and candidates of one window, for block of one month, the
+mean of several. ``exponent`` is that of the processor's seconds from the next smaller archive to
+this one: 1 is linear, 0 does not grow. Peak memory is that of the step's process with all libraries
+loaded, which the step ``none`` has too.
 
-Seconds are of the whole step, for look-up and candidates of one window, the mean of 50, and for
-block of one month, the mean of 5. ``exponent`` is
-that of the processor's seconds from the next smaller archive to this one: 1 is linear, 0 does not
-grow. Peak memory is that of the step's process with all libraries loaded,
-which the step ``none`` has too.
+Shapes: R articles, D numbers of an embedding.
 """
 
-import json
 import math
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
-from importlib.metadata import version
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import polars as pl
 import typer
 
-from benchmarks.engine_rows import REPO, Row, describe_machine, write_rows
+from benchmarks.rows import (
+    RESULTS,
+    Row,
+    describe_surroundings,
+    measure_in_process,
+    print_row,
+    write_rows,
+)
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.runtime.process_memory import peak_memory_gigabytes
 from compevo_pipeline.config.settings import child_environment
+from compevo_pipeline.storage.embedding_store import EmbeddingStore
+from compevo_pipeline.storage.news_store import NewsStore
 
-RESULTS = REPO / "benchmarks" / "results" / "store.csv"
-STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
-REPEATED = ("look-up", "candidates", "block")
 SIZES = (10_000, 100_000, 1_000_000)
 LIBRARIES = ("duckdb", "polars", "numpy")
 COLUMNS = (
     *("step", "articles", "seconds", "cpu_seconds", "exponent", "peak_memory_mb", "disk_mb"),
     *("threads", "machine", *LIBRARIES, "commit"),
 )
+DEFAULT_STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
+REPEATED = ("look-up", "candidates", "block")
+
+DIMENSION = 384  # of an embedding of the packaged encoder
+ROWS_PER_UPSERT = 50_000
+ROWS_PER_APPEND = 512  # as the pipeline embeds
+ROWS_PER_FILL = 50_000
+NAMED_BY_A_RUN = 20_000
+NAMED_BY_A_WINDOW = 64
+WINDOWS = 50
+LOOKBACK = timedelta(days=7)
+BLOCKS = 5
+LONGEST_LOOKBACK = timedelta(days=28)
+
+_FIRST = datetime(2016, 1, 1, tzinfo=UTC)
+_YEARS = timedelta(days=3652)
+_SEED = 0
+
+
+class Stopwatch:
+    """Adds up what blocks take: seconds on the wall, and of the processor."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.cpu_seconds = 0.0
+        self.blocks = 0
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Time a block."""
+        began, cpu_began = time.perf_counter(), time.process_time()
+        yield
+        self.seconds += time.perf_counter() - began
+        self.cpu_seconds += time.process_time() - cpu_began
+        self.blocks += 1
+
+
+def upsert(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Store R articles that came over ten years."""
+    store = NewsStore(folder / "news.duckdb")
+    for first in range(0, rows, ROWS_PER_UPSERT):
+        frame = make_articles(first, min(first + ROWS_PER_UPSERT, rows), rows)
+        with watch.run():
+            store.upsert_articles(frame)
+
+
+def append(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Store R embeddings in the batches that they are made in, each on disk before the next."""
+    generator = np.random.default_rng(_SEED)
+    vectors = generator.standard_normal((ROWS_PER_APPEND, DIMENSION), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    _append(folder, rows, watch, vectors)
+
+
+def fill(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Store R embeddings in large batches, where 512 at a time take too long."""
+    vectors = np.full((ROWS_PER_FILL, DIMENSION), DIMENSION**-0.5, dtype=np.float32)
+    _append(folder, rows, watch, vectors)
+
+
+def _append(folder: Path, rows: int, watch: Stopwatch, vectors: FloatArray) -> None:
+    """Store the same vectors under other titles until there are R of them."""
+    store = EmbeddingStore(folder, "benchmark")
+    for first in range(0, rows, len(vectors)):
+        titles = [make_title(row) for row in range(first, min(first + len(vectors), rows))]
+        with watch.run():
+            store.append(titles, vectors[: len(titles)])
+
+
+def pool(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Gather the articles and embeddings that the windows of a run name."""
+    ids = [make_id(row) for row in _choose(rows, NAMED_BY_A_RUN)]
+    with watch.run():
+        articles = NewsStore(folder / "news.duckdb").read_named(ids)
+        titles = articles["title"].to_list()
+        NewsPool(articles, EmbeddingStore(folder, "benchmark").read(titles), "benchmark")
+
+
+def look_up(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Read the embeddings of one window's candidates, of many windows in turn."""
+    titles = [make_title(row) for row in _choose(rows, WINDOWS * NAMED_BY_A_WINDOW)]
+    for first in range(0, len(titles), NAMED_BY_A_WINDOW):
+        with watch.run():
+            EmbeddingStore(folder, "benchmark").read(titles[first : first + NAMED_BY_A_WINDOW])
+
+
+def candidates(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Read the articles of the week before an origin, of many origins in turn."""
+    for day in np.random.default_rng(_SEED).integers(30, _YEARS.days, WINDOWS):
+        origin = _FIRST + timedelta(days=int(day))
+        with watch.run():
+            NewsStore(folder / "news.duckdb").read_articles(origin - LOOKBACK, origin)
+
+
+def block(folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Read what windows of a month are cut with: its articles and those of the look-back before."""
+    for month in np.random.default_rng(_SEED).integers(2, 120, BLOCKS):
+        until = _FIRST + timedelta(days=int(30.4 * month))
+        since = until - LONGEST_LOOKBACK - timedelta(days=31)
+        with watch.run():
+            NewsStore(folder / "news.duckdb").read_first_printed(since, until, "")
+
+
+STEPS: dict[str, Callable[[Path, int, Stopwatch], None]] = {
+    "upsert": upsert,
+    "append": append,
+    "fill": fill,
+    "pool": pool,
+    "look-up": look_up,
+    "candidates": candidates,
+    "block": block,
+}
+"""In the order in which they need each other."""
+
+
+def make_articles(first: int, end: int, rows: int) -> pl.DataFrame:
+    """Return the articles from row ``first`` to ``end`` of an archive of ``rows``."""
+    numbers = range(first, end)
+    seen = pl.Series([_FIRST + _YEARS * (row / rows) for row in numbers])
+    columns = {
+        "article_id": [make_id(row) for row in numbers],
+        "url": [f"https://news.example/{row % 977}/story-{row}" for row in numbers],
+        "title": [make_title(row) for row in numbers],
+        "body": [""] * len(numbers),
+        "domain": ["news.example"] * len(numbers),
+        "language": ["English"] * len(numbers),
+        "country": ["Australia"] * len(numbers),
+        "published_at": seen,
+        "seen_at": seen,
+        "available_at": seen,
+        "fetched_at": seen,
+        "source": ["sample:benchmark"] * len(numbers),
+    }
+    return pl.DataFrame(columns, schema=ARTICLE_SCHEMA)
+
+
+def make_id(row: int) -> str:
+    """Return 32 hex digits without order, as hashes of addresses are."""
+    # A product with an odd number visits every 64-bit value once.
+    mixed = (row * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % 2**64
+    return f"{mixed:016x}{mixed ^ 0xA5A5A5A5A5A5A5A5:016x}"
+
+
+def make_title(row: int) -> str:
+    """Return a headline of a usual length."""
+    return f"Report {row}: demand for power in the eastern states as the weather turns"
+
+
+def _choose(rows: int, count: int) -> list[int]:
+    """Return rows at random; each once where there are enough."""
+    generator = np.random.default_rng(_SEED)
+    chosen: list[int] = generator.choice(rows, size=count, replace=count > rows).tolist()
+    return chosen
+
 
 app = typer.Typer(add_completion=False)
 
@@ -56,27 +214,26 @@ def main(
     folder: Annotated[
         Path | None, typer.Option(help="Where archives are made, 1.8 GB for a million articles.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "store.csv",
     threads: Annotated[int, typer.Option(help="Threads of each process.")] = 1,
     steps: Annotated[
         list[str] | None, typer.Option("--step", help="Only this step; in the order they need.")
     ] = None,
 ) -> None:
     """Measure every step for every size, and remove the archives again."""
-    surroundings = {
-        "threads": threads,
-        **describe_machine(),
-        **{name: version(name) for name in LIBRARIES},
-    }
+    surroundings = describe_surroundings(LIBRARIES) | {"threads": threads}
     rows: list[Row] = []
     for size in sorted(articles or SIZES):
         archive = Path(tempfile.mkdtemp(prefix=f"store-{size}-", dir=folder))
         try:
-            for step in steps or STEPS:
-                measured = _measure_in_subprocess(step, archive, size, threads)
-                sys.stdout.write(f"{json.dumps(measured)}\n")
-                sys.stdout.flush()
-                rows.append(measured | surroundings)
+            for step in steps or DEFAULT_STEPS:
+                (row,) = measure_in_process(
+                    "benchmarks.store",
+                    *("measure", step, str(archive), str(size)),
+                    environment=child_environment(threads),
+                )
+                print_row(row)
+                rows.append(row | surroundings)
         finally:
             shutil.rmtree(archive)
         write_rows(add_exponents(rows), out, COLUMNS)
@@ -85,67 +242,36 @@ def main(
 @app.command()
 def measure(step: str, archive: Path, articles: int) -> None:
     """Run one step in this process, and print what it took."""
-    # Imported here: the process that starts the others stays small, as they inherit its peak.
-    from benchmarks.store_steps import STEPS as CALLS
-    from benchmarks.store_steps import Stopwatch
-
     watch = Stopwatch()
     if step != "none":
-        CALLS[step](archive, articles, watch)
+        STEPS[step](archive, articles, watch)
     blocks = watch.blocks if step in REPEATED else 1
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    disk_mb = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file()) / 1e6
-    row = {
-        "step": step,
-        "articles": articles,
-        "seconds": watch.seconds / blocks,
-        "cpu_seconds": watch.cpu_seconds / blocks,
-        "peak_memory_mb": round(peak_mb),
-        "disk_mb": round(disk_mb),
-    }
-    sys.stdout.write(json.dumps(row))
+    disk_bytes = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
+    print_row(
+        {
+            "step": step,
+            "articles": articles,
+            "seconds": watch.seconds / blocks,
+            "cpu_seconds": watch.cpu_seconds / blocks,
+            "peak_memory_mb": round(1000 * peak_memory_gigabytes()),
+            "disk_mb": round(disk_bytes / 1e6),
+        }
+    )
 
 
 def add_exponents(rows: list[Row]) -> list[Row]:
     """Return the rows with the growth of their seconds from the next smaller size of the step."""
-    seconds = {(row["step"], row["articles"]): float(row["cpu_seconds"]) for row in rows}
-    return [
-        row | {"exponent": _find_exponent(seconds, str(row["step"]), int(row["articles"]))}
-        for row in rows
-    ]
-
-
-def _find_exponent(seconds: dict[tuple[str, int], float], step: str, articles: int) -> float | str:
-    smaller = [size for name, size in seconds if name == step and size < articles]
-    if not smaller or not seconds[step, articles]:
-        return ""
-    before = max(smaller)
-    ratio = seconds[step, articles] / seconds[step, before]
-    return math.log(ratio) / math.log(articles / before)
-
-
-def _measure_in_subprocess(step: str, archive: Path, articles: int, threads: int) -> Row:
-    """Run one step in a process of its own.
-
-    Raises:
-        RuntimeError: it failed.
-    """
-    words = ("-m", "benchmarks.store", "measure", step, str(archive), str(articles))
-    done = subprocess.run(  # noqa: S603 - this interpreter and fixed arguments
-        [sys.executable, *words],
-        cwd=REPO,
-        env=child_environment(threads),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"step {step} with {articles} articles ended with code {done.returncode}: "
-            f"{done.stderr[-2000:]}"
-        )
-    row: Row = json.loads(done.stdout)
-    return row
+    smaller: dict[str, Row] = {}
+    out = []
+    for row in sorted(rows, key=lambda row: int(row["articles"])):
+        before = smaller.get(row["step"])
+        exponent: float | str = ""
+        if before is not None and row["cpu_seconds"]:
+            ratio = row["cpu_seconds"] / before["cpu_seconds"]
+            exponent = math.log(ratio) / math.log(row["articles"] / before["articles"])
+        out.append(row | {"exponent": exponent})
+        smaller[row["step"]] = row
+    return out
 
 
 if __name__ == "__main__":

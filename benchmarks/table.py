@@ -1,49 +1,27 @@
 """The tables of speed and memory in the documentation: ``python -m benchmarks.table``.
 
-What belongs here: rows of ``benchmarks/results`` to Markdown, and writing every table of the
-document between its markers. What does not: measuring (``engine``, ``store``, ``gkg``).
+What belongs here: rows of ``benchmarks/results`` to Markdown, and writing each table between its
+markers. What does not: measuring.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from benchmarks.engine_rows import REPO, RESULTS, Row, read_rows
+from benchmarks.rows import REPO, RESULTS, Row, read_rows
 from compevo_core.report.markdown import replace_between
 from compevo_core.report.tables import markdown_table
 from compevo_core.runtime.files import write_text
 
-DOCUMENT = REPO / "docs" / "explanation" / "benchmarks.md"
-MARKERS = (
-    "<!-- speed: made by `make readme` from benchmarks/results/engine.csv -->",
-    "<!-- end of speed -->",
-)
-
-STORE_MARKERS = (
-    "<!-- store: made by `make readme` from benchmarks/results/store.csv -->",
-    "<!-- end of store -->",
-)
-GKG_MARKERS = (
-    "<!-- gkg: made by `make readme` from benchmarks/results/gkg.csv -->",
-    "<!-- end of gkg -->",
-)
-
 STORE_HEADER = ("step", "articles", "seconds", "processor's", "exponent", "peak MB", "disk MB")
 GKG_HEADER = ("way", "files", "MB", "articles", "MB/s", "articles/s", "peak MB")
+SPLIT_HEADER = (
+    *("processes", "weights held", "memory without Python and libraries"),
+    *("loading", "a pass", "difference"),
+)
 
 #: Columns of the cases with a reference, float32 beside mixed types.
 COMPARED_HEADER = (
-    "operation (reference)",
-    "agents",
-    "float32",
-    "reference",
-    "ratio",
-    "mixed",
-    "reference",
-    "ratio",
+    *("operation (reference)", "agents"),
+    *("float32", "reference", "ratio", "mixed", "reference", "ratio"),
 )
 #: Columns of the other cases.
 HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
@@ -61,18 +39,12 @@ TEXTS = {
     "preset-pass-1975": "the preset's pass over 1,975 windows",
     "gradient": "forecast phase, agent by agent",
     "gradient-difference": "difference of the gradients over their norm",
-    "memory": "peak of one round",
-    "memory-ratio": "peak with ten agents over peak with one",
     "memory-joint": "peak of a round without rewriting, gradient joint",
     "memory-joint-ratio": "peak less state, most agents over fewest, gradient joint",
     "memory-by-agent": "peak of a round without rewriting, gradient by agent",
     "memory-by-agent-ratio": "peak less state, most agents over fewest, gradient by agent",
-    "products-3-rows": "frozen linear layers, 3 rows",
-    "products-24-rows": "frozen linear layers, 24 rows",
-    "products-768-rows": "frozen linear layers, 768 rows",
-    "bfloat16-3-rows": "frozen linear layers, 3 rows",
-    "bfloat16-24-rows": "frozen linear layers, 24 rows",
-    "bfloat16-768-rows": "frozen linear layers, 768 rows",
+    **{f"products-{n}-rows": f"frozen linear layers, {n} rows" for n in (3, 24, 768)},
+    **{f"bfloat16-{n}-rows": f"frozen linear layers, {n} rows" for n in (3, 24, 768)},
     "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
     "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }
@@ -92,27 +64,25 @@ def format_speed_table(rows: Sequence[Row]) -> str:
     compared = [_format_pair(by_type) for by_type in pairs.values()]
     others = [_format_cells(row) for row in shown if not row["reference"]]
 
-    tables = (
-        markdown_table(COMPARED_HEADER, compared, align="lrrrrrrr"),
-        markdown_table(HEADER, others, align="lrlrrrrr"),
-        _describe_measurement(rows),
+    first = rows[0]
+    repeats = sorted({int(row["repeats"]) for row in rows})
+    return (
+        f"{markdown_table(COMPARED_HEADER, compared, align='lrrrrrrr')}\n\n"
+        f"{markdown_table(HEADER, others, align='lrlrrrrr')}\n\n"
+        f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "
+        f"{first['threads']} threads; torch {first['torch']}, "
+        f"transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
     )
-    return "\n\n".join(tables)
 
 
 def _format_pair(by_type: Mapping[str, Row]) -> tuple[str, ...]:
     first = next(iter(by_type.values()))
     cells = [f"{TEXTS[first['case']]} ({first['reference']})", first["agents"]]
     for dtype in ("float32", "mixed"):
-        row = by_type.get(dtype)
-        if row is None:
-            cells += ["", "", ""]
-            continue
-        cells += [
-            _format_seconds(row["ours_seconds"]),
-            _format_seconds(row["reference_seconds"]),
-            _format_ratio(row["case"], row["ratio"]),
-        ]
+        row = by_type.get(dtype, {})
+        cells.append(_format_seconds(row.get("ours_seconds", "")))
+        cells.append(_format_seconds(row.get("reference_seconds", "")))
+        cells.append(_format_ratio(first["case"], row.get("ratio", "")))
     return tuple(cells)
 
 
@@ -137,19 +107,9 @@ def _format_cells(row: Row) -> tuple[str, ...]:
 
 
 def _format_ratio(case: str, text: str) -> str:
-    if case == "gradient-difference":
+    if case == "gradient-difference" and text:
         return f"{float(text):.0e}"
     return _format_number(text, 0 if case == "matmul-2048" else 2)
-
-
-def _describe_measurement(rows: Sequence[Row]) -> str:
-    first = rows[0]
-    repeats = sorted({int(row["repeats"]) for row in rows})
-    return (
-        f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "
-        f"{first['threads']} threads; torch {first['torch']}, "
-        f"transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
-    )
 
 
 def _format_seconds(text: str) -> str:
@@ -158,12 +118,6 @@ def _format_seconds(text: str) -> str:
 
 def _format_number(text: str, digits: int) -> str:
     return f"{float(text):.{digits}f}" if text else ""
-
-
-def read_table(path: Path) -> list[Row]:
-    """Return the rows of a table."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def format_store(rows: Sequence[Row]) -> str:
@@ -214,24 +168,51 @@ def _format_short_seconds(text: str) -> str:
     return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.3g} s"
 
 
-app = typer.Typer(add_completion=False)
+def format_split(rows: Sequence[Row]) -> str:
+    """Return the numbers of processes that hold one backbone."""
+    cells = [
+        (
+            row["processes"],
+            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})",
+            f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
+            f"({float(row['resident_ratio']):.2f})",
+            f"{float(row['load_seconds']):.1f} s",
+            f"{float(row['pass_seconds']):.1f} s",
+            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}",
+        )
+        for row in rows
+    ]
+    first = rows[0]
+    return (
+        f"{markdown_table(SPLIT_HEADER, cells, align='rrrrrr')}\n\n"
+        f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
+        f"process; torch {first['torch']}, transformers {first['transformers']}."
+    )
 
 
-@app.command()
-def main(
-    document: Annotated[Path, typer.Argument(help="Markdown file with the markers.")] = DOCUMENT,
-) -> None:
-    """Write the tables again from the committed rows."""
-    text = document.read_text(encoding="utf-8")
-    folder = RESULTS.parent
-    for table, markers in (
-        (format_speed_table(read_rows(RESULTS)), MARKERS),
-        (format_store(read_table(folder / "store.csv")), STORE_MARKERS),
-        (format_gkg(read_table(folder / "gkg.csv")), GKG_MARKERS),
-    ):
-        text = replace_between(text, table, *markers, document=str(document))
-    write_text(document, text)
+#: How the rows of each table are shown, and the page of the documentation where.
+TABLES = {
+    "engine": (format_speed_table, "explanation/benchmarks.md"),
+    "store": (format_store, "explanation/benchmarks.md"),
+    "gkg": (format_gkg, "explanation/benchmarks.md"),
+    "sharded_backbone": (format_split, "how-to/cluster.md"),
+}
+
+
+def replace_table(name: str, text: str) -> str:
+    """Return a page with one table written again from the committed rows."""
+    format_rows, page = TABLES[name]
+    start = f"<!-- {name}: made by `make readme` from benchmarks/results/{name}.csv -->"
+    table = format_rows(read_rows(RESULTS / f"{name}.csv"))
+    return replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
+
+
+def main() -> None:
+    """Write every table again from the committed rows."""
+    for name, (_, page) in TABLES.items():
+        path = REPO / "docs" / page
+        write_text(path, replace_table(name, path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -1,24 +1,25 @@
-"""What a benchmark runs on: a population that is not at its trivial start, its examples, our round.
+"""What a benchmark runs on: synthetic windows and news, a population off its start, our round.
 
-What belongs here: the configuration, the examples of each day, and our round with its samples kept.
-What does not: the data (``synthetic_data``), timing (``engine``, ``cases``), other ways of doing a
-round (``peft_population``, ``trl_step``).
+What belongs here: configuration, seeded data of the size of real ones, and our round with its
+samples kept. What does not: timing (``cases``), other ways of doing a round (``peft``).
 
-Everything is seeded; nothing is read but the packaged models.
+Nothing is read but the packaged models.
 
 Shapes: A agents, G samples of an agent, B windows, N windows in all, P priors, H horizon,
 T sampled tokens, D hidden.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from torch import Tensor
 
-from benchmarks.synthetic_data import LEVELS_MW, TITLES, build_news_pool, build_windows
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logic_writer import (
     MOST_READ,
@@ -32,15 +33,47 @@ from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.strategy import GroupForecasts, NewsRetriever, StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.calendar import Place, build_calendar
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.encoder import load_encoder
+from compevo_core.lm.encoder import Encoder, load_encoder
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples, mix_priors
 from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.schedule import RunGenerators, RunSchedule
+
+_START = datetime(2019, 1, 1, 14, tzinfo=UTC)
+_PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
+_LEVELS_MW = {"NSW1": 8000.0, "QLD1": 6200.0, "SA1": 1400.0, "TAS1": 1100.0, "VIC1": 5200.0}
+_COVARIATES = {
+    "afternoon_humidity_lag1": 41.0,
+    "afternoon_temp_lag1": 28.4,
+    "max_temp_lag2": 31.2,
+    "min_temp_lag2": 17.9,
+    "morning_temp_lag1": 21.3,
+}
+TITLES = (
+    "Heatwave to push electricity demand to a record across the eastern states this week",
+    "Central bank holds interest rates as inflation slows for a third straight quarter",
+    "Smelter restarts its second potline after months of closure and repair work",
+    "Storm damage leaves thousands without power as crews work through the night",
+    "Rooftop solar sets a midday record and drives wholesale prices below zero",
+    "Travel surges before the long weekend with airports expecting a million passengers",
+    "Coal unit trips without warning, operator calls on reserves in the evening peak",
+    "Schools return on Tuesday after the longest summer break in a decade",
+    "Desalination plant ordered to full output as dams fall below half",
+    "Steel maker cuts shifts as export orders weaken and freight costs rise",
+    "Cool change arrives early, ending four days above thirty-five degrees",
+    "Grand final crowds expected to lift evening use in the inner suburbs",
+)
+_DAILY_SWING = 0.2  # of the level
+_NOISE = 0.03  # of the level, standard deviation
+_LOWEST_STEP = 14  # of the daily wave, in half hours
 
 # Standard deviations of adapters and read-out. At their start both ways would forecast the base.
 _ADAPTER_SPREAD = 0.02
@@ -103,8 +136,8 @@ class Replay:
         ids_AGT: token ids of the group.
         mask_AGT: 1 where a token is part of a logic.
         is_empty_AG: samples that held no logic.
-        reward_examples: windows that scored the group.
         previous_AD: candidate states of the round before.
+        reward_examples: windows that scored the group.
     """
 
     observation: Observation
@@ -113,8 +146,8 @@ class Replay:
     ids_AGT: Tensor
     mask_AGT: Tensor
     is_empty_AG: Tensor
-    reward_examples: list[ForecastExample]
     previous_AD: Tensor
+    reward_examples: list[ForecastExample] = dataclasses.field(default_factory=list)
 
 
 class _FixedLengthWriter(LogicWriter):
@@ -134,7 +167,6 @@ class _FixedLengthWriter(LogicWriter):
     ) -> Proposal:
         """Propose as the core's writer does, and keep the samples."""
         proposal = super().propose(observation, previous_AD, generators)
-
         self.replay = Replay(
             observation,
             proposal.candidates,
@@ -142,7 +174,6 @@ class _FixedLengthWriter(LogicWriter):
             proposal.ids_AGT,
             proposal.mask_AGT,
             proposal.is_empty_AG,
-            [],
             previous_AD.detach(),
         )
         return proposal
@@ -175,10 +206,10 @@ class World:
         self.config = config
 
         batch = config.run.batch_size
-        regions = len(LEVELS_MW)
-        windows = build_windows(max(_FEWEST_DAYS, -(-rounds * batch // regions)), regions)
+        regions = len(_LEVELS_MW)
+        windows = _build_windows(max(_FEWEST_DAYS, -(-rounds * batch // regions)), regions)
         encoder = load_encoder(config.news.encoder)
-        pool = build_news_pool(encoder)
+        pool = _build_news_pool(encoder)
         self.news_retriever = NewsRetriever(pool, encoder, config.news.top_k)
 
         # Made-up priors: fitting real ones would cost the same both ways.
@@ -310,3 +341,60 @@ def _make_priors(config: RunConfig, windows: WindowSet) -> FloatArray:
     keys, _ = mix_priors(config)
     factors_P1 = 1.0 + _PRIOR_STEP * np.arange(len(keys))[:, None]
     return np.stack([factors_P1 * view.x for view in windows.views()])
+
+
+def _build_news_pool(encoder: Encoder) -> NewsPool:
+    """Build a pool of the headlines above, one an hour, all before the first origin."""
+    count = len(TITLES)
+    times = [_START - timedelta(days=2) + timedelta(hours=i) for i in range(count)]
+
+    rows = {
+        "article_id": _article_ids(),
+        "url": [f"https://example.org/{i}" for i in range(count)],
+        "title": list(TITLES),
+        "body": [""] * count,
+        "domain": ["example.org"] * count,
+        "language": ["English"] * count,
+        "country": [None] * count,
+        "published_at": times,
+        "seen_at": times,
+        "available_at": times,
+        "source": ["sample:benchmark"] * count,
+        "fetched_at": times,
+    }
+    return NewsPool(pl.DataFrame(rows, schema=ARTICLE_SCHEMA), encoder.encode(TITLES), encoder.name)
+
+
+def _build_windows(days: int, entities: int) -> WindowSet:
+    """Build train windows of the first ``entities`` regions on consecutive days."""
+    rng = np.random.default_rng(0)
+    wave_H = np.sin(2 * np.pi * (np.arange(HORIZON) - _LOWEST_STEP) / HORIZON)
+    shape_H = 1.0 + _DAILY_SWING * wave_H
+
+    windows: list[Window] = []
+    for day in range(days):
+        for entity, level_mw in list(_LEVELS_MW.items())[:entities]:
+            # x is drawn first, then y.
+            x, y = (level_mw * shape_H * (1 + _NOISE * rng.normal(size=HORIZON)) for _ in range(2))
+            origin = _START + timedelta(days=day)
+            view = WindowView(
+                window_id=f"benchmark-{entity}-{day}",
+                dataset="electricity",
+                series_id=f"BENCHMARK/{entity}",
+                entity=entity,
+                variable="demand_mw",
+                unit="MW",
+                step_minutes=30,
+                origin_utc=origin,
+                x=x,
+                calendar=build_calendar(origin, _PLACE),
+                covariates=_COVARIATES,
+                split="train",
+                candidate_ids=tuple(_article_ids()),
+            )
+            windows.append(Window(y=y, view=view))
+    return WindowSet(windows, dataset="electricity")
+
+
+def _article_ids() -> list[str]:
+    return [hashlib.sha256(title.encode()).hexdigest()[:32] for title in TITLES]

@@ -2,27 +2,21 @@
 
 import pytest
 
-from benchmarks.sharded_backbone import (
-    DOCUMENT,
-    MARKERS,
-    PROCESSES,
-    RESULTS,
-    compare,
-    format_table,
-)
-from benchmarks.table import read_table
-from compevo_core.report.markdown import replace_between
+from benchmarks.rows import RESULTS, read_rows
+from benchmarks.sharded_backbone import PROCESSES, compare
+
+TABLE = RESULTS / "sharded_backbone.csv"
 
 
 def test_the_committed_table_has_a_gigabyte_and_every_number_of_processes():
-    table = read_table(RESULTS)
+    table = read_rows(TABLE)
     assert tuple(int(row["processes"]) for row in table) == PROCESSES
     assert float(table[0]["held_gb"]) >= 1.0
     assert not any(row["commit"].endswith("-dirty") for row in table)
 
 
 def test_weights_shrink_with_the_processes_and_numbers_stay():
-    for row in read_table(RESULTS):
+    for row in read_rows(TABLE):
         share = 1 / int(row["processes"])
         # Embeddings and norms are whole on each process.
         assert float(row["held_ratio"]) == pytest.approx(share, abs=0.02)
@@ -32,7 +26,7 @@ def test_weights_shrink_with_the_processes_and_numbers_stay():
 
 def test_memory_falls_by_most_of_the_weights_that_are_no_longer_held():
     # Activations and adapters are whole on each process.
-    alone, *split = read_table(RESULTS)
+    alone, *split = read_rows(TABLE)
     for row in split:
         gone = float(alone["held_gb"]) - float(row["held_gb"])
         saved = float(alone["resident_gb"]) - float(row["resident_gb"])
@@ -45,11 +39,3 @@ def test_memory_is_compared_without_what_python_had_before():
     _, compared = compare([row | {"gradient_norm": 2.0} for row in (one, two)])
     assert compared["held_ratio"] == compared["resident_ratio"] == 0.5
     assert compared["state_difference"] == 0.25 and compared["gradient_difference"] == 0.0
-
-
-def test_the_page_has_the_table_of_the_committed_rows():
-    page = DOCUMENT.read_text(encoding="utf-8")
-    table = format_table(read_table(RESULTS))
-    assert replace_between(page, table, *MARKERS, document="cluster.md") == page, (
-        "run python -m benchmarks.sharded_backbone --table"
-    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import memory_cases, sampling_cases
+from benchmarks import cases
 from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import World, build_config
@@ -10,20 +10,20 @@ from compevo_core.config.run import RunConfig
 
 
 def test_both_gradients_of_the_forecast_phase_are_equal():
-    found = {(row["case"], row["dtype"]): row for row in CASES["gradient"](2, 1, quick=True)}
+    found = {(row["case"], row["dtype"]): row for row in CASES["gradient"][0](2, 1, quick=True)}
     assert found["gradient-difference", "float32"]["ratio"] < 1e-5
     row = found["gradient", "float32"]
     assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
 
 def test_gradients_that_differ_are_an_error(monkeypatch):
-    monkeypatch.setitem(memory_cases.LARGEST_DIFFERENCE, "mixed", -1.0)
+    monkeypatch.setitem(cases.LARGEST_DIFFERENCE, "mixed", -1.0)
     with pytest.raises(ArithmeticError, match="joint and by agent, differ"):
-        CASES["gradient"](2, 1, quick=True)
+        CASES["gradient"][0](2, 1, quick=True)
 
 
 def test_the_state_of_training_is_counted_apart_from_the_peak():
-    one, three = (CASES["memory-by-agent"](agents, 1, quick=True)[0] for agents in (1, 3))
+    one, three = (CASES["memory-by-agent"][0](agents, 1, quick=True)[0] for agents in (1, 3))
     world = World(build_config(1, quick=True), 1)
     model = world.model
     trained = sum(each.numel() for each in model.forecast_parameters())
@@ -43,7 +43,7 @@ def test_the_state_of_training_is_counted_apart_from_the_peak():
     ],
 )
 def test_a_case_of_the_preset_counts_its_tokens(case, name):
-    (row,) = CASES[case](3, 1, quick=True)
+    (row,) = CASES[case][0](3, 1, quick=True)
     assert row["case"] == name
     assert row["reference_seconds"] is None
     assert row["tokens"] > 0
@@ -51,7 +51,7 @@ def test_a_case_of_the_preset_counts_its_tokens(case, name):
 
 @pytest.mark.slow
 def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypatch):
-    (row,) = CASES["sampling"](2, 1, quick=True)
+    (row,) = CASES["sampling"][0](2, 1, quick=True)
     assert row["case"] == "sampling" and row["tokens"] > 0
     assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
@@ -59,14 +59,14 @@ def test_both_ways_of_sampling_write_the_same_tokens_or_it_is_an_error(monkeypat
         ids, mask = sample_every_token(population, cache, grammar, settings)
         return ids + 1, mask
 
-    monkeypatch.setattr(sampling_cases, "sample_every_token", write_something_else)
+    monkeypatch.setattr(cases, "sample_every_token", write_something_else)
     with pytest.raises(ArithmeticError, match="write other tokens"):
-        CASES["sampling"](2, 1, quick=True)
+        CASES["sampling"][0](2, 1, quick=True)
 
 
 def test_a_pass_reads_its_windows_once_by_every_agent():
-    (inference,) = CASES["preset-inference"](3, 1, quick=True)
-    (one_pass,) = CASES["preset-pass"](3, 1, quick=True)
+    (inference,) = CASES["preset-inference"][0](3, 1, quick=True)
+    (one_pass,) = CASES["preset-pass"][0](3, 1, quick=True)
     assert one_pass["tokens"] == inference["tokens"]
 
 

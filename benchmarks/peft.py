@@ -1,0 +1,629 @@
+"""A round of agents as a user of PEFT and TRL would write it, and nothing of the engine's sharing.
+
+What belongs here: agents as named adapters, whole prompts in padded batches, ``generate`` for every
+agent, the order of a round and its update, TRL's trainer. What does not: timing (``cases``), the
+layout of prompts, numeric tokens, read-out and losses, which are the core's own modules both ways.
+
+A round generates its own samples for their cost and scores the ones that our round sampled, so that
+the losses of both ways are comparable number by number.
+
+Shapes: A agents, G samples of an agent, B windows, H horizon, R prompts of an agent, P tokens of
+the longest prompt, L = R P, T sampled tokens, C last tokens of a prompt, S soft tokens, D hidden.
+"""
+
+import contextlib
+import dataclasses
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import selective_log_softmax
+
+from benchmarks.world import Replay, World
+from compevo_core.agents.decoders import ForecastExample, ForecastRequest
+from compevo_core.agents.fusion import StrategyFusion
+from compevo_core.agents.grpo import group_advantages, policy_loss
+from compevo_core.agents.head_decoder import HeadDecoder
+from compevo_core.agents.logic_writer import Observation, fit_logic_prompt
+from compevo_core.agents.logics import clean_logic
+from compevo_core.agents.objective import (
+    diversity_loss,
+    own_error_weights,
+    prediction_loss,
+    pruning_loss,
+)
+from compevo_core.agents.prompts import render_logic_prompt, tokenize_prompt
+from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
+from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.config.run import RunConfig
+from compevo_core.lm.adapters import FORECAST, LOGIC
+from compevo_core.lm.architectures import LORA_TARGETS
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.packing import PromptGroup
+from compevo_core.training.update import group_parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddedPrompts:
+    """Whole prompts, padded on the left to one length.
+
+    Attributes:
+        ids_AL: token ids, the prompts of an agent one after the other.
+        mask_ARP: 1 where a token is not padding.
+    """
+
+    ids_AL: Tensor
+    mask_ARP: Tensor
+
+
+class PeftForecasts:
+    """The forecast adapters of all agents on a backbone of their own.
+
+    It has the methods of the core's ``Population`` that the head decoder calls.
+
+    Attributes:
+        model: the PEFT model, cut to ``forecast.layers``.
+        is_mixed: whether all agents are read in one batch, each prompt with the name of its adapter
+            (PEFT's mixed batch), and not one agent after the other.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.backbone = load_backbone(config.backbone, device="cpu")
+        self.local_agents = range(config.population.agents)
+        self.is_mixed = False
+        self._in_use = self.local_agents
+
+        decoder = self.backbone.decoder
+        layers = config.forecast.layers
+        if 0 < layers < len(decoder.layers):
+            decoder.layers = decoder.layers[:layers]
+            decoder.norm = nn.Identity()
+
+        self.names = [_name_adapter(FORECAST, agent) for agent in self.local_agents]
+        self.model = _build_peft_model(decoder, config, self.names)
+
+    @contextlib.contextmanager
+    def use_adapters(
+        self, kind: str, *, agents: slice = slice(None), dropout: float = 0.0
+    ) -> Iterator[None]:
+        """Read for the chosen agents within the ``with`` block."""
+        if kind != FORECAST or dropout:
+            raise ValueError(f"kind {kind!r} with dropout {dropout}: the two ways would differ")
+
+        self._in_use = self.local_agents[agents]
+        yield
+        self._in_use = self.local_agents
+
+    def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> PaddedPrompts:
+        """Pad the whole prompts of each agent's groups; nothing is shared."""
+        rows = [
+            torch.tensor([*group.prefix, *suffix])
+            for agent_groups in groups
+            for group in agent_groups
+            for suffix in group.suffixes
+        ]
+        ids_NP, mask_NP = pad_left(rows, self.backbone.tokenizer.pad_token_id)
+        mask_ARP = mask_NP.unflatten(0, (len(groups), -1))
+        return PaddedPrompts(ids_NP.reshape(len(groups), -1), mask_ARP)
+
+    def soft_token_id(self, row: int) -> int:
+        """Return the id that stands for a row of the table of soft tokens."""
+        return self._vocabulary_size + row
+
+    def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
+        """Embed tokens, ids (..., T) to (..., T, D), soft ones from each agent's table."""
+        embedding = self.backbone.model.get_input_embeddings()
+        if soft_ASD is None:
+            embeds: Tensor = embedding(ids)
+            return embeds
+
+        rows_AL = ids - self._vocabulary_size
+        soft_ALD = torch.stack(
+            [soft_SD[row] for soft_SD, row in zip(soft_ASD, rows_AL.clamp(min=0), strict=True)]
+        )
+        words_ALD = embedding(ids.clamp(max=self._vocabulary_size - 1))
+        return torch.where((rows_AL >= 0)[..., None], soft_ALD, words_ALD)
+
+    def read_out(
+        self, packed: PaddedPrompts, embeds_ALD: Tensor, *, count: int = 1, layers: int = 0
+    ) -> Tensor:
+        """Return the states at the last tokens of every prompt, (A, R, C, D)."""
+        del layers  # the model was cut when it was built
+        embeds_ARPD = embeds_ALD.unflatten(1, packed.mask_ARP.shape[1:])
+        if self.is_mixed:
+            names = [self.names[a] for a in self._in_use for _ in range(embeds_ARPD.shape[1])]
+            states_NPD = self._forward(
+                embeds_ARPD.flatten(0, 1), packed.mask_ARP.flatten(0, 1), adapter_names=names
+            )
+            return states_NPD.unflatten(0, embeds_ARPD.shape[:2])[:, :, -count:]
+
+        states = []
+        for agent, embeds_RPD, mask_RP in zip(
+            self._in_use, embeds_ARPD, packed.mask_ARP, strict=True
+        ):
+            self.model.set_adapter(self.names[agent])
+            # Each agent's batch is as wide as its own longest prompt.
+            first = int(mask_RP.any(0).int().argmax())
+            states_RPD = self._forward(embeds_RPD[:, first:], mask_RP[:, first:])
+            states.append(states_RPD[:, -count:])
+        return torch.stack(states)
+
+    @property
+    def _vocabulary_size(self) -> int:
+        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
+
+    def _forward(self, embeds_NPD: Tensor, mask_NP: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+        out = self.model(
+            inputs_embeds=embeds_NPD,
+            attention_mask=mask_NP,
+            # Padding on the left must not shift the positions of real tokens.
+            position_ids=(mask_NP.cumsum(1) - 1).clamp(min=0),
+            use_cache=False,
+            **options,
+        )
+        states_NPD: Tensor = out.last_hidden_state
+        return states_NPD
+
+
+class PeftRound:
+    """Rounds of A agents, named adapters of two PEFT models, used one after the other.
+
+    Two models, as forecasts may read fewer layers than logics are written by.
+
+    Attributes:
+        forecasts: the forecast adapters.
+        model: the PEFT model that writes logics.
+        decoder: numbers as tokens and read-out, the core's own, with parameters of its own.
+        executor: retrieves news and forecasts.
+        selection: gates and fitness.
+        fusion: soft prompts.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.config = world.config
+        self.agents = self.config.population.agents
+
+        theirs = world.model
+        # The decoder asks for no more of a population than these forecasts have.
+        self.forecasts: Any = PeftForecasts(self.config)
+        self.decoder = HeadDecoder(self.forecasts, self.config, theirs.inputs, theirs.mix_AP)
+        self.executor = StrategyExecutor(
+            self.config, self.forecasts, self.decoder, world.news_retriever, theirs.mix_AP
+        )
+
+        self.backbone = load_backbone(self.config.backbone, device="cpu")
+        self._names = [_name_adapter(LOGIC, agent) for agent in range(self.agents)]
+        self.model: Any = _build_peft_model(
+            self.backbone.model, self.config, self._names, task_type="CAUSAL_LM"
+        )
+
+        # All values are copied by reset; the generator only has to be there.
+        generator = torch.Generator().manual_seed(0)
+        entities = theirs.selection.entities
+        self.selection = FitnessSelection(self.agents, self.config.selection, entities)
+        self.fusion = StrategyFusion(self.agents, theirs.fusion.neutral_D, generator)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Take the world's learned tensors as they are now, and a fresh optimiser."""
+        theirs = self.world.model
+        prefix = f"{self.backbone.model.base_model_prefix}."
+        for name, layer in theirs.population.layers.items():
+            self._copy_adapters(self.model.base_model.model.get_submodule(name), layer, LOGIC)
+            if FORECAST in layer.lora_a:
+                # Forecasts are read by the stack of layers alone, whose names begin there.
+                cut = self.forecasts.model.base_model.model
+                module = cut.get_submodule(name.removeprefix(prefix))
+                self._copy_adapters(module, layer, FORECAST)
+
+        self.decoder.module.load_state_dict(theirs.decoder.module.state_dict())
+        self.selection.load_state_dict(theirs.selection.state_dict())
+        self.fusion.load_state_dict(theirs.fusion.state_dict())
+
+        # The core's own groups: rates and clipping are then the same both ways.
+        parameters: Any = self
+        groups = group_parameters(parameters, self.config.optim)
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=self.config.optim.weight_decay)
+        self.optimizer.zero_grad(set_to_none=True)
+
+    # What ``group_parameters`` asks of a population.
+
+    def adapter_parameters(self) -> list[nn.Parameter]:
+        """Return the forecast adapters."""
+        return _list_adapters(self.forecasts.model)
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Return numeric tokens and read-out."""
+        return list(self.decoder.module.parameters())
+
+    def gate_parameters(self) -> list[nn.Parameter]:
+        """Return the gates of selection."""
+        return list(self.selection.parameters())
+
+    def policy_adapter_parameters(self) -> list[nn.Parameter]:
+        """Return the logic adapters."""
+        return _list_adapters(self.model)
+
+    def fusion_parameters(self) -> list[nn.Parameter]:
+        """Return interaction scores, fusion gates and soft prompt."""
+        return list(self.fusion.parameters())
+
+    def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
+        """Do one whole round; return its losses, group rewards and gradient norm."""
+        loss_pred, loss_own = self._train_forecasts(examples)
+
+        self.generate_candidates(replay)
+        candidate_AD = self._encode(replay.candidates)
+        soft_prompt_AD = None
+        if self.config.evolution.update == "three-stage":
+            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
+        self.generate_groups(replay, soft_prompt_AD)
+        reward_AG = self._score_groups(replay)
+
+        return {
+            "loss_pred": loss_pred,
+            "loss_own": loss_own,
+            "loss_div": self._backward_regularisers(candidate_AD),
+            "loss_pg": self._backward_policy(replay, soft_prompt_AD, reward_AG),
+            "grad_norm": self._take_step(),
+            "group_rewards": reward_AG.tolist(),
+        }
+
+    def generate_candidates(self, replay: Replay) -> list[list[int]]:
+        """Generate one candidate an agent, by one ``generate`` each."""
+        candidates = []
+        for agent in range(self.agents):
+            self.model.set_adapter(self._names[agent])
+            ids = self._tokenize_logic_prompt(agent, replay)
+            generated = self.model.generate(
+                input_ids=ids, attention_mask=torch.ones_like(ids), **self._sampling_settings(1)
+            )
+            candidates.append(generated[0, ids.shape[1] :].tolist())
+        return candidates
+
+    def generate_groups(self, replay: Replay, soft_prompt_AD: Tensor | None) -> list[Tensor]:
+        """Generate G logics an agent, by one ``generate`` with ``num_return_sequences`` each."""
+        detached_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach()
+
+        groups = []
+        for agent in range(self.agents):
+            self.model.set_adapter(self._names[agent])
+            embeds = self._embed_logic_prompt(agent, replay, detached_AD)
+            mask = torch.ones(embeds.shape[:2], dtype=torch.long)
+            settings = self._sampling_settings(self.config.grpo.group_size)
+            groups.append(
+                self.model.generate(inputs_embeds=embeds, attention_mask=mask, **settings)
+            )
+        return groups
+
+    def score_group(
+        self, agent: int, logics: Sequence[str], examples: Sequence[ForecastExample]
+    ) -> Tensor:
+        """Return the reward of each logic of one agent, (G,), all forecasts in one padded batch."""
+        views = [example.view for example in examples]
+        news = self.executor.retrieve_news(logics, views, [agent] * len(logics))
+        resolve = self.world.news_retriever.resolve
+        readings = [
+            ForecastRequest(example, logics, [resolve(ids) for ids in by_logic])
+            for example, *by_logic in zip(examples, *news, strict=True)
+        ]
+
+        chosen = slice(agent, agent + 1)
+        with self.forecasts.use_adapters(FORECAST, agents=chosen):
+            decoded = self.decoder.decode([readings], train=False, agents=chosen)
+        values_BGH = decoded.values_ABH[0].unflatten(0, (len(examples), len(logics)))
+        metric = self.config.objective.metric
+        return -forecast_error(values_BGH.transpose(0, 1), stack_truths(examples), metric).mean(-1)
+
+    def _train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
+        """Add the gradient of the forecast losses, one micro-batch at a time.
+
+        Returns:
+            L_pred, and the sum of the agents' own errors.
+        """
+        objective = self.config.objective
+        totals = np.zeros(2)
+        size = self.config.run.micro_batch_size
+        for start in range(0, len(examples), size):
+            part = examples[start : start + size]
+            truth_BH = stack_truths(part)
+            values_ABH = self.executor.forecast(self.world.logics, part, train=True).values_ABH
+
+            weights_BA = self.selection.weights([example.view.entity for example in part])
+            forecast_BH = aggregate_forecasts(values_ABH, weights_BA)
+            pred = prediction_loss(forecast_BH, truth_BH, objective).sum() / len(examples)
+            own_weights = self._weigh_own_errors(part)
+            own_AB = prediction_loss(values_ABH, truth_BH, objective, own_weights)
+            own = own_AB.sum() / len(examples)
+
+            self._make_all_trainable()
+            (pred + objective.lambda_own * own).backward()
+            totals += [float(pred.detach()), float(own.detach())]
+        return float(totals[0]), float(totals[1])
+
+    def _weigh_own_errors(self, examples: Sequence[ForecastExample]) -> Tensor:
+        """Return how much each window and step counts in each agent's own error, (A, B, H)."""
+        views = [example.view for example in examples]
+        seed = self.config.run.seed
+        weights = [
+            own_error_weights(self.config.population.member(agent), views, seed=seed, agent=agent)
+            for agent in range(self.agents)
+        ]
+        return torch.tensor(np.stack(weights), dtype=torch.float32)
+
+    @torch.no_grad()
+    def _score_groups(self, replay: Replay) -> Tensor:
+        """Return the reward of each agent's sampled logics, (A, G)."""
+        # The played logic is scored in its group, as the core does.
+        rewards = [
+            self.score_group(agent, [played, *samples], replay.reward_examples)
+            for agent, (played, samples) in enumerate(
+                zip(self.world.logics, replay.group_logics, strict=True)
+            )
+        ]
+        return torch.stack(rewards)[:, 1:]
+
+    def _encode(self, texts: Sequence[str]) -> Tensor:
+        """Return the representation of each agent's candidate with gradient, (A, D)."""
+        states = []
+        for name, text in zip(self._names, texts, strict=True):
+            self.model.set_adapter(name)
+            ids = torch.tensor([tokenize_prompt(self.backbone.tokenizer, text)])
+            out = self.backbone.decoder(input_ids=ids, use_cache=False)
+            states.append(out.last_hidden_state[0, -1])
+        return torch.stack(states)
+
+    def _backward_regularisers(self, candidate_AD: Tensor) -> float:
+        """Add the gradients of diversity and pruning; return the diversity loss."""
+        weights = self.config.objective
+        self._make_all_trainable()
+
+        loss_div = diversity_loss(candidate_AD)
+        if weights.lambda_div and loss_div.requires_grad:
+            # The policy term goes through the same candidates again.
+            (weights.lambda_div * loss_div).backward(retain_graph=True)
+        (weights.lambda_prune * pruning_loss(self.selection.gates_A)).backward()
+        return float(loss_div.detach())
+
+    def _backward_policy(
+        self, replay: Replay, soft_prompt_AD: Tensor | None, reward_AG: Tensor
+    ) -> float:
+        """Add the gradient of the policy term, agent by agent; return the loss."""
+        advantage_AG, _ = group_advantages(reward_AG, replay.is_empty_AG)
+        leaf_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach().requires_grad_(True)
+
+        total = 0.0
+        for agent in range(self.agents):
+            loss = self._policy_loss(agent, replay, leaf_AD, advantage_AG[agent : agent + 1])
+            (self.config.objective.lambda_pg / self.agents * loss).backward()
+            total += float(loss.detach()) / self.agents
+
+        if soft_prompt_AD is not None and leaf_AD is not None and leaf_AD.grad is not None:
+            self._make_all_trainable()
+            soft_prompt_AD.backward(leaf_AD.grad)
+        return total
+
+    def _policy_loss(
+        self, agent: int, replay: Replay, leaf_AD: Tensor | None, advantage_1G: Tensor
+    ) -> Tensor:
+        self.model.set_adapter(self._names[agent])
+        neutral_AD = None if leaf_AD is None else self.fusion.neutral_D.expand_as(leaf_AD)
+        with torch.no_grad(), self.model.disable_adapter():
+            reference_1GT = self._logp(agent, replay, neutral_AD)
+
+        logp_1GT = self._logp(agent, replay, leaf_AD)
+        return policy_loss(
+            logp_1GT,
+            logp_1GT.detach(),  # before the first update the old policy is the current one
+            reference_1GT,
+            advantage_1G,
+            replay.mask_AGT[agent : agent + 1],
+            clip_range=self.config.grpo.clip_range,
+            kl_coefficient=self.config.grpo.kl_coefficient,
+        ).loss
+
+    def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None) -> Tensor:
+        """Return log-probabilities of one agent's sampled tokens, (1, G, T), whole sequences."""
+        ids_GT = replay.ids_AGT[agent]
+        size, length = ids_GT.shape
+
+        prompt = self._embed_logic_prompt(agent, replay, soft_prompt_AD).expand(size, -1, -1)
+        sequence = torch.cat([prompt, self.model.get_input_embeddings()(ids_GT)], dim=1)
+        # The logits of the last prompt token score the first sampled one.
+        out = self.model(inputs_embeds=sequence, use_cache=False, logits_to_keep=length + 1)
+        logits = out.logits[:, :-1].float() / self.config.evolution.temperature
+        return selective_log_softmax(logits, ids_GT)[None]
+
+    def _take_step(self) -> float:
+        """Clip each group's gradient and update; return the norm before clipping."""
+        max_norm = self.config.optim.max_grad_norm or float("inf")
+        norms = [
+            float(nn.utils.clip_grad_norm_(group["params"], max_norm))
+            for group in self.optimizer.param_groups
+        ]
+        self.optimizer.step()
+        return float(np.hypot.reduce(norms))
+
+    def _make_all_trainable(self) -> None:
+        """Unfreeze all adapters before a backward pass.
+
+        ``set_adapter`` froze every adapter but one, and a frozen leaf takes no gradient from a
+        graph that was built before.
+        """
+        self.forecasts.model.set_requires_grad(self.forecasts.names, requires_grad=True)
+        self.model.set_requires_grad(self._names, requires_grad=True)
+
+    def _copy_adapters(self, module: Any, layer: Any, kind: str) -> None:  # noqa: ANN401
+        for agent in range(self.agents):
+            adapter = _name_adapter(kind, agent)
+            module.lora_A[adapter].weight.copy_(layer.lora_a[kind][agent])
+            module.lora_B[adapter].weight.copy_(layer.lora_b[kind][agent])
+
+    def _tokenize_logic_prompt(self, agent: int, replay: Replay) -> Tensor:
+        tokenizer = self.backbone.tokenizer
+        ids, _ = fit_logic_prompt(replay.observation, agent, self.config, tokenizer)
+        return torch.tensor([ids])
+
+    def _embed_logic_prompt(
+        self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
+    ) -> Tensor:
+        """Embed an agent's logic-update prompt behind its soft prompt, (1, P, D)."""
+        embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
+        if soft_prompt_AD is None:
+            return embeds
+        return torch.cat([soft_prompt_AD[agent][None, None], embeds], dim=1)
+
+    def _sampling_settings(self, count: int) -> dict[str, Any]:
+        tokens = self.config.evolution.max_new_tokens
+        return {
+            "do_sample": True,
+            "temperature": self.config.evolution.temperature,
+            "top_k": 0,
+            "top_p": 1.0,
+            "num_return_sequences": count,
+            "min_new_tokens": tokens,
+            "max_new_tokens": tokens,
+            "pad_token_id": self.backbone.tokenizer.pad_token_id,
+        }
+
+
+class _StepTimer(TrainerCallback):
+    """Measure seconds from the start of a step to the end of its update."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
+        """Start the clock."""
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
+        """Stop the clock."""
+        self.seconds.append(time.perf_counter() - self._began)
+
+
+def time_trl_steps(
+    reference: PeftRound, observation: Observation, examples: Sequence[ForecastExample], steps: int
+) -> list[float]:
+    """Return the seconds of policy steps of agent 0 under TRL's own trainer.
+
+    A step is TRL's: generation, reward, reference, loss, backward and optimiser. It has no
+    candidate stage and no soft prompt, which our step has. The reward of a completion is the
+    agent's forecast of ``examples`` by ``reference``, from its whole prompt.
+    """
+    config = reference.config
+    backbone = load_backbone(config.backbone, device="cpu")
+
+    def score_completions(completions: list[str], **_: Any) -> list[float]:  # noqa: ANN401
+        logics = [clean_logic(text, observation.logics[0])[0] for text in completions]
+        with torch.no_grad():
+            return reference.score_group(0, logics, examples).tolist()
+
+    prompt = render_logic_prompt(
+        observation.of(0),
+        paraphrased=config.evolution.instruction == "paraphrased",
+        tokenizer=backbone.tokenizer,
+    )
+    timer = _StepTimer()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            backbone.model,
+            reward_funcs=score_completions,
+            args=_build_arguments(config, folder, steps),
+            train_dataset=Dataset.from_dict({"prompt": [prompt] * steps}),
+            processing_class=backbone.tokenizer,
+            callbacks=[timer],
+            peft_config=_build_lora(config, dropout=0.0, task_type="CAUSAL_LM"),
+        )
+        trainer.train()
+    return timer.seconds
+
+
+def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
+    tokens = config.evolution.max_new_tokens
+    return GRPOConfig(
+        output_dir=folder,
+        max_steps=steps,
+        learning_rate=config.optim.policy_lr,
+        # The classic objective, which the core uses, too.
+        loss_type="grpo",
+        beta=config.grpo.kl_coefficient,
+        epsilon=config.grpo.clip_range,
+        use_bias_correction_kl=False,
+        scale_rewards="group",
+        # One group a step, of completions that all have the same length.
+        num_generations=config.grpo.group_size,
+        per_device_train_batch_size=config.grpo.group_size,
+        gradient_accumulation_steps=1,
+        temperature=config.evolution.temperature,
+        top_k=0,
+        top_p=1.0,
+        max_completion_length=tokens,
+        generation_kwargs={"min_new_tokens": tokens},
+        # The same type and device as ours, and nothing beside the step in the measured time.
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+
+
+def stack_truths(examples: Sequence[ForecastExample]) -> Tensor:
+    """Return the scaled truths, (B, H), of the examples that have one."""
+    truths = [example.truth_H for example in examples if example.truth_H is not None]
+    return torch.tensor(np.stack(truths), dtype=torch.float32)
+
+
+def pad_left(rows: Sequence[Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Pad token rows on the left to one length; return ids and mask, both (N, P)."""
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad_id, padding_side="left")
+    masks = [torch.ones_like(row) for row in rows]
+    return ids, pad_sequence(masks, batch_first=True, padding_side="left")
+
+
+def _build_lora(config: RunConfig, *, dropout: float, task_type: str | None) -> LoraConfig:
+    return LoraConfig(
+        r=config.population.rank,
+        lora_alpha=config.population.alpha,
+        bias="none",
+        lora_dropout=dropout,
+        target_modules=list(LORA_TARGETS),
+        task_type=task_type,
+    )
+
+
+def _build_peft_model(
+    model: Any,  # noqa: ANN401 - transformers' own module
+    config: RunConfig,
+    names: Sequence[str],
+    task_type: str | None = None,
+) -> Any:  # noqa: ANN401 - PEFT's wrapper depends on the task
+    """Return a PEFT model with one LoRA adapter of a population's size for each name."""
+    lora = _build_lora(config, dropout=config.population.dropout, task_type=task_type)
+    # get_peft_model makes the first adapter; each call below adds one.
+    peft_model = get_peft_model(model, lora, adapter_name=names[0])
+    for name in names[1:]:
+        peft_model.add_adapter(name, lora)
+    return peft_model.eval()
+
+
+def _list_adapters(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for name, parameter in model.named_parameters() if "lora_" in name]
+
+
+def _name_adapter(kind: str, agent: int) -> str:
+    return f"{kind}_{agent:02d}"

@@ -1,0 +1,99 @@
+"""Rows of ``benchmarks/results``: reading and writing them, and measuring one in its own process.
+
+What belongs here: what all benchmarks share. What does not: what they measure, and torch: a process
+inherits the memory high-water mark of the one that started it.
+"""
+
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parents[1]
+RESULTS = REPO / "benchmarks" / "results"
+
+MEASURED = ("compevo_core", "compevo_pipeline", "benchmarks/*.py")
+"""What a row's commit must hold unchanged."""
+LIBRARIES = ("torch", "transformers", "peft", "trl")
+
+_LAST_CHARACTERS = 2000  # of a failed process's output, in the message
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a table."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_rows(rows: list[Row], path: Path, columns: Sequence[str]) -> None:
+    """Write a table, numbers with four significant digits."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
+        table.writeheader()
+        for row in rows:
+            table.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def measure_in_process(
+    module: str, *arguments: str, environment: Mapping[str, str], python: str = sys.executable
+) -> list[Row]:
+    """Return the rows that ``python -m module arguments`` prints, one JSON object a line.
+
+    Raises:
+        RuntimeError: the process failed, or printed no row.
+    """
+    command = [python, "-m", module, *arguments]
+    done = subprocess.run(  # noqa: S603 - interpreters and modules that the caller named
+        command,
+        cwd=REPO,
+        env=os.environ | environment | {"PYTHONPATH": str(REPO)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not rows:
+        raise RuntimeError(
+            f"{' '.join(command)} ended with code {done.returncode} and {len(rows)} rows; run it "
+            f"alone to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
+        )
+    return rows
+
+
+def print_row(row: Row) -> None:
+    """Print a row as :func:`measure_in_process` reads it."""
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()
+
+
+def describe_surroundings(libraries: Sequence[str] = LIBRARIES) -> Row:
+    """Return machine, commit and library versions of this run."""
+    head = _run_git("rev-parse", "--short", "HEAD")
+    changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+    commit = f"{head}-dirty" if changed else head
+    return {"machine": _name_processor(), "commit": commit} | {n: version(n) for n in libraries}
+
+
+def _name_processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), "") or platform.processor() or platform.machine()
+
+
+def _run_git(*arguments: str) -> str:
+    return subprocess.run(  # noqa: S603 - fixed arguments
+        ["git", *arguments],  # noqa: S607 - the git of the path
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
