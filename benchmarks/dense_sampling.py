@@ -1,7 +1,7 @@
 """Sampling under a grammar the ordinary way: a forward pass and all logits for every token.
 
 What belongs here: the loop that the engine's own (``lm.sampling``) is compared with, for
-its speed and for the tokens that it writes. What does not: timing (``sampling_cases``).
+its speed and for the tokens that it writes. What does not: timing (``cases``).
 
 Shapes: A agents, M rows of an agent, T tokens, V vocabulary.
 """
