@@ -67,7 +67,7 @@ sbom: $(STAMP)  ## Write the list of all dependencies (CycloneDX) into build/sbo
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o $(SBOM)
 
 readme: $(STAMP)  ## Write the tables of README.md and docs/explanation again from the committed rows.
-	$(BIN)/python -m compevo_core.report.markdown README.md docs/explanation/results.md docs/explanation/does-news-help.md
+	$(BIN)/python -m compevo_core.report.markdown README.md docs/explanation/results.md
 	$(BIN)/python -m benchmarks.table
 
 docs: $(STAMP)  ## Write the reference pages and build the site into build/site.

@@ -1,4 +1,4 @@
-"""Hooks of the documentation's build: source pages, the paper's tables, links, docstring roles.
+"""Hooks of the documentation's build: source pages, long tables, links, docstring roles.
 
 What belongs here: what mkdocs and mkdocstrings cannot be told by settings. What does not: the text
 of a page.
@@ -18,7 +18,7 @@ from compevo_core.report.markdown import UNDATED, update_document
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
-PAPER_TABLES = "explanation/paper-tables.md"
+FILLED_PAGES = ("explanation/paper-tables.md", "explanation/does-news-help.md")
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc):<code>~?(?:[\w.]*\.)?(\w+)</code>")
 _CODE_NAME = re.compile(r"<code>((?:[\w/]+/)?\w+\.py)(?::{1,2}([\w.]+))?</code>")
@@ -38,11 +38,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill in the paper's tables, which are too long to be kept in the page."""
-    if page.file.src_uri != PAPER_TABLES:
+    """Fill in the tables that are too long to be kept in their page."""
+    if page.file.src_uri not in FILLED_PAGES:
         return markdown
     inputs = read_inputs(REPO / "results", [], mode="archive", generated_at=UNDATED)
-    return update_document(markdown, inputs, document=PAPER_TABLES)
+    return update_document(markdown, inputs, document=page.file.src_uri)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

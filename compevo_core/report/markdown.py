@@ -113,7 +113,7 @@ BLOCKS = (
         format_all_paper_tables,
     ),
     Block(
-        "<!-- news-audit: made by `make readme` from results/news-audit-*.csv -->",
+        "<!-- news-audit: filled in from results/*.csv when the site is built -->",
         "<!-- end of news-audit -->",
         lambda inputs: format_audit(inputs.audit),
     ),
