@@ -24,6 +24,7 @@ from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope, read_forecasts
 
 BOOTSTRAP_SEED = 0
+LEVEL = 0.95
 RESAMPLES = 2000  # the ends of a 95 % interval rest on 50 resamples each
 
 FEWEST_BLOCKS = 10
@@ -125,44 +126,24 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
 
 
 def bootstrap_interval(
-    errors: FloatArray,
-    rng: np.random.Generator,
-    *,
-    groups: Sequence[Hashable] | None = None,
-    level: float = 0.95,
+    errors: FloatArray, rng: np.random.Generator, groups: Sequence[Hashable]
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean error (N,); NaN is left out.
+    """Return the 95 % percentile interval of the mean of known errors (N,).
 
-    Whole ``groups`` are sampled where labels such as days are given, since regions share a day's
-    weather and their errors are not independent. ``level`` is the share of the resampled means
-    inside the interval.
+    Whole ``groups`` are sampled: regions share a day's weather, and their errors are not
+    independent.
     """
-    if not 0 < level < 1:
-        raise DataError(f"level is {level}; it must lie between 0 and 1")
-    labels = list(range(len(errors))) if groups is None else list(groups)
-    if len(labels) != len(errors):
-        raise DataError(f"{len(labels)} groups for {len(errors)} errors; give one group a window")
-
-    # After the labels were checked: a masked error keeps its place in ``groups``.
-    is_known = np.isfinite(errors)
-    if not is_known.any():
-        raise DataError("no error is known; there is nothing to resample")
-
-    code_of = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    codes = np.array([code_of[label] for label in labels])[is_known]
-
     # The mean of a resample is the sum over its groups by their windows: big groups weigh more.
-    sums = np.bincount(codes, weights=errors[is_known], minlength=len(code_of))
-    counts = np.bincount(codes, minlength=len(code_of))
-    has_errors = counts > 0
-    sums = sums[has_errors]
-    counts = counts[has_errors]
+    code_of = {label: code for code, label in enumerate(dict.fromkeys(groups))}
+    codes = np.array([code_of[label] for label in groups])
+    sums = np.bincount(codes, weights=errors)
+    counts = np.bincount(codes)
 
     # As many groups as there are, with replacement: the bootstrap's definition.
     sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
     means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
     # Percentiles of the resampled means need no assumption on how errors are distributed.
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -210,7 +191,7 @@ def compare_pairs(
     means_a, means_b = (
         _average_by_block(errors_N[is_known_N], blocks) for errors_N in (errors_a_N, errors_b_N)
     )
-    low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), groups=blocks)
+    low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), blocks)
     return replace(
         compared,
         **paired_test(means_a, means_b)._asdict(),

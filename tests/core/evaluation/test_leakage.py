@@ -32,10 +32,8 @@ from tests.support.window_samples import (
     make_articles,
     make_covariates,
     make_daily_values,
-    make_electricity_series,
     make_published,
     make_series,
-    make_spec,
     make_window,
     make_window_set,
 )
@@ -221,9 +219,3 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
     train_and_hash(moved)
     after = CompEvoForecaster.load(tmp_path / "c", small.news_pool()).predict(test.views())
     assert (after - before).mean() > 0.05 * before.mean()
-
-
-def test_the_whole_sample_of_splits_has_no_leak():
-    windows = build_windows(make_spec(), make_electricity_series())
-    assert find_overlapping_targets(windows) == []
-    assert find_shared_windows(windows.split("train"), windows.split("test")) == []

@@ -7,7 +7,6 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
-    PINBALL_COLUMNS,
     QUANTILE_COLUMNS,
     WQL_LEVELS,
     measure_naive_error,
@@ -152,10 +151,3 @@ def test_crossing_quantiles_and_other_shapes_are_refused() -> None:
         score_quantiles(truth, crossing)
     with pytest.raises(DataError, match=r"a quantile at each of 0\.025"):
         score_quantiles(truth, np.zeros((1, 3, 4)))
-
-
-def test_a_masked_truth_makes_no_score_and_no_error() -> None:
-    nothing = np.full((2, 4), np.nan)
-    found = score_quantiles(nothing, make(dict.fromkeys(LEVELS, 1.0), windows=2))
-    assert set(found.values()) == {None}
-    assert set(PINBALL_COLUMNS.values()) < set(found)

@@ -20,7 +20,6 @@ from compevo_core.evaluation.result_rows import (
     Identity,
     evaluate,
     forecast_windows,
-    hash_without_seed,
     write_rows,
 )
 from compevo_core.evaluation.score_files import read_configs, write_config
@@ -191,14 +190,6 @@ def test_a_configuration_is_found_by_the_hash_that_rows_carry(tmp_path):
     assert path == tmp_path / "results" / "configs" / f"{config.hash}.json"
     assert read_configs(tmp_path / "results") == {config.hash: config.to_dict()}
     assert read_configs(tmp_path) == {}
-
-
-def test_seeds_of_one_configuration_share_a_hash_and_other_settings_do_not():
-    config = RunConfig.preset("tiny")
-    seeds = [config.with_overrides({"run.seed": seed}) for seed in (0, 3, 8)]
-    assert len({hash_without_seed(each) for each in seeds}) == 1
-    other = config.with_overrides({"run.rounds": config.run.rounds + 1})
-    assert hash_without_seed(other) != hash_without_seed(config)
 
 
 def test_the_committed_configurations_are_those_of_the_committed_rows():

@@ -9,7 +9,6 @@ from compevo_core.paper.changes import (
     EXPERIMENTS,
     find_experiment,
     find_variant,
-    list_changes,
 )
 from compevo_core.report.paper.changes import PRINTED
 from compevo_core.report.paper.published import list_subjects
@@ -57,12 +56,6 @@ def test_one_agent_is_the_first_member_alone() -> None:
     assert config.population.members == full_method().population.members[:1]
     # A population of agents that are alike has no entry to keep.
     assert find_variant("one-agent").configure(tiny()).population.members == ()
-
-
-def test_variants_controls_and_systems_are_the_ablation() -> None:
-    assert set(list_changes("control")) == {*EXPECTED, "one-agent"}
-    assert EXPERIMENTS[ABLATION].names == list_changes("variant", "control", "system")
-    assert find_variant("no-grpo").configure(tiny()).grpo.enabled is False
 
 
 def test_what_would_repeat_the_full_method_is_known_before_it_trains() -> None:

@@ -7,18 +7,13 @@ import pytest
 import torch
 
 from compevo_core.config.sections import BackboneConfig
-from compevo_core.data.scaling import Scaler
 from compevo_core.errors import LeakageError
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.networks.fitting import FitBudget
 from compevo_core.networks.forecaster import NetworkBaseline
-from compevo_core.networks.gpt4ts import PatchNetwork
-from compevo_core.networks.layers import NetworkInputs, count_trainable
 from compevo_core.paper import ltp_llm
 from compevo_core.paper.ltp_llm import (
-    LTPLLM,
-    PatternInputs,
     PatternMemory,
     PatternWriter,
     make_ltp_llm,
@@ -96,25 +91,6 @@ def test_the_memory_is_a_mixture_of_its_values_by_the_fit_of_their_keys():
         rest = (memory.values.sum(0) - memory.values[2]) / 15
         expected = (memory.values[2] + rest) / 2
         torch.testing.assert_close(memory(torch.ones(1, 3))[0], expected)
-
-
-def test_before_the_first_update_it_is_the_numeric_model_alone():
-    torch.manual_seed(1)
-    network, plain = LTPLLM(embedding_size=5, width=12), PatchNetwork(width=12)
-    with torch.no_grad():
-        plain.embedding.load_state_dict(network.embedding.state_dict())
-        plain.projection.weight.copy_(network.projection.weight[:, : 6 * 12])
-        plain.projection.bias.copy_(network.projection.bias)
-    numbers = NetworkInputs.encode(VAL.views(), Scaler.fit(TRAIN))
-    inputs = PatternInputs(
-        values_NL=numbers.values_NL,
-        past_NLM=numbers.past_NLM,
-        future_NHM=numbers.future_NHM,
-        sentence_NE=torch.randn(len(VAL), 5),
-    )
-    torch.testing.assert_close(network(inputs), plain(numbers))
-    memory = 5 * 64 + 64 + 16 * 64 + 16 * 12
-    assert count_trainable(network) == count_trainable(plain) + memory + 12 * 48
 
 
 def test_it_fits_saves_and_refuses_later_windows(backbone, tmp_path):

@@ -249,30 +249,6 @@ def test_a_reply_in_prose_is_a_counted_failure_and_leaves_the_means(tmp_path) ->
     assert (summary["agents"][0]["pairs"], summary["agents"][1]["pairs"]) == (3, 4)
 
 
-def test_each_judge_has_the_gains_of_the_updates_it_scored(tmp_path) -> None:
-    run = RunFolder(tmp_path / "run")
-    finished_run(run.path, LOGICS[:1])
-    write_text(run.rounds_file, "")
-    for number, row in enumerate(LOGICS[:3]):
-        following = LOGICS[number + 1]
-        record = round_record(
-            number,
-            logics=list(row),
-            group_logics=[[logic] for logic in following],
-            group_rewards=[[-0.5], [-0.25]],
-            played_rewards=[-0.75, -0.75],
-        )
-        run.append_round(record)
-
-    judges = [ScriptedJudge("a"), ScriptedJudge("b", fails="storms")]
-    gains = [judge["gains"] for judge in measure_lud(run.path, judges, ENCODER, pairs=2)["judges"]]
-    assert [summary["n"] for summary in gains] == [4, 3]
-    # Both agents are unchanged in one round each: LUD 0, whatever the reward.
-    assert sum(gains[0]["n_by_regime"]) == 4
-    weighted = zip(gains[0]["n_by_regime"], gains[0]["mean_gain_by_regime"], strict=True)
-    assert sum(n * gain for n, gain in weighted if n) == pytest.approx(2 * 0.25 + 2 * 0.5)
-
-
 def test_rounds_that_rewrote_nothing_are_no_updates_and_nobody_is_asked_about_them(
     tmp_path,
 ) -> None:
