@@ -40,7 +40,6 @@ from compevo_pipeline.defs.assets.sources import (
 from compevo_pipeline.defs.assets.training import build_model_asset
 from compevo_pipeline.defs.assets.windows import build_windows_asset
 from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
-from compevo_pipeline.defs.forecast_alarms import build_forecast_checks
 from compevo_pipeline.defs.jobs import build_jobs
 from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
 from compevo_pipeline.defs.loggers import progress_logger
@@ -121,11 +120,7 @@ def build_defs(
     return dg.Definitions(
         assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
-        asset_checks=[
-            *build_asset_checks(registry),
-            *build_forecast_checks(registry),
-            check_coverage,
-        ],
+        asset_checks=[*build_asset_checks(registry), check_coverage],
         jobs=[*jobs, coverage_job, build_backfill_job()],
         schedules=[*build_schedules(jobs, registry, layout), hourly_coverage],
         sensors=[dead_runs],

@@ -1,31 +1,47 @@
-"""Asset checks: Great Expectations suites of every series, age of the data, availability, splits.
+"""Asset checks of series, articles and windows, and the alarms of scored forecasts.
 
-What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules'
-numbers (``checks.expectations``), leakage detectors (``compevo_core.evaluation.leakage``), the
-checks that an asset makes of itself while it runs (``defs.assets.leakage``), when an asset should
-be materialized again (the freshness policy of ``defs.definition``).
+What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules
+(``checks``, ``compevo_core.evaluation.leakage``, ``compevo_core.evaluation.issued_scores``,
+``work.next_day``), the checks that an asset makes of itself while it runs
+(``defs.assets.leakage``).
 
-A blocking check that fails keeps everything downstream from running. Each of these can run alone.
+A blocking check that fails keeps everything downstream from running. Alarms only warn: a forecast
+that got worse is still the one there is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 
 import dagster as dg
 import polars as pl
 
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from compevo_core.evaluation.issued_scores import LIMIT, PERSISTENCE, find_drift, measure_coverage
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
+from compevo_core.forecast.issued import PUBLISHED
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.checks.days import find_days_without_news, find_jumps
-from compevo_pipeline.checks.expectations import SUITES, Outcome, run_suites
-from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
+from compevo_pipeline.checks.expectations import SUITES, run_suites
+from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Clock, Mode
-from compevo_pipeline.sources.registry import RegisteredDataset, Registry, Rules
+from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import (
+    KnownTo,
+    NewsRule,
+    Origin,
+    StaleNews,
+    StoredFrames,
+    check_inputs,
+)
 from compevo_pipeline.work.preparation import find_unknowable, is_in_time
+from compevo_pipeline.work.results import read_scored
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -34,6 +50,7 @@ TIME = "time"
 PROFILE = "daily_profile"
 EVERY_DAY = "every_day"
 ONE_ROW = "one_row_an_article"
+DRIFT, COVERAGE, INPUTS = "drift", "coverage", "next_inputs"
 
 SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
@@ -65,43 +82,62 @@ WINDOW_DESCRIPTIONS = {
         "Articles, covariates and published forecasts were available before each origin."
     ),
 }
+FORECAST_DESCRIPTIONS = {
+    DRIFT: (
+        "The error has not grown beside the published forecast's: self-starting CUSUM over days."
+    ),
+    COVERAGE: "The 80 % band of the last 28 days covers what days as binomial trials allow.",
+    INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
+}
 
-WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY})
+WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY, *FORECAST_DESCRIPTIONS})
 """Checks that warn and do not block: their cause may lie with the publisher."""
 
 MAX_NEWS_AGE = timedelta(days=2)
 
 _KNOWN_AT = ("published_at", "seen_at")
 _MAX_DESCRIPTION_CHARACTERS = 1000
+_HOUR = timedelta(hours=1)
 
 
-def _make_specs(key: dg.AssetKey, descriptions: Mapping[str, str]) -> list[dg.AssetCheckSpec]:
-    return [
-        dg.AssetCheckSpec(name, asset=key, description=description, blocking=name not in WARNINGS)
-        for name, description in descriptions.items()
-    ]
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What a check found: its name, whether it passed, a sentence, and numbers to plot."""
+
+    name: str
+    passed: bool
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def _name_step(key: dg.AssetKey) -> str:
-    """Return the name of the step that checks an asset; Dagster allows no hyphen in it."""
-    return f"{'_'.join(key.path).replace('-', '_')}_checks"
+Judge = Callable[[Deployment, datetime, Collection[str]], Iterator[CheckOutcome]]
+"""Reads an asset once and judges it by the named rules: deployment, present time, names."""
 
 
 def build_asset_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
     """Return every check that is a step of its own."""
-    series = [build_series_checks(registry[name]) for name in registry]
-    windows = [build_windows_checks(name) for name in registry]
-    return [*series, check_articles, *windows]
+    datasets = [registry[name] for name in registry]
+    daily = [dataset.spec for dataset in datasets if dataset.spec.starts_with_days]
+    return [
+        *(_build_series_checks(dataset) for dataset in datasets),
+        _build_checks(NEWS_ARTICLES, NEWS_DESCRIPTIONS, _judge_articles),
+        *(_build_windows_checks(dataset.name) for dataset in datasets),
+        *(_build_forecast_checks(spec) for spec in daily),
+    ]
 
 
-def build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition:
-    """Return the checks of a series asset, in one step: the data is read once for all of them."""
-    dataset = declared.name
-    key = series_key(dataset)
+def _build_checks(
+    key: dg.AssetKey, descriptions: Mapping[str, str], judge: Judge, *, separator: str = "_"
+) -> dg.AssetChecksDefinition:
+    """Return the checks of an asset as one step: the data is read once for all of them."""
 
     @dg.multi_asset_check(
-        name=_name_step(key),
-        specs=_make_specs(key, SERIES_DESCRIPTIONS),
+        # Dagster allows no hyphen in the name of a step.
+        name=f"{separator.join(key.path).replace('-', '_')}_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name not in WARNINGS)
+            for name, text in descriptions.items()
+        ],
         can_subset=True,
     )
     def _checks(
@@ -109,50 +145,63 @@ def build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> Iterator[dg.AssetCheckResult]:
-        selected = _select_names(context)
-        frame = workspace.series_store().read(dataset)
-
-        suites = [name for name in SUITES if name in selected]
-        if suites:
-            for outcome in run_suites(frame, declared.rules, suites):
-                yield _make_suite_result(key, outcome)
-
-        if TIME in selected:
-            unknowable = find_unknowable(frame, clock())
-            yield _make_row_result(key, TIME, unknowable, frame.height, "series_id", "start_utc")
-        if PROFILE in selected:
-            yield _check_profile(key, frame, declared.rules)
-        if DATA_AGE in selected:
-            newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
-            yield check_data_age(key, newest, declared.max_age, workspace, clock)
+        selected = {check.name for check in context.selected_asset_check_keys}
+        for outcome in judge(workspace, clock(), selected):
+            is_warning = outcome.name in WARNINGS
+            yield dg.AssetCheckResult(
+                asset_key=key,
+                check_name=outcome.name,
+                passed=outcome.passed,
+                severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+                description=escape_markdown(outcome.text[:_MAX_DESCRIPTION_CHARACTERS]),
+                metadata=dict(outcome.numbers),
+            )
 
     return _checks
 
 
-@dg.multi_asset_check(
-    name="news_articles_checks",
-    specs=_make_specs(NEWS_ARTICLES, NEWS_DESCRIPTIONS),
-    can_subset=True,
-)
-def check_articles(
-    context: dg.AssetCheckExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
-    clock: dg.ResourceParam[Clock],
-) -> Iterator[dg.AssetCheckResult]:
-    """Check availability, identity and content of the stored articles."""
-    selected = _select_names(context)
+def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition:
+    def judge(
+        workspace: Deployment, now: datetime, names: Collection[str]
+    ) -> Iterator[CheckOutcome]:
+        frame = workspace.series_store().read(declared.name)
+
+        suites = [name for name in SUITES if name in names]
+        for suite in run_suites(frame, declared.rules, suites) if suites else ():
+            numbers = {"expectations": suite.expectations, "broken_rows": suite.broken_rows}
+            yield CheckOutcome(suite.name, suite.passed, suite.detail, numbers)
+
+        if TIME in names:
+            unknowable = find_unknowable(frame, now).select("series_id", "start_utc")
+            yield _judge_rows(TIME, unknowable, frame.height)
+        if PROFILE in names:
+            jumps = find_jumps(frame, declared.rules.step, declared.rules.zones)
+            shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
+            yield CheckOutcome(
+                PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)}
+            )
+        if DATA_AGE in names:
+            newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
+            yield judge_data_age(newest, declared.max_age, workspace, now)
+
+    return _build_checks(series_key(declared.name), SERIES_DESCRIPTIONS, judge)
+
+
+def _judge_articles(
+    workspace: Deployment, now: datetime, names: Collection[str]
+) -> Iterator[CheckOutcome]:
     store = workspace.news_store()
     days = store.count_days()
 
-    for name, rows in _find_broken_articles(store, selected, clock()).items():
-        total = int(days["articles"].sum())
-        yield _make_row_result(NEWS_ARTICLES, name, rows, total, "url", "available_at")
+    for name, rows in _find_broken_articles(store, names, now).items():
+        yield _judge_rows(name, rows.select("url", "available_at"), int(days["articles"].sum()))
 
-    if EVERY_DAY in selected:
-        yield _check_every_day(days)
-    if DATA_AGE in selected:
+    if EVERY_DAY in names:
+        empty = find_days_without_news(days)
+        yield CheckOutcome(EVERY_DAY, not empty, "; ".join(empty) or "none", {"days": len(empty)})
+    if DATA_AGE in names:
         newest = store.read_newest(1)["available_at"].max()
-        yield check_data_age(NEWS_ARTICLES, newest, MAX_NEWS_AGE, workspace, clock)
+        yield judge_data_age(newest, MAX_NEWS_AGE, workspace, now)
 
 
 def _find_broken_articles(
@@ -164,37 +213,55 @@ def _find_broken_articles(
         "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
         TIME: ~is_in_time(now),
     }
-    chosen = {name: rule for name, rule in conditions.items() if name in names}
-    broken: dict[str, list[pl.DataFrame]] = {name: [] for name in chosen}
-    for since, until in store.list_months() if chosen else ():
-        of_month = store.read_articles(since, until)
-        for name, rule in chosen.items():
-            broken[name].append(of_month.filter(rule).select("url", "available_at"))
-
     # A month without articles is not read, so that there may be nothing to put together.
     empty = store.read_newest(0).select("url", "available_at")
-    found = {name: pl.concat([empty, *frames]) for name, frames in broken.items()}
-    if ONE_ROW in names:
-        found[ONE_ROW] = store.read_repeated()
-    return found
+    broken = {name: empty for name in conditions if name in names}
+    for since, until in store.list_months() if broken else ():
+        of_month = store.read_articles(since, until)
+        for name, rows in broken.items():
+            found = of_month.filter(conditions[name]).select("url", "available_at")
+            broken[name] = pl.concat([rows, found])
+
+    return broken | ({ONE_ROW: store.read_repeated()} if ONE_ROW in names else {})
 
 
-def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
+def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
+    """Pass where no row is broken; else show the first one."""
+    first = ", ".join(map(str, broken.row(0))) if broken.height else ""
+    text = f"{broken.height} of {total} rows {first}".strip()
+    return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
+
+
+def judge_data_age(
+    newest: object, limit: timedelta, workspace: Deployment, now: datetime
+) -> CheckOutcome:
+    """Compare the age of the newest row, None where there is none, with a limit.
+
+    Files on disk do not age, so only live mode can fail. A run on other data in a live deployment
+    does not pass either: nothing clears a warning but live data that are young enough.
+    """
+    age = now - newest if isinstance(newest, datetime) else None
+    is_live = workspace.data_mode is Mode.LIVE
+    passed = age is not None and age <= limit if is_live else not workspace.is_aside
+
+    note = "" if is_live else f"; not judged in {workspace.data_mode} mode"
+    if workspace.is_aside:
+        note += ": this run read other data than the deployment's; run the check in live mode"
+    numbers = {
+        # -1 stands for no row at all: metadata has no null number.
+        "age_hours": round(age / _HOUR, 1) if age is not None else -1.0,
+        "limit_hours": limit / _HOUR,
+    }
+    return CheckOutcome(DATA_AGE, passed, f"newest row {newest}{note}", numbers)
+
+
+def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
     """Return the leakage checks of a windows asset.
 
     They read the stored frames again instead of trusting what the windows say of themselves.
     """
-    key = windows_key(dataset)
 
-    @dg.multi_asset_check(
-        name=_name_step(key),
-        specs=_make_specs(key, WINDOW_DESCRIPTIONS),
-        can_subset=True,
-    )
-    def _checks(
-        context: dg.AssetCheckExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> Iterator[dg.AssetCheckResult]:
-        selected = _select_names(context)
+    def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
         windows = WindowSet.read(workspace.layout.windows(dataset))
 
         # Looked up lazily: a check that is not selected costs nothing.
@@ -206,110 +273,114 @@ def build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
             ),
         }
         for name, find_violations in detectors.items():
-            if name in selected:
+            if name in names:
                 violations = find_violations()
-                yield dg.AssetCheckResult(
-                    asset_key=key,
-                    check_name=name,
-                    passed=not violations,
-                    description=escape_markdown(format_violations(violations)),
-                    metadata={"windows": len(windows), "violations": len(violations)},
-                )
+                numbers = {"windows": len(windows), "violations": len(violations)}
+                yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
-    return _checks
-
-
-def check_data_age(
-    key: dg.AssetKey, newest: object, limit: timedelta, workspace: Deployment, clock: Clock
-) -> dg.AssetCheckResult:
-    """Check the age of the newest row against a limit.
-
-    Files on disk do not age, so only live mode can fail. A run on other data in a live deployment
-    does not pass either: nothing clears a warning but live data that are young enough.
-
-    Args:
-        key: the asset.
-        newest: time of the newest row, in UTC; None where there is no row.
-        limit: the age allowed.
-        workspace: says the mode.
-        clock: says the present time.
-    """
-    age = clock() - newest if isinstance(newest, datetime) else None
-    is_live = workspace.data_mode is Mode.LIVE
-    passed = age is not None and age <= limit if is_live else not workspace.is_aside
-
-    note = "" if is_live else f"; not judged in {workspace.data_mode} mode"
-    if workspace.is_aside:
-        note += ": this run read other data than the deployment's; run the check in live mode"
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=DATA_AGE,
-        passed=passed,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=f"newest row {newest}{note}",
-        metadata={
-            # -1 stands for no row at all: metadata has no null number.
-            "age_hours": round(age / timedelta(hours=1), 1) if age is not None else -1.0,
-            "limit_hours": limit / timedelta(hours=1),
-        },
-    )
-
-
-def _make_row_result(
-    key: dg.AssetKey, name: str, broken: pl.DataFrame, total: int, *shown: str
-) -> dg.AssetCheckResult:
-    first = ", ".join(str(broken[column][0]) for column in shown) if broken.height else ""
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=name,
-        passed=broken.is_empty(),
-        description=escape_markdown(f"{broken.height} of {total} rows {first}".strip()),
-        metadata={"rows": total, "broken": broken.height},
-    )
-
-
-def _check_profile(key: dg.AssetKey, frame: pl.DataFrame, rules: Rules) -> dg.AssetCheckResult:
-    jumps = find_jumps(frame, rules.step, rules.zones)
-    shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=PROFILE,
-        passed=not jumps,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=escape_markdown("; ".join(shown)[:_MAX_DESCRIPTION_CHARACTERS]) or "no jump",
-        metadata={"jumps": len(jumps)},
-    )
-
-
-def _check_every_day(days: pl.DataFrame) -> dg.AssetCheckResult:
-    empty = find_days_without_news(days)
-    return dg.AssetCheckResult(
-        asset_key=NEWS_ARTICLES,
-        check_name=EVERY_DAY,
-        passed=not empty,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=escape_markdown("; ".join(empty)[:_MAX_DESCRIPTION_CHARACTERS]) or "none",
-        metadata={"days": len(empty)},
-    )
-
-
-def _select_names(context: dg.AssetCheckExecutionContext) -> set[str]:
-    """Return the names of the checks that this run asks for."""
-    return {key.name for key in context.selected_asset_check_keys}
-
-
-def _make_suite_result(key: dg.AssetKey, outcome: Outcome) -> dg.AssetCheckResult:
-    is_warning = outcome.name in WARNINGS
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=outcome.name,
-        passed=outcome.passed,
-        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-        description=escape_markdown(outcome.detail[:_MAX_DESCRIPTION_CHARACTERS]),
-        metadata={"expectations": outcome.expectations, "broken_rows": outcome.broken_rows},
-    )
+    return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge)
 
 
 def _find_shared_windows(windows: WindowSet) -> list[Violation]:
     held_out = [window for window in windows if window.view.split in ("test", "inference")]
     return find_shared_windows(windows.split("train"), WindowSet(held_out, dataset=windows.dataset))
+
+
+def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
+    def judge(
+        workspace: Deployment, now: datetime, names: Collection[str]
+    ) -> Iterator[CheckOutcome]:
+        rows = select_disjoint(read_scored(workspace.layout, spec.name), HORIZON * spec.step)
+        if DRIFT in names:
+            yield judge_drift(rows)
+        if COVERAGE in names:
+            yield judge_coverage(rows)
+        if INPUTS in names:
+            yield judge_next_inputs(workspace, spec, now)
+
+    return _build_checks(scored_key(spec.name), FORECAST_DESCRIPTIONS, judge, separator="__")
+
+
+def select_disjoint(rows: pl.DataFrame, span: timedelta) -> pl.DataFrame:
+    """Return the rows of forecasts that share no step, from the first day on.
+
+    The alarms count days as draws of their own: of forecasts over 48 days that are issued daily, 47
+    days are the same.
+    """
+    chosen: list[date] = []
+    for day in rows["day"].unique().sort():
+        if not chosen or day - chosen[-1] >= span:
+            chosen.append(day)
+    return rows.filter(pl.col("day").is_in(chosen))
+
+
+def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
+    """Look for a growth of the errors, at each instant that forecasts know to."""
+    # Where nobody publishes a forecast, persistence says how hard a day was.
+    reference = PUBLISHED if PUBLISHED in rows["method"] else PERSISTENCE
+    found = {str(known): find_drift(rows, known, reference) for known in KnownTo}
+    texts = [
+        f"{known}: sum {drift.sum:.1f} of {LIMIT:g}"
+        + (f" since {drift.since}" if drift.since else "")
+        + f", {drift.n_days} days"
+        for known, drift in found.items()
+    ]
+    is_alarm = any(drift.is_alarm for drift in found.values())
+    return CheckOutcome(DRIFT, not is_alarm, f"against {reference}; " + "; ".join(texts))
+
+
+def judge_coverage(rows: pl.DataFrame) -> CheckOutcome:
+    """Compare the band's coverage of the last days with what it may be."""
+    found = {str(known): measure_coverage(rows, known) for known in KnownTo}
+    texts = [
+        f"{known}: {band.share:.1%} of {band.n_days} days, "
+        f"allowed {band.low:.1%} to {band.high:.1%}"
+        if band.share is not None
+        else f"{known}: no band was scored"
+        for known, band in found.items()
+    ]
+    return CheckOutcome(
+        COVERAGE, not any(band.is_alarm for band in found.values()), "; ".join(texts)
+    )
+
+
+def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -> CheckOutcome:
+    """Say whether the forecast that is due now could be made, and how old its inputs are.
+
+    Only live mode can fail, and a run on other data clears no warning, as in
+    :func:`judge_data_age`.
+    """
+    if workspace.data_mode is not Mode.LIVE:
+        text = f"not judged in {workspace.data_mode} mode"
+        return CheckOutcome(INPUTS, not workspace.is_aside, text)
+
+    origin = find_due_origin(spec, now)
+    try:
+        frames = StoredFrames.read(workspace, spec)
+    except DataError as error:
+        return CheckOutcome(INPUTS, passed=False, text=str(error))
+
+    inputs = check_inputs(frames, origin, NewsRule(action=StaleNews.REFUSE))
+    ages = {}
+    if inputs.newest is not None:
+        instants = {
+            "values": min((at for at in inputs.newest.values.values() if at), default=None),
+            "publication": inputs.newest.publication,
+            "article": inputs.newest.article,
+        }
+        ages = {
+            f"{name}_age_hours": round((now - at) / _HOUR, 1) for name, at in instants.items() if at
+        }
+    text = "; ".join(inputs.missing) or "nothing is missing"
+    known = f"{origin.day}, known until {origin.until:%Y-%m-%d %H:%M} UTC"
+    return CheckOutcome(INPUTS, not inputs.missing, f"{known}: {text}", ages)
+
+
+def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:
+    """Return the forecast that is due: of tomorrow from the issue time on, of today before it."""
+    today = (now + spec.market_offset).date()
+    if max(spec.unknown_steps):
+        tomorrow = Origin.of(spec, today + timedelta(days=1), KnownTo.ISSUE_TIME)
+        if tomorrow.until <= now:
+            return tomorrow
+    return Origin.of(spec, today, KnownTo.MIDNIGHT)

@@ -8,6 +8,7 @@ windows are stored by idempotent upsert and read whole (decision 19-stores).
 """
 
 import re
+from collections.abc import Callable
 from datetime import date
 
 import dagster as dg
@@ -54,11 +55,6 @@ REPORT = dg.AssetKey(["report", "site"])
 CLEANED = dg.AssetKey(["report", "cleaned"])
 
 
-def series_key(dataset: str) -> dg.AssetKey:
-    """Return the key of a data set's series."""
-    return dg.AssetKey(["series", dataset])
-
-
 BROKEN_GROUP = "broken"
 """Group of declarations of data sets that cannot be read."""
 
@@ -69,39 +65,19 @@ def broken_key(name: str) -> dg.AssetKey:
     return dg.AssetKey([BROKEN_GROUP, re.sub(r"[^A-Za-z0-9_]", "_", name)])
 
 
-def windows_key(dataset: str) -> dg.AssetKey:
-    """Return the key of a data set's windows."""
-    return dg.AssetKey(["windows", dataset])
+def _keys_below(*prefix: str) -> Callable[[str], dg.AssetKey]:
+    """Return the function from a data set to the key of its asset below a prefix."""
+    return lambda dataset: dg.AssetKey([*prefix, dataset])
 
 
-def model_key(dataset: str) -> dg.AssetKey:
-    """Return the key of a data set's trained population."""
-    return dg.AssetKey(["models", "compevo", dataset])
-
-
-def baselines_key(dataset: str) -> dg.AssetKey:
-    """Return the key of the scores of a data set's baselines."""
-    return dg.AssetKey(["evaluation", "baselines", dataset])
-
-
-def population_test_key(dataset: str) -> dg.AssetKey:
-    """Return the key of the scores of a data set's population."""
-    return dg.AssetKey(["evaluation", "test", dataset])
-
-
-def lud_key(dataset: str) -> dg.AssetKey:
-    """Return the key of the Logic Update Degree of a data set's population."""
-    return dg.AssetKey(["evaluation", "lud", dataset])
-
-
-def ablation_key(dataset: str) -> dg.AssetKey:
-    """Return the key of a data set's ablation."""
-    return dg.AssetKey(["ablation", "variants", dataset])
-
-
-def benchmark_key(dataset: str) -> dg.AssetKey:
-    """Return the key of the runs of all methods on a data set."""
-    return dg.AssetKey(["benchmark", "methods", dataset])
+series_key = _keys_below("series")
+windows_key = _keys_below("windows")
+model_key = _keys_below("models", "compevo")
+baselines_key = _keys_below("evaluation", "baselines")
+population_test_key = _keys_below("evaluation", "test")
+lud_key = _keys_below("evaluation", "lud")
+ablation_key = _keys_below("ablation", "variants")
+benchmark_key = _keys_below("benchmark", "methods")
 
 
 def next_day_key(dataset: str) -> dg.AssetKey:
@@ -121,9 +97,5 @@ def _forecast_key(name: str, dataset: str) -> dg.AssetKey:
 
 def score_keys(dataset: str) -> list[dg.AssetKey]:
     """Return the keys of everything that is scored for one data set."""
-    return [
-        baselines_key(dataset),
-        population_test_key(dataset),
-        lud_key(dataset),
-        ablation_key(dataset),
-    ]
+    keys = (baselines_key, population_test_key, lud_key, ablation_key)
+    return [key(dataset) for key in keys]

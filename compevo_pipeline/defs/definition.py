@@ -39,8 +39,6 @@ The age of the data itself is the check ``data_age``.
 def define_asset(
     key: dg.AssetKey,
     *,
-    kinds: set[str],
-    description: str,
     version: str | None = None,
     dataset: str = "",
     config: type[LaunchConfig] | None = None,
@@ -48,10 +46,10 @@ def define_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common; the group is the key's first part.
 
+    The project's errors fail the step with what is wrong and what to do.
+
     Args:
         key: of the asset.
-        kinds: what the catalog shows it as.
-        description: what it holds.
         version: of the code that decides its content.
         dataset: data set that it is made of; empty where it is made of several.
         config: what a launch may choose.
@@ -61,8 +59,6 @@ def define_asset(
     define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=key,
         group_name=key.path[0],
-        description=description,
-        kinds=kinds,
         owners=OWNERS,
         code_version=version,
         tags=tags,
@@ -70,7 +66,12 @@ def define_asset(
         config_schema=config.schema_of_launch() if config else None,
         **arguments,
     )
-    return define
+
+    def define_translated(compute: Callable[..., Any]) -> dg.AssetsDefinition:
+        # Files on disk do not change: what reads a publisher or a server asks for retries itself.
+        return define(translate_errors(retry=False)(compute))
+
+    return define_translated
 
 
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:

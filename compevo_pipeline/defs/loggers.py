@@ -9,7 +9,7 @@ not their number; rich computes the time left from how fast they were.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 from rich.console import Console
@@ -48,12 +48,12 @@ def get_usual_seconds(step: str) -> float:
     return USUAL_SECONDS[max(prefixes, key=len)] if prefixes else _UNKNOWN_STEP_SECONDS
 
 
-class ProgressView:
+class ProgressHandler(logging.Handler):
     """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
 
     Args:
         steps: names of all steps of the run.
-        console: where the view is written.
+        console: where it is shown.
         is_live: True redraws a bar, False writes lines only.
         clock: seconds that never go back.
     """
@@ -66,6 +66,7 @@ class ProgressView:
         is_live: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._seconds_by_step = {step: get_usual_seconds(step) for step in steps}
         self._steps = len(steps)
         self._console = console
@@ -92,20 +93,53 @@ class ProgressView:
         self._bar.advance(self._task, 0)
         self._bar.start()
 
-    @property
-    def steps_done(self) -> int:
-        """Number of steps that have ended."""
-        return self._steps - len(self._seconds_by_step)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one log record of Dagster: a step, a message of an asset or a failed check."""
+        dagster_meta = getattr(record, "dagster_meta", {})
+        event = getattr(record, "dagster_event", None) or dagster_meta.get("dagster_event")
+        if event is not None:
+            self._show_event(event)
+            return
 
-    def start_step(self, step: str) -> None:
-        """Show a step as the current one."""
-        self._bar.update(self._task, description=format_step(step))
+        message = str(dagster_meta.get("orig_message", record.getMessage()))
+        # Dagster reports that a Pipes process was opened; the round lines show that anyway.
+        if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
+            self.write(f"  {message}")
+
+    def _show_event(self, event: dg.DagsterEvent) -> None:
+        step = event.step_key or ""
+        name = format_step(step)
+        match event.event_type_value:
+            case "STEP_START":
+                self._bar.update(self._task, description=name)
+                self.write(name)
+
+            case "STEP_SUCCESS":
+                self.finish_step(step)
+                seconds = event.step_success_data.duration_ms / 1000
+                done = f"{name} done in {format_duration(seconds)}"
+                self.write(", ".join(filter(None, [done, self.describe_time_left()])))
+
+            case "STEP_FAILURE":
+                self.write(f"{name}: step failed")
+
+            case "STEP_UP_FOR_RETRY":
+                self.write(f"{name}: step failed, to be retried")
+
+            case "ASSET_CHECK_EVALUATION":
+                check = event.asset_check_evaluation_data
+                if not check.passed:
+                    name = f"{check.asset_key.to_user_string()}: {check.check_name}"
+                    self.write(f"  check failed, {name}: {check.description}")
+
+            case ended if ended in _RUN_ENDS:
+                self._bar.stop()
 
     def finish_step(self, step: str) -> None:
         """Count a step as done."""
         seconds = self._seconds_by_step.pop(step, 0.0)
         self._bar.advance(self._task, seconds)
-        self._bar.update(self._task, done=self.steps_done)
+        self._bar.update(self._task, done=self._count_done())
 
     def describe_time_left(self) -> str:
         """Return the time left in words."""
@@ -116,66 +150,13 @@ class ProgressView:
         """Write a message: above the bar, or as a line with time and steps in front."""
         if not self._is_live:
             elapsed = format_duration(self._clock() - self._started_at)
-            text = f"[{elapsed:>6} {self.steps_done:>2}/{self._steps}] {text}"
+            text = f"[{elapsed:>6} {self._count_done():>2}/{self._steps}] {text}"
 
         # Messages hold paths and brackets: nothing in them is markup, and nothing is cut.
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.stop()
-
-
-class ProgressHandler(logging.Handler):
-    """Shows each step, each message of an asset and each failed check in a view."""
-
-    def __init__(self, view: ProgressView) -> None:
-        super().__init__()
-        self._view = view
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show one log record of Dagster."""
-        dagster_meta = getattr(record, "dagster_meta", {})
-        event = getattr(record, "dagster_event", None) or dagster_meta.get("dagster_event")
-
-        if event is None:
-            self._show_message(record, dagster_meta)
-        else:
-            self._show_event(event)
-
-    def _show_message(self, record: logging.LogRecord, dagster_meta: Mapping[str, object]) -> None:
-        message = str(dagster_meta.get("orig_message", record.getMessage()))
-        # Dagster reports that a Pipes process was opened; the round lines show that anyway.
-        if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
-            self._view.write(f"  {message}")
-
-    def _show_event(self, event: dg.DagsterEvent) -> None:
-        step = event.step_key or ""
-        match event.event_type_value:
-            case "STEP_START":
-                self._view.start_step(step)
-                self._view.write(format_step(step))
-
-            case "STEP_SUCCESS":
-                self._view.finish_step(step)
-                seconds = event.step_success_data.duration_ms / 1000
-                parts = [f"{format_step(step)} done in {format_duration(seconds)}"]
-                self._view.write(", ".join(filter(None, [*parts, self._view.describe_time_left()])))
-
-            case "STEP_FAILURE":
-                self._view.write(f"{format_step(step)}: step failed")
-
-            case "STEP_UP_FOR_RETRY":
-                self._view.write(f"{format_step(step)}: step failed, to be retried")
-
-            case "ASSET_CHECK_EVALUATION":
-                check = event.asset_check_evaluation_data
-                if not check.passed:
-                    name = f"{check.asset_key.to_user_string()}: {check.check_name}"
-                    self._view.write(f"  check failed, {name}: {check.description}")
-
-            case ended if ended in _RUN_ENDS:
-                self._view.close()
+    def _count_done(self) -> int:
+        return self._steps - len(self._seconds_by_step)
 
 
 def format_step(step: str) -> str:
@@ -190,10 +171,7 @@ def format_step(step: str) -> str:
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """Return the logger; ``steps`` are the names of all steps of the run."""
     console = Console()
-    view = ProgressView(
-        context.logger_config["steps"], console, is_live=console.is_terminal and not is_ci()
-    )
-
+    is_live = console.is_terminal and not is_ci()
     logger = logging.Logger("compevo.progress", logging.DEBUG)
-    logger.addHandler(ProgressHandler(view))
+    logger.addHandler(ProgressHandler(context.logger_config["steps"], console, is_live=is_live))
     return logger

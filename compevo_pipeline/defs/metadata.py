@@ -40,8 +40,6 @@ def escape_markdown(text: str) -> str:
 
 PREVIEW_ROWS = 5
 MAX_SCORE_ROWS = 40
-LABEL_POINTS = 8
-TICK_POINTS = 7
 
 SCORE_COLUMNS = (
     *("method", "subset", "n_windows"),
@@ -51,6 +49,8 @@ SCORE_COLUMNS = (
 
 _MAX_CELL_CHARACTERS = 60
 _PLOT_DPI = 90
+_LABEL_POINTS = 8
+_TICK_POINTS = 7
 
 
 def describe_table(frame: pl.DataFrame) -> dict[str, Any]:
@@ -75,12 +75,7 @@ def make_column_schema(schema: Mapping[str, pl.DataType]) -> dg.TableSchema:
 
 
 def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
-    """Return the metadata of result rows: pooled errors as a table and as bars.
-
-    Args:
-        rows: result rows of one or more methods.
-        path: the CSV they were written to.
-    """
+    """Return the pooled errors of result rows as a table and as bars, and the CSV they are in."""
     pooled = rows.filter(pl.col("entity") == POOLED)
 
     def draw(axes: "Axes") -> None:
@@ -89,7 +84,6 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
         # Horizontal, because names of methods and subsets are long.
         axes.barh(range(len(labels)), pooled["mae"].to_numpy())
         axes.set_yticks(range(len(labels)), labels, fontsize=6)
-        axes.set_xlabel(f"MAE, {pooled['unit'][0]}", fontsize=LABEL_POINTS)
 
     # What one looks for comes first: the UI keeps the order.
     return {
@@ -99,7 +93,12 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
         "dagster/row_count": rows.height,
         "rows": link_path(path),
         # A bar a method: the plot grows with their number, or labels would overlap.
-        "plot": render_plot(draw, "Mean absolute error", height=max(2.0, 0.35 * pooled.height)),
+        "plot": render_plot(
+            draw,
+            "Mean absolute error",
+            x=f"MAE, {pooled['unit'][0]}",
+            height=max(2.0, 0.35 * pooled.height),
+        ),
     }
 
 
@@ -131,17 +130,29 @@ def _make_table(
     )
 
 
-def render_plot(
-    draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
+def render_lines(
+    lines: Mapping[str, tuple[Any, ...]], title: str, *, x: str = "", y: str = ""
 ) -> dg.MetadataValue[Any]:
-    """Return a plot as a PNG inside Markdown, which the UI shows with the asset.
+    """Return a plot of lines: by name what ``axes.plot`` takes, such as x, y and a style."""
 
-    Args:
-        draw: draws on the axes it is given.
-        title: title above the plot.
-        width: inches.
-        height: inches.
-    """
+    def draw(axes: "Axes") -> None:
+        for name, line in lines.items():
+            axes.plot(*line, label=name, linewidth=1)
+        axes.legend(fontsize=_TICK_POINTS, frameon=False, ncols=2)
+
+    return render_plot(draw, title, x=x, y=y)
+
+
+def render_plot(
+    draw: Callable[["Axes"], None],
+    title: str,
+    *,
+    x: str = "",
+    y: str = "",
+    width: float = 8.0,
+    height: float = 3.0,
+) -> dg.MetadataValue[Any]:
+    """Return what ``draw`` draws, with labels of the axes ``x`` and ``y``; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -149,9 +160,12 @@ def render_plot(
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    axes.tick_params(labelsize=_TICK_POINTS)
 
     draw(axes)
     axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x, fontsize=_LABEL_POINTS)
+    axes.set_ylabel(y, fontsize=_LABEL_POINTS)
     axes.spines[["top", "right"]].set_visible(False)
     return render_figure(figure, title)
 
@@ -188,10 +202,9 @@ _INKS = (("blue", "#06c"), ("grey", "#999"), ("red", "#c30"))
 
 
 def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataValue[Any]:
-    """Return up to three lines as a small drawing, which the UI shows without a click.
+    """Return up to three lines, by name, as a small drawing that the UI shows without a click.
 
-    Args:
-        lines: values at equal steps, by what they are; missing ones are left out.
+    Values are at equal steps; missing ones are left out.
     """
     known = {
         name: [v for v in values if v is not None and not math.isnan(v)]

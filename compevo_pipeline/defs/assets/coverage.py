@@ -16,7 +16,7 @@ import polars as pl
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEM_ZONE, SOURCE_COVERAGE
 from compevo_pipeline.defs.dead_runs import watch_dead_runs
-from compevo_pipeline.defs.definition import define_asset, translate_errors
+from compevo_pipeline.defs.definition import define_asset
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.storage.code_versions import code_version
@@ -53,9 +53,8 @@ def coverage(
     workspace: dg.ResourceParam[Deployment], clock: dg.ResourceParam[Clock]
 ) -> dg.MaterializeResult[Any]:
     """Count slots by source and month."""
-    with translate_errors(retry=False):
-        counts = measure_coverage(workspace, clock().date())
-        troubled = tabulate_files(list_troubled(workspace))
+    counts = measure_coverage(workspace, clock().date())
+    troubled = tabulate_files(list_troubled(workspace))
 
     shown: dict[str, Any] = {
         "months": metadata.render_table(pivot_months(counts, SHOWN_MONTHS), rows=_MAX_ROWS),
@@ -128,7 +127,6 @@ def _plot_heat(counts: pl.DataFrame) -> dg.MetadataValue[Any]:
         axes.set_yticks(range(len(sources)), [f"{source}, {what}" for source, what in sources])
         every = max(1, len(months) // SHOWN_MONTHS)
         axes.set_xticks(range(0, len(months), every), months[::every], rotation=45)
-        axes.tick_params(labelsize=metadata.TICK_POINTS)
 
     height = 1.2 + _ROW_INCHES * len(sources)
     title = "Share that is stored: red none, blue all, white nothing expected"

@@ -32,7 +32,7 @@ from compevo_pipeline.defs.asset_keys import (
     population_test_key,
     windows_key,
 )
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.storage.code_versions import code_version, fits_folder, read_commit
 from compevo_pipeline.storage.runs import find_current_run
@@ -94,30 +94,29 @@ def build_baselines_asset(dataset: str) -> dg.AssetsDefinition:
         config = BaselineConfig.read(context)
         layout = workspace.layout
 
-        with translate_errors(retry=False):
-            windows = WindowSet.read(layout.windows(dataset))
-            train = windows.split("train")
-            scopes = select_test_scopes(windows, config.every)
-            context.log.info(f"fitting on {len(train)} windows, seeds 0 to {config.seeds - 1}")
+        windows = WindowSet.read(layout.windows(dataset))
+        train = windows.split("train")
+        scopes = select_test_scopes(windows, config.every)
+        context.log.info(f"fitting on {len(train)} windows, seeds 0 to {config.seeds - 1}")
 
-            scores = score_baselines(
-                # Only baselines that draw random numbers are fitted under more than one seed.
-                train,
-                scopes,
-                val=windows.split("val"),
-                experiment=EXPERIMENT,
-                seeds=config.seeds,
-                commit=read_commit(),
-                # Kept for the leakage check and for training, which ask for the same fits.
-                fit=SharedFits(fits_folder(layout)),
-            )
+        scores = score_baselines(
+            # Only baselines that draw random numbers are fitted under more than one seed.
+            train,
+            scopes,
+            val=windows.split("val"),
+            experiment=EXPERIMENT,
+            seeds=config.seeds,
+            commit=read_commit(),
+            # Kept for the leakage check and for training, which ask for the same fits.
+            fit=SharedFits(fits_folder(layout)),
+        )
 
-            # Stored by window: the population is compared with these very forecasts.
-            write_forecasts(
-                _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
-            )
-            path = layout.results / f"baselines-{dataset}.csv"
-            write_rows(path, scores.rows)
+        # Stored by window: the population is compared with these very forecasts.
+        write_forecasts(
+            _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
+        )
+        path = layout.results / f"baselines-{dataset}.csv"
+        write_rows(path, scores.rows)
 
         return dg.MaterializeResult(
             metadata={
@@ -152,37 +151,36 @@ def build_population_test_asset(dataset: str) -> dg.AssetsDefinition:
         config = PopulationTestConfig.read(context)
         layout = workspace.layout
 
-        with translate_errors(retry=False):
-            windows = WindowSet.read(layout.windows(dataset))
-            scopes = select_test_scopes(windows, config.every)[: config.scopes]
-            stored = _forecast_file(layout, dataset)
+        windows = WindowSet.read(layout.windows(dataset))
+        scopes = select_test_scopes(windows, config.every)[: config.scopes]
+        stored = _forecast_file(layout, dataset)
 
-            run = find_current_run(layout, dataset)
-            news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
-            forecaster = load_population(run, news, fit=SharedFits(fits_folder(layout)))
-            # Fails where a window has no stored forecast: paired tests need the same windows.
-            baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
-            scores = score_population(
-                forecaster,
-                scopes,
-                train=windows.split("train"),
-                experiment=EXPERIMENT,
-                commit=read_commit(),
-                log=context.log,
-                baseline_forecasts=baseline_forecasts,
-                news=news,
-                panels_per_scope=config.shown,
-            )
-            paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
-            path = write_population_scores(
-                scores,
-                paired_tests,
-                forecaster.config,
-                layout.results,
-                RunFolder(run),
-                rows_name=f"compevo-{dataset}",
-                paired_name=f"paired-{dataset}",
-            )
+        run = find_current_run(layout, dataset)
+        news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
+        forecaster = load_population(run, news, fit=SharedFits(fits_folder(layout)))
+        # Fails where a window has no stored forecast: paired tests need the same windows.
+        baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
+        scores = score_population(
+            forecaster,
+            scopes,
+            train=windows.split("train"),
+            experiment=EXPERIMENT,
+            commit=read_commit(),
+            log=context.log,
+            baseline_forecasts=baseline_forecasts,
+            news=news,
+            panels_per_scope=config.shown,
+        )
+        paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
+        path = write_population_scores(
+            scores,
+            paired_tests,
+            forecaster.config,
+            layout.results,
+            RunFolder(run),
+            rows_name=f"compevo-{dataset}",
+            paired_name=f"paired-{dataset}",
+        )
 
         return dg.MaterializeResult(
             metadata={

@@ -2,7 +2,7 @@
 
 What belongs here: one issued forecast for each target day, its scores, and how both are shown. What
 does not: how a day is forecast (``work.next_day``), scores (``compevo_core.evaluation``), alarms
-(``defs.forecast_alarms``).
+(``defs.asset_checks``).
 
 A partition is the day that the forecast begins with: 48 half-hours are that day, 48 days it and the
 47 after it. A forecast that was issued is never changed; a day that is filled in later from the
@@ -11,7 +11,7 @@ over by then, and scores again where the truth was revised.
 """
 
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -34,7 +34,7 @@ from compevo_pipeline.defs.asset_keys import (
     series_key,
     windows_key,
 )
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_day
 from compevo_pipeline.sources.common.base import Clock
@@ -49,9 +49,6 @@ from compevo_pipeline.work.next_day import (
     forecast_day,
 )
 from compevo_pipeline.work.results import update_scored
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NEXT_DAY_CODE = (
     "compevo_core/agents",
@@ -105,18 +102,17 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        with translate_errors(retry=False):
-            config = NextDayConfig.read(context)
-            found = forecast_day(
-                workspace,
-                dataset,
-                date.fromisoformat(context.partition_key),
-                config.known_to,
-                clock=clock,
-                log=context.log,
-                fit=SharedFits(fits_folder(workspace.layout)),
-                news_rule=config.news_rule,
-            )
+        config = NextDayConfig.read(context)
+        found = forecast_day(
+            workspace,
+            dataset,
+            date.fromisoformat(context.partition_key),
+            config.known_to,
+            clock=clock,
+            log=context.log,
+            fit=SharedFits(fits_folder(workspace.layout)),
+            news_rule=config.news_rule,
+        )
         return dg.MaterializeResult(
             metadata={"mode": workspace.data_mode.value} | _describe_forecast(found),
             data_version=dg.DataVersion(found.forecast.hash[:32]),
@@ -230,8 +226,7 @@ def build_scored_asset(dataset: str) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        with translate_errors(retry=False):
-            found = update_scored(workspace, dataset, clock)
+        found = update_scored(workspace, dataset, clock)
 
         context.log.info(
             f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
@@ -287,20 +282,12 @@ def _plot(rows: pl.DataFrame) -> dg.MetadataValue[Any]:
     """Draw the MAE of the last days, mean over series, by method and by what was known."""
     pooled = _pool_days(rows)
 
-    def draw(axes: "Axes") -> None:
-        for (known_to,), part in pooled.group_by("known_to", maintain_order=True):
-            for method, style in _PLOTTED_METHODS.items():
-                own = part.filter(pl.col("method") == method).tail(_PLOTTED_DAYS)
-                axes.plot(
-                    own["day"].to_numpy(),
-                    own["mae"].to_numpy(),
-                    style,
-                    linewidth=1.0,
-                    marker=".",
-                    label=f"{method}, {known_to}",
-                )
-        axes.set_ylabel(f"MAE, {rows['unit'][0]}", fontsize=metadata.LABEL_POINTS)
-        axes.tick_params(labelsize=metadata.TICK_POINTS)
-        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+    lines = {}
+    for (known_to,), part in pooled.group_by("known_to", maintain_order=True):
+        for method, style in _PLOTTED_METHODS.items():
+            days = part.filter(pl.col("method") == method).tail(_PLOTTED_DAYS)
+            line = (days["day"].to_numpy(), days["mae"].to_numpy(), f".{style}")
+            lines[f"{method}, {known_to}"] = line
 
-    return metadata.render_plot(draw, "Error by day, mean over series")
+    title = "Error by day, mean over series"
+    return metadata.render_lines(lines, title, y=f"MAE, {rows['unit'][0]}")

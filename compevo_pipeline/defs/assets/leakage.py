@@ -37,7 +37,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import INFERENCE_2026, NEWS_EMBEDDINGS, model_key, windows_key
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.storage.code_versions import code_version, fits_folder, read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
@@ -110,32 +110,29 @@ def inference_2026(
     if context.job_name == REFRESH and not has_current_run(layout, DATASET):
         return _skip(context)
 
-    with translate_errors(retry=False):
-        windows = WindowSet.read(layout.windows(DATASET))
-        named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
-        scopes = [named, *select_month_scopes(windows, config.every)]
-        model = RunFolder(find_current_run(layout, DATASET)).model
+    windows = WindowSet.read(layout.windows(DATASET))
+    named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+    scopes = [named, *select_month_scopes(windows, config.every)]
+    model = RunFolder(find_current_run(layout, DATASET)).model
 
-        # Before anything is loaded: a loader that writes into the folder would be caught, too.
-        hashes_before = hash_folder(model)
-        rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
-        path = layout.results / ROWS_FILE
-        write_rows(path, rows)
+    # Before anything is loaded: a loader that writes into the folder would be caught, too.
+    hashes_before = hash_folder(model)
+    rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
+    path = layout.results / ROWS_FILE
+    write_rows(path, rows)
 
-        # All four are computed before any is reported: one failure must not hide another.
-        views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
-        violations = {
-            "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
-            "available_before_origin": find_availability_violations(
-                workspace, DATASET, list(views.values())
-            ),
-            "nothing_of_2026_in_training": _find_training_overlap(windows, named),
-            "every_window_scored": [
-                violation for scope in scopes for violation in _find_unscored_windows(scope, rows)
-            ],
-        }
-        # The report has no access to Dagster's event log.
-        _write_checks(layout.results / "leakage-checks.csv", violations)
+    # All four are computed before any is reported: one failure must not hide another.
+    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
+    violations = {
+        "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
+        "available_before_origin": find_availability_violations(
+            workspace, DATASET, list(views.values())
+        ),
+        "nothing_of_2026_in_training": _find_training_overlap(windows, named),
+        "every_window_scored": _find_unscored_windows(scopes, rows),
+    }
+    # The report has no access to Dagster's event log.
+    _write_checks(layout.results / "leakage-checks.csv", violations)
 
     return dg.MaterializeResult(
         metadata={
@@ -144,7 +141,15 @@ def inference_2026(
             "windows": len(views),
             "run_folder": metadata.link_path(model.parent),
         },
-        check_results=_build_check_results(violations),
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=not listed,
+                description=format_violations(listed),
+                metadata={"violations": len(listed)},
+            )
+            for name, listed in violations.items()
+        ],
     )
 
 
@@ -180,11 +185,7 @@ def _score_scopes(
     windows: WindowSet,
     scopes: Sequence[Scope],
 ) -> tuple[pl.DataFrame, str]:
-    """Score the population and the baselines; store their forecasts.
-
-    Returns:
-        Result rows, and the hash of the model that made them.
-    """
+    """Score the population and the baselines; return result rows and the model's hash."""
     layout = workspace.layout
     train = windows.split("train")
     run = find_current_run(layout, DATASET)
@@ -233,43 +234,22 @@ def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
     ]
 
 
-def _find_unscored_windows(scope: Scope, rows: pl.DataFrame) -> list[Violation]:
-    """Return the methods whose pooled row does not count every window."""
-    is_own = (pl.col("entity") == POOLED) & (pl.col("subset") == scope.subset)
-    pooled = rows.filter(is_own).select("method", "n_windows")
-    total = len(scope.windows)
-
+def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[Violation]:
+    """Return the methods whose pooled row does not count every window of its scope."""
+    totals = {scope.subset: len(scope.windows) for scope in scopes}
+    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
     return [
-        Violation(kind="windows left out", where=method, detail=f"{count} of {total}")
-        for method, count in pooled.iter_rows()
-        if count != total
+        Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
+        for method, subset, count in pooled.iter_rows()
+        if count != totals[subset]
     ]
 
 
 def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
     """Write the outcome of the checks where the report reads it."""
-    rows = pl.DataFrame(
-        [
-            {
-                "check": CHECK_DESCRIPTIONS[name],
-                "passed": not listed,
-                "detail": format_violations(listed),
-            }
-            for name, listed in violations.items()
-        ]
-    )
-    write_atomically(path, rows.write_csv)
-
-
-def _build_check_results(
-    violations: Mapping[str, Sequence[Violation]],
-) -> list[dg.AssetCheckResult]:
-    return [
-        dg.AssetCheckResult(
-            check_name=name,
-            passed=not listed,
-            description=format_violations(listed),
-            metadata={"violations": len(listed)},
-        )
+    rows = [
+        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
         for name, listed in violations.items()
     ]
+    frame = pl.DataFrame(rows, schema=["check", "passed", "detail"], orient="row")
+    write_atomically(path, frame.write_csv)

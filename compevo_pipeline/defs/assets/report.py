@@ -13,7 +13,7 @@ import polars as pl
 from compevo_core.report.markdown import format_results
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
-from compevo_pipeline.defs.definition import define_asset, translate_errors
+from compevo_pipeline.defs.definition import define_asset
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import clean
@@ -49,8 +49,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        with translate_errors(retry=False):
-            page, inputs = write_site(workspace, clock())
+        page, inputs = write_site(workspace, clock())
 
         context.log.info(f"report written to {page}")
         address = workspace.settings.report_url
@@ -89,8 +88,7 @@ def cleaned(
 ) -> dg.MaterializeResult[Any]:
     """Clean the folders of the run's mode."""
     root = workspace.layout.root
-    with translate_errors(retry=False):
-        removed = clean(workspace.layout, clock())
+    removed = clean(workspace.layout, clock())
 
     for one in removed:
         context.log.info(f"removed {one.path.relative_to(root)}: {one.reason}")

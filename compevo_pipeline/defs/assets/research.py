@@ -144,27 +144,26 @@ def build_ablation_asset(dataset: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[Any]:
         config = AblationConfig.read(context)
 
-        with translate_errors(retry=False):
-            base = config.resolve(workspace.preset_for(dataset))
-            seeds = config.select_seeds(base)
-            launcher = launchers.get(config.launcher, config.processes, pod_client)
-            plan = ExperimentRun(
-                experiment=find_experiment(config.experiment),
-                changes=config.select_variants(),
-                dataset=dataset,
-                base=base,
-                seeds=seeds,
-                every=config.every,
-                scopes=config.scopes,
-                resume=config.resume,
-                shard_backbone=config.shard_backbone,
-            )
-            path, rows, paired = run_experiment(
-                workspace,
-                plan,
-                train=lambda jobs: launcher.launch(context, jobs),
-                log=context.log,
-            )
+        base = config.resolve(workspace.preset_for(dataset))
+        seeds = config.select_seeds(base)
+        launcher = launchers.get(config.launcher, config.processes, pod_client)
+        plan = ExperimentRun(
+            experiment=find_experiment(config.experiment),
+            changes=config.select_variants(),
+            dataset=dataset,
+            base=base,
+            seeds=seeds,
+            every=config.every,
+            scopes=config.scopes,
+            resume=config.resume,
+            shard_backbone=config.shard_backbone,
+        )
+        path, rows, paired = run_experiment(
+            workspace,
+            plan,
+            train=lambda jobs: launcher.launch(context, jobs),
+            log=context.log,
+        )
 
         budget = {
             "seeds": len(seeds),
@@ -219,15 +218,14 @@ def build_benchmark_asset(dataset: str) -> dg.AssetsDefinition:
         config = BenchmarkConfig.read(context)
         name, _, seed = context.partition_key.rpartition(_SEED)
 
-        with translate_errors(retry=False):
-            method = find_method(_name_method(name, config))
-            data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
-            if not data.can_run(method):
-                context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
-                return dg.MaterializeResult(metadata={"dagster/row_count": 0})
+        method = find_method(_name_method(name, config))
+        data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
+        if not data.can_run(method):
+            context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
+            return dg.MaterializeResult(metadata={"dagster/row_count": 0})
 
-            inputs = data.prepare(workspace, method, find_budget(config.budget))
-            rows = data.run(method, inputs, int(seed))
+        inputs = data.prepare(workspace, method, find_budget(config.budget))
+        rows = data.run(method, inputs, int(seed))
 
         return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
 

@@ -7,7 +7,7 @@ configuration, data and code returns the finished run; after a crash, training r
 newest checkpoint.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,11 +18,10 @@ from compevo_core.config.run import RunConfig, list_presets
 from compevo_core.config.sections import SettingsSection
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
@@ -37,9 +36,6 @@ from compevo_pipeline.storage.runs import (
 )
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import write_news
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def build_settings_model() -> type[LaunchConfig]:
@@ -188,32 +184,31 @@ def build_model_asset(dataset: str) -> dg.AssetsDefinition:
         config = TrainConfig.read(context)
         layout = workspace.layout
 
-        with translate_errors(retry=False):
-            resolved = config.resolve(workspace.preset_for(dataset))
-            folder = layout.windows(dataset)
-            windows = WindowSet.read(folder)
-            # Named by configuration and data: the same training finds its own checkpoints.
-            name = make_run_name(f"compevo-{dataset}", resolved, windows)
+        resolved = config.resolve(workspace.preset_for(dataset))
+        folder = layout.windows(dataset)
+        windows = WindowSet.read(folder)
+        # Named by configuration and data: the same training finds its own checkpoints.
+        name = make_run_name(f"compevo-{dataset}", resolved, windows)
 
-            news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
-            run: Path = layout.run(name)
-            chosen = _refuse_other_code(run, version, config, context)
-            is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
+        news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+        run: Path = layout.run(name)
+        chosen = _refuse_other_code(run, version, config, context)
+        is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
 
-            job = prepare_job(
-                layout,
-                folder,
-                news,
-                resolved,
-                name,
-                resume=chosen.resume,
-                shard_backbone=chosen.shard_backbone,
-            )
-            launcher = launchers.get(config.launcher, config.processes, pod_client)
-            reported = launcher.launch(context, [job])
-            if is_trained_now:
-                write_code_version(run, version)
-            model_hash = hash_model(run)
+        job = prepare_job(
+            layout,
+            folder,
+            news,
+            resolved,
+            name,
+            resume=chosen.resume,
+            shard_backbone=chosen.shard_backbone,
+        )
+        launcher = launchers.get(config.launcher, config.processes, pod_client)
+        reported = launcher.launch(context, [job])
+        if is_trained_now:
+            write_code_version(run, version)
+        model_hash = hash_model(run)
 
         # Only a finished run becomes the one that is scored: a failed launch raises above.
         set_current_run(layout, dataset, name)
@@ -261,43 +256,29 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
         "run_folder": metadata.link_path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
-        "loss_plot": _plot_losses(rounds),
-        "reward_plot": _plot_by_agent(
-            rounds, lambda record: record.rewards, "Reward of each agent by round"
+        "loss_plot": _plot_rounds(
+            "Losses by round",
+            {
+                "total": [record.loss for record in rounds],
+                "forecast": [record.loss_pred for record in rounds],
+                "policy": [record.loss_pg for record in rounds],
+            },
         ),
-        "weight_plot": _plot_by_agent(
-            rounds, lambda record: record.weights, "Weight of each agent by round"
+        "reward_plot": _plot_rounds(
+            "Reward of each agent by round", _by_agent([record.rewards for record in rounds])
+        ),
+        "weight_plot": _plot_rounds(
+            "Weight of each agent by round", _by_agent([record.weights for record in rounds])
         ),
     }
 
 
-def _plot_losses(rounds: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
-    numbers = [record.round + 1 for record in rounds]
-
-    def draw(axes: "Axes") -> None:
-        axes.plot(numbers, [record.loss for record in rounds], label="total", linewidth=1)
-        axes.plot(numbers, [record.loss_pred for record in rounds], label="forecast", linewidth=1)
-        axes.plot(numbers, [record.loss_pg for record in rounds], label="policy", linewidth=1)
-        _label_axes(axes)
-
-    return metadata.render_plot(draw, "Losses by round")
+def _plot_rounds(title: str, values: Mapping[str, Sequence[float]]) -> dg.MetadataValue[Any]:
+    """Draw named values of every round."""
+    lines = {name: (range(1, len(line) + 1), line) for name, line in values.items()}
+    return metadata.render_lines(lines, title, x="round")
 
 
-def _plot_by_agent(
-    rounds: Sequence[RoundRecord], values: Callable[[RoundRecord], list[float]], title: str
-) -> dg.MetadataValue[Any]:
-    numbers = [record.round + 1 for record in rounds]
-
-    def draw(axes: "Axes") -> None:
-        for agent in range(len(values(rounds[0]))):
-            line = [values(record)[agent] for record in rounds]
-            axes.plot(numbers, line, label=f"agent {agent}", linewidth=1)
-        _label_axes(axes)
-
-    return metadata.render_plot(draw, title)
-
-
-def _label_axes(axes: "Axes") -> None:
-    axes.set_xlabel("round", fontsize=metadata.LABEL_POINTS)
-    axes.tick_params(labelsize=metadata.TICK_POINTS)
-    axes.legend(fontsize=metadata.TICK_POINTS, frameon=False, ncols=2)
+def _by_agent(values: Sequence[Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Return values by agent, of lists by round."""
+    return {f"agent {i}": line for i, line in enumerate(zip(*values, strict=True))}

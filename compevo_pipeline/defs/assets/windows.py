@@ -6,7 +6,7 @@ showing them. What does not: how windows are cut (``compevo_core.data.cutting``)
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -17,15 +17,12 @@ from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
-from compevo_pipeline.defs.definition import DAILY_REFRESH, define_asset, translate_errors
+from compevo_pipeline.defs.definition import DAILY_REFRESH, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import cut_windows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CODE = ("compevo_core/data",)
 
@@ -61,12 +58,11 @@ def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
     def _windows(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
-        with translate_errors(retry=False):
-            config = WindowConfig.read(context)
-            windows = cut_windows(workspace, dataset, config.news_cutoff)
-            folder = workspace.layout.windows(dataset)
-            changes = find_holiday_changes(folder, windows.views())
-            windows.write(folder)
+        config = WindowConfig.read(context)
+        windows = cut_windows(workspace, dataset, config.news_cutoff)
+        folder = workspace.layout.windows(dataset)
+        changes = find_holiday_changes(folder, windows.views())
+        windows.write(folder)
 
         if changes.height:
             context.log.warning(
@@ -164,17 +160,12 @@ def _plot_window(windows: WindowSet) -> dg.MetadataValue[Any]:
     view = window.view
     target_steps = range(len(window.y))
 
-    def draw(axes: "Axes") -> None:
-        axes.plot(range(-len(view.x), 0), view.x, label="input")
-        axes.plot(target_steps, window.y, label="truth")
-        if view.published is not None:
-            axes.plot(target_steps, view.published, "--", linewidth=0.9, label="published forecast")
-
-        axes.axvline(0, color="grey", linewidth=0.7)
-        axes.set_xlabel("steps from the origin", fontsize=metadata.LABEL_POINTS)
-        axes.set_ylabel(view.unit, fontsize=metadata.LABEL_POINTS)
-        axes.tick_params(labelsize=metadata.TICK_POINTS)
-        axes.legend(fontsize=metadata.TICK_POINTS, frameon=False)
+    lines: dict[str, tuple[Any, ...]] = {
+        "input": (range(-len(view.x), 0), view.x),
+        "truth": (target_steps, window.y),
+    }
+    if view.published is not None:
+        lines["published forecast"] = (target_steps, view.published, "--")
 
     title = f"{view.entity}, origin {view.origin_utc:%Y-%m-%d %H:%M} UTC"
-    return metadata.render_plot(draw, title)
+    return metadata.render_lines(lines, title, x="steps from the origin", y=view.unit)

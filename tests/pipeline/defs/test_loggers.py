@@ -9,7 +9,6 @@ from rich.console import Console
 from compevo_pipeline.defs.jobs import _describe_failure as describe_failure
 from compevo_pipeline.defs.loggers import (
     ProgressHandler,
-    ProgressView,
     get_usual_seconds,
     progress_logger,
 )
@@ -25,7 +24,7 @@ class Ticks:
 
 def make_view(steps, *, is_live=False, clock=None):
     console = Console(file=io.StringIO(), force_terminal=is_live, width=200)
-    return ProgressView(steps, console, is_live=is_live, clock=clock or Ticks())
+    return ProgressHandler(steps, console, is_live=is_live, clock=clock or Ticks())
 
 
 def text_of(view):
@@ -55,12 +54,12 @@ def test_a_plain_line_begins_with_the_time_and_the_steps_done():
 
 def test_a_terminal_shows_one_bar_with_the_current_step_and_removes_it_at_the_end():
     view = make_view(["models__compevo", "report__site"], is_live=True)
-    view.start_step("models__compevo")
+    view._bar.update(view._task, description="models/compevo")
     view.write("round 1/2")
     view._bar.refresh()
     shown = text_of(view)
     assert "0/2 steps" in shown and "models/compevo" in shown and "round 1/2" in shown
-    view.close()
+    view._bar.stop()
     assert text_of(view).endswith("\x1b[?25h") or "\x1b[2K" in text_of(view)[len(shown) :]
 
 
@@ -89,7 +88,7 @@ def run(view, fails=False):
         logger = progress_logger.logger_fn(context)
         for handler in list(logger.handlers):
             logger.removeHandler(handler)
-        logger.addHandler(ProgressHandler(view))
+        logger.addHandler(view)
         return logger
 
     defs = dg.Definitions(assets=[thing], loggers={"progress": collecting})
@@ -123,5 +122,5 @@ def test_a_ci_log_gets_lines_even_where_it_claims_to_be_a_terminal(monkeypatch, 
     monkeypatch.setenv("FORCE_COLOR", "1")
     context = dg.build_init_logger_context(logger_config={"steps": ["thing"]})
     (handler,) = progress_logger.logger_fn(context).handlers
-    assert handler._view._is_live is (variable == "")
-    handler._view.close()
+    assert handler._is_live is (variable == "")
+    handler._bar.stop()

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from compevo_core.data.datasets import DATASETS
 from compevo_core.forecast.issued import find_issued, read_issued
 from compevo_pipeline.cli.main import app
+from compevo_pipeline.defs.asset_checks import select_disjoint
 from compevo_pipeline.defs.asset_keys import make_target_days
 from compevo_pipeline.defs.assets.forecast import build_next_day_asset
-from compevo_pipeline.defs.forecast_alarms import select_disjoint
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND, declare

@@ -10,11 +10,11 @@ import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_pipeline.config.settings import Layout, Settings
-from compevo_pipeline.defs.forecast_alarms import (
-    check_coverage,
-    check_drift,
-    check_next_inputs,
+from compevo_pipeline.defs.asset_checks import (
     find_due_origin,
+    judge_coverage,
+    judge_drift,
+    judge_next_inputs,
 )
 from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
 from compevo_pipeline.sources.feeds import Feed
@@ -92,7 +92,9 @@ def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> No
     assert "data:image/png" in shown["plot"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert set(checks) == {"drift", "coverage", "next_inputs"}
-    assert all(check.passed and not check.blocking for check in checks.values())
+    for check in checks.values():
+        assert check.passed and not check.blocking
+        assert check.severity is dg.AssetCheckSeverity.WARN
 
 
 def test_days_that_are_filled_in_later_have_the_history_of_live_ones(
@@ -192,10 +194,9 @@ def test_alarms_say_what_they_saw() -> None:
         | {"published": [100.0] * days},
         coverage=[0.5] * days,
     )
-    drift, coverage = check_drift(rows), check_coverage(rows)
-    assert not drift.passed and "issue-time: sum" in str(drift.description)
-    assert not coverage.passed and "50.0% of 28 days" in str(coverage.description)
-    assert drift.severity is coverage.severity is dg.AssetCheckSeverity.WARN
+    drift, coverage = judge_drift(rows), judge_coverage(rows)
+    assert not drift.passed and "issue-time: sum" in drift.text
+    assert not coverage.passed and "50.0% of 28 days" in coverage.text
 
 
 @pytest.mark.parametrize(
@@ -218,15 +219,15 @@ def test_live_inputs_are_judged_against_what_the_next_forecast_needs(
     shutil.copytree(trained / "sample", tmp_path / "real")
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
     now = operational.issue_time(DAYS[0])
-    found = check_next_inputs(workspace, SPEC, now)
+    found = judge_next_inputs(workspace, SPEC, now)
     # Values and publication are of this very hour; the sample's news are of 2018.
-    assert found.metadata["values_age_hours"].value == 0.0
-    assert found.metadata["publication_age_hours"].value == 0.0
-    assert not found.passed and "the newest article is of 2018" in str(found.description)
+    assert found.numbers["values_age_hours"] == 0.0
+    assert found.numbers["publication_age_hours"] == 0.0
+    assert not found.passed and "the newest article is of 2018" in found.text
 
-    later = check_next_inputs(workspace, SPEC, now + timedelta(days=1))
-    assert "NSW1: the series does not reach over the inputs" in str(later.description)
+    later = judge_next_inputs(workspace, SPEC, now + timedelta(days=1))
+    assert "NSW1: the series does not reach over the inputs" in later.text
     sample = workspace.settings.model_copy(update={"mode": Mode.SAMPLE})
-    assert check_next_inputs(Deployment(settings=sample), SPEC, datetime.now(UTC)).passed
+    assert judge_next_inputs(Deployment(settings=sample), SPEC, datetime.now(UTC)).passed
     aside = Deployment(settings=workspace.settings, mode=Mode.SAMPLE)
-    assert not check_next_inputs(aside, SPEC, now).passed
+    assert not judge_next_inputs(aside, SPEC, now).passed
