@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Self, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
@@ -35,6 +34,12 @@ from compevo_core.config.systems import list_differing
 from compevo_core.errors import ConfigError
 
 _PRESETS = resources.files("compevo_core.config") / "presets"
+_BOUNDS = {
+    "greater_than_equal": ("ge", "below"),
+    "greater_than": ("gt", "not above"),
+    "less_than_equal": ("le", "above"),
+}
+"""Kinds of errors of bounds, by pydantic: the bound's name, and how a value stands to it."""
 
 
 class RunConfig(SettingsSection):
@@ -167,13 +172,9 @@ def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
 
     value = error["input"]
     meaning = (field.description or "").replace("\n", " ")
-    for bound in field.metadata:
-        if isinstance(bound, Ge) and error["type"] == "greater_than_equal":
-            return f"{name} = {value} is below {bound.ge}: {meaning}"
-        if isinstance(bound, Gt) and error["type"] == "greater_than":
-            return f"{name} = {value} is not above {bound.gt}: {meaning}"
-        if isinstance(bound, Le) and error["type"] == "less_than_equal":
-            return f"{name} = {value} is above {bound.le}: {meaning}"
+    if error["type"] in _BOUNDS:
+        bound, words = _BOUNDS[error["type"]]
+        return f"{name} = {value} is {words} {error['ctx'][bound]}: {meaning}"
     if error["type"] == "literal_error":
         choices = ", ".join(map(str, get_args(field.annotation)))
         return f"{name} = {value!r} is not one of {choices}"
@@ -189,10 +190,9 @@ def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
 def _find_setting(
     loc: Sequence[str | int], root: type[BaseModel]
 ) -> tuple[str, FieldInfo, type[BaseModel] | None]:
-    """Return name and field of the setting that an error is about.
+    """Return name (``population.members[0].prior``) and field of the setting of an error.
 
-    The name is like ``population.members[0].prior``. Where there is no such setting, the field is
-    the section's, and the section that lacks it is the third value.
+    Where there is no such setting, the section that lacks it is the third value.
     """
     section: type[BaseModel] | None = root
     name = ""

@@ -5,6 +5,7 @@ are here, so that the hash of a run's settings identifies the system.
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 #: No agent knows of another: each learns from its own error, and their forecasts are averaged.
@@ -36,19 +37,9 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
 
 
 def list_differing(system: str, config: Any) -> list[str]:  # noqa: ANN401 - RunConfig imports this
-    """Return what a system needs and a configuration has otherwise, as ``section.setting = value``.
-
-    Args:
-        system: a key of :data:`SYSTEM_SETTINGS`.
-        config: a ``RunConfig``.
-    """
+    """Return what a system needs and a configuration lacks, as ``section.setting = value``."""
     return [
         f"{dotted} = {value!r}"
         for dotted, value in SYSTEM_SETTINGS[system].items()
-        if _read(config, dotted) != value
+        if attrgetter(dotted)(config) != value
     ]
-
-
-def _read(config: Any, dotted: str) -> object:  # noqa: ANN401 - RunConfig imports this
-    section, _, name = dotted.partition(".")
-    return getattr(getattr(config, section), name)

@@ -29,16 +29,9 @@ from compevo_core.errors import CheckpointMismatch, ConfigError
 class AgentShards:
     """The agents of a training run, split over its processes.
 
-    With one process nothing is sent: every method returns its argument.
-
-    Attributes:
-        rank: number of this process.
-        processes: number of processes.
-        splits_agents: whether each process has its own agents; otherwise all split the backbone.
-        local_agents: the agents of this process.
-        written_agents: the agents whose files this process writes.
-        received: bytes received from the other processes since the last
-            :meth:`take_received`, by purpose.
+    With one process nothing is sent: every method returns its argument. Without ``splits_agents``
+    each process has all agents, and all split the backbone. Of ``written_agents`` this process
+    writes the files.
     """
 
     def __init__(
@@ -117,9 +110,8 @@ class AgentShards:
             return list(numbers)
 
         local = torch.tensor(numbers, dtype=torch.float64)
-        return [
-            float(total) for total in torch.stack(self._all_gather_equal(local, purpose)).sum(0)
-        ]
+        totals: list[float] = torch.stack(self._all_gather_equal(local, purpose)).sum(0).tolist()
+        return totals
 
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """Return the first process's value on every process."""
@@ -195,11 +187,9 @@ class AgentShards:
 
 def torchrun_rank(environment: Mapping[str, str]) -> tuple[int, int, int]:
     """Read rank, number of processes and local rank from torchrun; (0, 1, 0) outside it."""
-    names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    rank, processes, local_rank = (
-        int(environment.get(name, default)) for name, default in names.items()
-    )
-    return rank, processes, local_rank
+    defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    found = {**defaults, **environment}
+    return int(found["RANK"]), int(found["WORLD_SIZE"]), int(found["LOCAL_RANK"])
 
 
 @contextlib.contextmanager

@@ -119,11 +119,9 @@ def write_atomically(
 ) -> Path:
     """Write a file so that a reader sees the old one or the whole new one; return its path.
 
-    Args:
-        path: the file to write; missing parent folders are made.
-        write: fills the temporary file in the same folder that it is called with.
-        is_durable: whether to flush the file to disk first, which takes milliseconds; for
-            hundreds of files that can be fetched again it is not worth them.
+    ``write`` fills the temporary file that it is called with. Without ``is_durable`` it is not
+    flushed to disk first: that takes milliseconds, too much for hundreds of files that can be
+    fetched again.
     """
     with _filled_part(path, write, is_durable=is_durable) as part:
         return part.replace(path)
@@ -154,15 +152,10 @@ def append_line(path: Path, line: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
-    """What one manifest names.
+    """What one manifest names."""
 
-    Attributes:
-        facts: values that were written with the files.
-        paths: the file of each name, as it is called on disk.
-    """
-
-    facts: Mapping[str, Any]
-    paths: Mapping[str, Path]
+    facts: Mapping[str, Any]  # written with the files
+    paths: Mapping[str, Path]  # by name, as the files are called on disk
 
 
 def replace_together(

@@ -13,11 +13,7 @@ _RESET_PEAK = "5"  # proc(5): set the peak to what is resident now
 
 
 def reset_peak_memory() -> bool:
-    """Start the high-water mark of this process anew.
-
-    Returns:
-        Whether the system can; where it cannot, as on macOS, the mark covers the whole process.
-    """
+    """Start the high-water mark of this process anew; False where, as on macOS, it cannot be."""
     try:
         _CLEAR_REFS.write_text(_RESET_PEAK)
     except OSError:
@@ -28,10 +24,8 @@ def reset_peak_memory() -> bool:
 def peak_memory_gigabytes(*, include_children: bool = False) -> float:
     """Return the largest resident memory of this process so far, in GB of 10^9 bytes.
 
-    A process starts with the high-water mark of the process that forked it.
-
-    Args:
-        include_children: add the memory of the largest child process that has ended.
+    A process starts with the high-water mark of the process that forked it. With
+    ``include_children`` the largest child process that has ended is added.
     """
     units = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if include_children:

@@ -12,10 +12,8 @@ _CPU = torch.device("cpu")
 def use_seed(seed: int, device: torch.device = _CPU) -> Iterator[None]:
     """Seed torch's global generators within the block, and give them back as they were.
 
-    Args:
-        seed: for the generators of the processor and the device.
-        device: an accelerator on which the block samples too, for example dropout masks. The
-            generators of other devices stay: ``torch.manual_seed`` would reseed them for good.
+    ``device`` is an accelerator on which the block samples too, for example dropout masks. The
+    generators of other devices stay: ``torch.manual_seed`` would reseed them for good.
     """
     accelerators = [] if device.type == _CPU.type else [device]
     with torch.random.fork_rng(accelerators, device_type=device.type):

@@ -68,11 +68,7 @@ def write_model(
 
 
 def load_model(folder: RunFolder, model: PopulationModel) -> None:
-    """Set a model's tensors from the sealed model of a run.
-
-    Raises:
-        CheckpointMismatch: a tensor has another name or shape in this configuration.
-    """
+    """Set a model's tensors from the sealed model of a run of the same configuration."""
     heads = []
     for agent in model.shards.local_agents:
         for kind in model.population.kinds:

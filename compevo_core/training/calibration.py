@@ -233,9 +233,6 @@ def calibrate(
 
     ``history`` are train windows with out-of-fold priors, whose errors may begin the level; those
     that reach into validation are left out. 'validated' uses them where that does better.
-
-    Raises:
-        DataError: there is no validation window.
     """
     if not val_examples:
         raise DataError(

@@ -58,9 +58,6 @@ _LATER_ALONE = {
 """Settings that act in the evolution stage alone, by section."""
 
 _KEY_CHARACTERS = 16  # of a stage's hash
-_END = "end"
-_BEST = "best"
-_ROUNDS_FILE = "rounds.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -356,14 +353,16 @@ class SharedStages:
 
     def find(self, key: str, shards: AgentShards) -> tuple[Checkpoint, Checkpoint | None] | None:
         """Return the state at the end of a stage, and the best one in it if any was validated."""
-        end = load_newest_checkpoint(self._folder / key / _END, shards)
+        end = load_newest_checkpoint(self._folder / key / "end", shards)
         if end is None:
             return None
-        return end, load_newest_checkpoint(self._folder / key / _BEST, shards)
+        return end, load_newest_checkpoint(self._folder / key / "best", shards)
 
     def copy_rounds(self, key: str, run: RunFolder) -> None:
         """Give a run the records of a stage as its own."""
-        write_text(run.rounds_file, (self._folder / key / _ROUNDS_FILE).read_text(encoding="utf-8"))
+        write_text(
+            run.rounds_file, (self._folder / key / "rounds.jsonl").read_text(encoding="utf-8")
+        )
 
     def add(self, key: str, run: RunFolder) -> None:
         """Add the state of a run whose newest checkpoint is the one at the end of its stage."""
@@ -372,10 +371,10 @@ class SharedStages:
             shutil.rmtree(stage)
 
         # The checkpoint at the end comes last: a stage that has one is complete.
-        write_text(stage / _ROUNDS_FILE, run.rounds_file.read_text(encoding="utf-8"))
+        write_text(stage / "rounds.jsonl", run.rounds_file.read_text(encoding="utf-8"))
         if run.best.is_dir():
-            shutil.copytree(run.best, stage / _BEST)
+            shutil.copytree(run.best, stage / "best")
         newest = max(run.checkpoints.glob("round_*"))
-        part = stage / f".part-{_END}"
+        part = stage / ".part-end"
         shutil.copytree(newest, part / newest.name)
-        part.rename(stage / _END)
+        part.rename(stage / "end")

@@ -333,9 +333,6 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
     Where A errors of equal size have the mean correlation rho, the mean forecast has the variance
     of A / (1 + (A - 1) rho) independent ones: ten copies of one agent are worth one. Forecasts and
     truth are scaled, so that all series count alike; NaN targets do not count.
-
-    Raises:
-        DataError: a forecast is not finite, or no target is known.
     """
     values = np.asarray(values_ABH, dtype=np.float64)
     truth = np.asarray(truth_BH, dtype=np.float64)

@@ -161,8 +161,7 @@ class PopulationModel:
         self.selection = self.modules.selection
         self.fusion = self.modules.fusion
         self.debate = self.modules.debate
-        _, mix_AP = mix_priors(config)
-        self.mix_AP = mix_AP[list(self.shards.local_agents)]
+        self.mix_AP = mix_priors(config)[1][list(self.shards.local_agents)]
         self.decoder: ForecastDecoder = (
             HeadDecoder(self.population, config, inputs, self.mix_AP)
             if config.forecast.decoder == "head"

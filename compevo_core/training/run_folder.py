@@ -37,11 +37,7 @@ class _RunPath(property):
 
     if TYPE_CHECKING:
 
-        def __get__(  # type: ignore[override]
-            self,
-            run: object,
-            owner: type | None = None,
-        ) -> Path: ...
+        def __get__(self, run: object, owner: type | None = None) -> Path: ...  # type: ignore[override]
 
 
 class RunFolder:
@@ -211,9 +207,6 @@ class RunFolder:
         """Keep the first ``count`` records, those that the checkpoint to resume from knows.
 
         Rounds after the newest checkpoint are played again, and would be recorded twice.
-
-        Raises:
-            CheckpointMismatch: there are fewer records.
         """
         self.require_rounds(count)
         write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
@@ -223,11 +216,7 @@ class RunFolder:
         return len(self._read_round_lines())
 
     def require_rounds(self, count: int) -> None:
-        """Check that there are at least ``count`` records.
-
-        Raises:
-            CheckpointMismatch: there are fewer.
-        """
+        """Raise a CheckpointMismatch if there are fewer than ``count`` records."""
         recorded = self.count_rounds()
         if recorded < count:
             raise CheckpointMismatch(

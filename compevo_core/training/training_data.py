@@ -66,8 +66,7 @@ class TrainingData:
         priors.levels.observe(*_select_ended(known, held_out_NPH, known_val))
         inputs = NumericInputs.fit(known, followed_NPH, article_size)
 
-        # Validation windows lie after the train split, so the priors of the whole split predict
-        # them as they will predict the test split. Only then are their errors known.
+        # Validation windows are forecast as the test split will be; only then are errors known.
         if priors.memory is None:
             val_NPH = priors.forecast(known_val.views())
             priors.observe(known_val)
@@ -110,8 +109,7 @@ def check_inputs(
         ConfigError: another encoder of the news, too many agents, or a member's unknown series.
     """
     for windows, split in ((train_windows, "train"), (val_windows, "val")):
-        others = {view.split for view in windows.views()} - {split}
-        if others:
+        if others := {view.split for view in windows.views()} - {split}:
             raise LeakageError(
                 f"windows of {sorted(others)} were given as {split}; pass split({split!r}) only"
             )
