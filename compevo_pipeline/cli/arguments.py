@@ -18,14 +18,22 @@ from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from compevo_core.data.window import WindowSet
+    from compevo_pipeline.work.deployment import Deployment
 
 # Named by what they are: a command's signature reads like its help.
 WindowsFolder = Annotated[
     Path, typer.Option(help="Folder of windows, as the windows asset writes it.")
 ]
 NewsFolder = Annotated[Path, typer.Option(help="Folder of news and embeddings.")]
+OptionalWindows = Annotated[
+    Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
+]
+OptionalNews = Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")]
 RunPath = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV).")]
+Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
+Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
+BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")]
 Preset = Annotated[
     str,
     typer.Option(
@@ -91,6 +99,14 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
                 ) from error
             parsed[name] = text
     return parsed
+
+
+def open_deployment() -> "Deployment":
+    """Return the deployment that the environment describes."""
+    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.work.deployment import Deployment
+
+    return Deployment(settings=Settings.from_environment())
 
 
 def require_folder(folder: Path) -> Path:

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.cli.arguments import (
-    NewsFolder,
-    RunPath,
-    Split,
-    Subset,
-    WindowsFolder,
-    read_windows,
-)
+from compevo_pipeline.cli import arguments
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
 
 if TYPE_CHECKING:
@@ -186,15 +179,13 @@ def forecast(
     from datetime import UTC
 
     from compevo_core.baselines.shared_fits import SharedFits
-    from compevo_core.errors import DataError
     from compevo_core.runtime.files import write_atomically
-    from compevo_pipeline.config.settings import Settings, disable_progress_bars
+    from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.storage.code_versions import fits_folder
-    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.next_day import KnownTo, forecast_day
 
     disable_progress_bars()
-    deployment = Deployment(settings=Settings.from_environment())
+    deployment = arguments.open_deployment()
     data = describe_data(deployment.data_mode, dataset)
     try:
         found = forecast_day(
@@ -363,7 +354,6 @@ def _describe_shares(why: "Explanation") -> str:
 
 
 def _describe_reading(issued: "IssuedForecast", part: "AgentPart") -> list[str]:
-
     lines = _wrap(f"agent {part.agent} reads by: {clean_text(part.logic, 400)}")
     for one in part.articles:
         seen = one.available_at.astimezone(issued.zone)
@@ -389,12 +379,12 @@ def _wrap(text: str) -> list[str]:
 
 
 def predict(
-    run: RunPath,
-    windows: WindowsFolder,
-    news: NewsFolder,
+    run: arguments.RunPath,
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
     out: Annotated[Path, typer.Option(help="Parquet file to write: one row a window and step.")],
-    split: Split = "inference",
-    subset: Subset = "",
+    split: arguments.Split = "inference",
+    subset: arguments.Subset = "",
     shard_backbone: Annotated[
         bool,
         typer.Option(
@@ -419,7 +409,7 @@ def predict(
     from compevo_pipeline.config.settings import process_rank
 
     # Views, not windows: a forecaster is never handed the truth.
-    views = read_windows(windows, split, subset).views()
+    views = arguments.read_windows(windows, split, subset).views()
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):

@@ -15,15 +15,7 @@ import typer
 
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.durations import format_duration
-from compevo_pipeline.cli.arguments import (
-    Changes,
-    NewsFolder,
-    Preset,
-    Restart,
-    RunPath,
-    WindowsFolder,
-    parse_changes,
-)
+from compevo_pipeline.cli import arguments
 from compevo_pipeline.cli.results import render_scores
 
 if TYPE_CHECKING:
@@ -33,7 +25,6 @@ if TYPE_CHECKING:
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scopes import Scope
     from compevo_core.paper.lud_judges import Judge
-    from compevo_pipeline.work.deployment import Deployment
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +34,13 @@ PROBE_ENCODER = "packaged:minilm"
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment; all others are in ``sensitivity``."""
 
-Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
-Results = Annotated[Path | None, typer.Option(help="Results folder (default: the deployment's).")]
+OwnResults = Annotated[
+    Path | None, typer.Option(help="Results folder (default: the deployment's).")
+]
 
 
 def benchmark(
-    dataset: Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")],
+    dataset: arguments.BuiltDataset,
     methods: Annotated[
         str,
         typer.Option(
@@ -63,14 +55,14 @@ def benchmark(
         int | None,
         typer.Option(min=1, help="Maximum number of seeds (default: 5, or 3 for language models)."),
     ] = None,
-    every: Every = 1,
+    every: arguments.Every = 1,
     scopes: Annotated[
         int | None,
         typer.Option(
             min=1, help="Number of test sets to score, in the data set's order (default: all)."
         ),
     ] = None,
-    results: Results = None,
+    results: OwnResults = None,
 ) -> None:
     """Fit the methods of the paper's comparison and score them on the test windows.
 
@@ -87,7 +79,7 @@ def benchmark(
     allowed = find_budget(budget)
     typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
 
-    deployment = _open_deployment()
+    deployment = arguments.open_deployment()
     data = BenchmarkData.read(deployment, dataset, every=every, scopes=scopes, results=results)
 
     # Written seed by seed: what was fitted before an interruption is kept.
@@ -120,7 +112,7 @@ def experiment(
             "instruction, news or layers."
         ),
     ],
-    dataset: Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")],
+    dataset: arguments.BuiltDataset,
     only: Annotated[
         str, typer.Option(help="Names of changes, separated by commas (default: all).")
     ] = "",
@@ -135,14 +127,14 @@ def experiment(
     budget: Annotated[
         str, typer.Option(help="Training budget: quick, small or standard (the preset's own).")
     ] = "standard",
-    preset: Preset = "default",
-    changes: Changes = None,
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds for each change.")] = 1,
-    every: Every = 1,
+    every: arguments.Every = 1,
     scopes: Annotated[
         int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
     ] = 1,
-    results: Results = None,
+    results: OwnResults = None,
 ) -> None:
     """Run one of the paper's experiments.
 
@@ -159,12 +151,14 @@ def experiment(
     found = find_experiment(name)
     selected = found.select(_split_names(only))
     base = RunConfig.preset(preset)
-    base = base.with_overrides(_read_budget(budget, name, base) | parse_changes(changes or []))
+    base = base.with_overrides(
+        _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
+    )
 
     # Rounds are shown as they are trained; standard output says what was written.
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     log.setLevel(logging.INFO)
-    deployment = _open_deployment()
+    deployment = arguments.open_deployment()
     plan = ExperimentRun(
         experiment=found,
         changes=selected,
@@ -216,7 +210,7 @@ def pair(
             "(default: the data set's current run, or the benchmark's if it has none).",
         ),
     ] = None,
-    results: Results = None,
+    results: OwnResults = None,
 ) -> None:
     """Pair the population with every method of the benchmark, window by window.
 
@@ -231,7 +225,7 @@ def pair(
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
 
-    deployment = _open_deployment()
+    deployment = arguments.open_deployment()
     layout = deployment.layout
     name = deployment.registry[dataset].name
     selected = runs or ([find_current_run(layout, name)] if has_current_run(layout, name) else [])
@@ -252,15 +246,15 @@ def pair(
 
 
 def folds(
-    windows: WindowsFolder,
-    news: NewsFolder,
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
     out: Annotated[
         Path,
         typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv."),
     ],
-    preset: Preset = "default",
-    changes: Changes = None,
-    restart: Restart = False,
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    restart: arguments.Restart = False,
 ) -> None:
     """Cross-validate a configuration: train on each of the five folds within the train split.
 
@@ -275,7 +269,7 @@ def folds(
     from compevo_pipeline.storage.code_versions import read_commit
 
     # Checked before anything is loaded: a misspelt setting ends at once.
-    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    config = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
 
     rows = train_folds(
         config,
@@ -293,7 +287,7 @@ def folds(
 
 
 def lud(
-    run: RunPath,
+    run: arguments.RunPath,
     dataset: Annotated[
         str,
         typer.Argument(help="Data set of the run; its rows also go to RESULTS/lud-DATASET.csv."),
@@ -308,7 +302,7 @@ def lud(
     encoder: Annotated[
         str, typer.Option(help="Encoder of the logics (default: the run's own).")
     ] = "",
-    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+    results: arguments.Results = Path("results"),
 ) -> None:
     """Measure how much the logics of a run changed (Logic Update Degree).
 
@@ -362,10 +356,8 @@ def audit_news(
             "--windows and --news, the folder of a run."
         ),
     ],
-    windows: Annotated[
-        Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
-    ] = None,
-    news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
+    windows: arguments.OptionalWindows = None,
+    news: arguments.OptionalNews = None,
     probe: Annotated[
         bool,
         typer.Option(
@@ -376,7 +368,7 @@ def audit_news(
         Path | None,
         typer.Option(help="Results folder (default: the deployment's, or `results` for a run)."),
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.
 
@@ -417,7 +409,7 @@ def _find_inputs(
     if windows is not None or news is not None or Path(target).is_dir():
         raise ConfigError("a folder needs --windows and --news; a data set's name needs neither")
 
-    deployment = _open_deployment()
+    deployment = arguments.open_deployment()
     layout = deployment.layout
     dataset = deployment.registry[target].name
     current = None
@@ -462,13 +454,6 @@ def params(
     from compevo_core.paper.agent_systems import build_parameter_report
 
     typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
-
-
-def _open_deployment() -> "Deployment":
-    from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.work.deployment import Deployment
-
-    return Deployment(settings=Settings.from_environment())
 
 
 def _split_names(text: str) -> list[str]:

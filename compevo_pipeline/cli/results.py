@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.cli.arguments import ResultsFolder, RunPath, Split, Subset, require_folder
+from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,7 +31,7 @@ def table(
             "left out: the tables of all methods by data set."
         ),
     ] = "",
-    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+    results: arguments.Results = Path("results"),
 ) -> None:
     """Print a table of the paper with own rows beside the published figures, as Markdown."""
     if not name:
@@ -44,7 +44,7 @@ def table(
 
 
 def report(
-    results: ResultsFolder,
+    results: arguments.ResultsFolder,
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     mode: Annotated[
@@ -82,7 +82,7 @@ def render_headline(results: Path) -> str:
 def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
     from compevo_core.report.inputs import read_inputs
 
-    require_folder(results)
+    arguments.require_folder(results)
     return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))
 
 
@@ -123,9 +123,7 @@ def find_evaluated_runs(
         ConfigError: runs without their windows and news, or no such data set.
     """
     from compevo_core.data.window import WindowSet
-    from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.storage.runs import find_current_run
-    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.embedded_news import find_encoder, write_news
 
     if windows is not None and news is not None:
@@ -142,7 +140,7 @@ def find_evaluated_runs(
             "folders of runs need --windows and --news; a data set's name alone needs neither"
         )
 
-    deployment = Deployment(settings=Settings.from_environment())
+    deployment = arguments.open_deployment()
     layout = deployment.layout
     dataset = deployment.registry[str(runs[0])].name
     run = find_current_run(layout, dataset)
@@ -180,9 +178,6 @@ def render_scores(rows: "pl.DataFrame") -> str:
     return "\n".join(lines)
 
 
-log = logging.getLogger(__name__)
-
-
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -191,10 +186,8 @@ def evaluate(
             "training runs that differ by seed alone, with --windows and --news."
         ),
     ],
-    windows: Annotated[
-        Path | None, typer.Option(help="Folder of windows, as the windows asset writes it.")
-    ] = None,
-    news: Annotated[Path | None, typer.Option(help="Folder of news and embeddings.")] = None,
+    windows: arguments.OptionalWindows = None,
+    news: arguments.OptionalNews = None,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -213,9 +206,9 @@ def evaluate(
             "swapped-news the windows it was trained on."
         ),
     ] = "",
-    split: Split = "test",
-    subset: Subset = "",
-    every: Annotated[int, typer.Option(min=1, help="Score every n-th origin.")] = 1,
+    split: arguments.Split = "test",
+    subset: arguments.Subset = "",
+    every: arguments.Every = 1,
     seeds: Annotated[
         int, typer.Option(min=1, help="Seeds of the baselines that draw random numbers.")
     ] = 5,
@@ -306,7 +299,7 @@ class Target(StrEnum):
 def export(
     dataset: Annotated[str, typer.Argument(help="Name of a data set with result rows.")],
     to: Annotated[Target, typer.Option(help="fev or gift-eval.")],
-    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+    results: arguments.Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder that gets the files.")] = Path("export"),
 ) -> None:
     """Write result rows as files that the tools of a public benchmark read.
@@ -318,12 +311,12 @@ def export(
     from compevo_core.report.export import export_rows
     from compevo_core.report.rows import read_rows
 
-    for path in export_rows(read_rows(require_folder(results)), to.value, dataset, out):
+    for path in export_rows(read_rows(arguments.require_folder(results)), to.value, dataset, out):
         typer.echo(path)
 
 
 def trace(
-    run: RunPath,
+    run: arguments.RunPath,
     dataset: Annotated[str, typer.Argument(help="Data set that the run was trained on.")],
     method: Annotated[
         str, typer.Option(help="What its rows are called; left out: the run's system of agents.")
@@ -331,7 +324,7 @@ def trace(
     budget: Annotated[
         str, typer.Option(help="Budget of the benchmark that it was trained under, if any.")
     ] = "",
-    results: Annotated[Path, typer.Option(help="Folder of result rows (CSV).")] = Path("results"),
+    results: arguments.Results = Path("results"),
 ) -> None:
     """Export a run's training history and final agents as CSV rows.
 

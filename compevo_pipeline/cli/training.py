@@ -12,23 +12,16 @@ from typing import Annotated
 
 import typer
 
-from compevo_pipeline.cli.arguments import (
-    Changes,
-    NewsFolder,
-    Preset,
-    Restart,
-    WindowsFolder,
-    parse_changes,
-)
+from compevo_pipeline.cli import arguments
 
 log = logging.getLogger(__name__)
 
 
 def fit(
     dataset: Annotated[str, typer.Argument(help="Name of a built-in or declared data set.")],
-    preset: Preset = "default",
-    changes: Changes = None,
-    restart: Restart = False,
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    restart: arguments.Restart = False,
 ) -> None:
     """Read a data set's files, cut its windows and train a population on them, in one go.
 
@@ -40,17 +33,16 @@ def fit(
     from compevo_core.config.run import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.training.trainer import train
-    from compevo_pipeline.config.settings import Settings, disable_progress_bars
+    from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.runs import make_run_name, set_current_run
-    from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.embedded_news import write_news
     from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
 
     disable_progress_bars()
     # Checked before anything is read: a misspelt setting ends at once.
-    config = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
-    deployment = Deployment(settings=Settings.from_environment())
+    config = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
+    deployment = arguments.open_deployment()
     layout = deployment.layout
     read = ingest_dataset(deployment, dataset, clock=lambda: datetime.now(UTC), log=log)
     for feed, counts in read.items():
@@ -87,13 +79,13 @@ class Validation(StrEnum):
 
 
 def train(
-    windows: WindowsFolder,
-    news: NewsFolder,
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
     out: Annotated[
         Path, typer.Option(help="Run folder; an unfinished run of the same identity is resumed.")
     ],
-    preset: Preset = "default",
-    changes: Changes = None,
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
     variant: Annotated[
         str,
         typer.Option(
@@ -105,7 +97,7 @@ def train(
         Validation,
         typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
     ] = Validation.SPLIT,
-    restart: Restart = False,
+    restart: arguments.Restart = False,
     shard_backbone: Annotated[
         bool,
         typer.Option(
@@ -131,7 +123,7 @@ def train(
     from compevo_pipeline.launchers.worker import describe_round
 
     # Checked before anything is loaded: a misspelt setting ends at once.
-    base = RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+    base = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
     name = variant or FULL_METHOD
     config = find_variant(name).configure(base)
     window_set = find_variant(name).change_windows(WindowSet.read(windows))

@@ -19,7 +19,6 @@ USERS_OF_THE_GPU = (
     *("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants"),
     "benchmark/methods",
 )
-SCORES = ("ablation/variants", "evaluation/baselines", "evaluation/test", "evaluation/lud")
 
 # Traffic has windows of hours that start within a day.
 FORECAST = ("electricity", "exchange", "bitcoin")
@@ -27,44 +26,6 @@ FORECASTS = {
     f"forecast/{name}{dataset}"
     for name in ("next_day", "scored")
     for dataset in ("", *(f"/{d}" for d in FORECAST))
-}
-GRAPH = {
-    **{f"ablation/variants/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
-    **{f"evaluation/baselines/{d}": {f"windows/{d}"} for d in DATASETS},
-    **{
-        f"evaluation/test/{d}": {f"evaluation/baselines/{d}", f"models/compevo/{d}"}
-        for d in DATASETS
-    },
-    **{f"evaluation/lud/{d}": {f"models/compevo/{d}"} for d in DATASETS},
-    **{f"benchmark/methods/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
-    "leakage/inference_2026": {
-        "models/compevo/electricity",
-        "news/embeddings",
-        "windows/electricity",
-    },
-    "forecast/next_day": {
-        "models/compevo/electricity-operational",
-        "news/embeddings",
-        "windows/electricity-operational",
-    },
-    "forecast/scored": {"forecast/next_day", "series/electricity-operational"},
-    **{
-        f"forecast/next_day/{d}": {f"models/compevo/{d}", "news/embeddings", f"windows/{d}"}
-        for d in FORECAST
-    },
-    **{f"forecast/scored/{d}": {f"forecast/next_day/{d}", f"series/{d}"} for d in FORECAST},
-    **{f"models/compevo/{d}": {"news/embeddings", f"windows/{d}"} for d in DATASETS},
-    "news/articles": set(),
-    "sources/coverage": set(),
-    "news/embeddings": {"news/articles"},
-    "report/site": {
-        *(f"{score}/{d}" for score in SCORES for d in DATASETS),
-        "leakage/inference_2026",
-        *FORECASTS,
-    },
-    "report/cleaned": {"report/site"},
-    **{f"series/{d}": set() for d in DATASETS},
-    **{f"windows/{d}": {f"series/{d}", "news/articles"} for d in DATASETS},
 }
 
 
@@ -76,22 +37,6 @@ def defs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def graph(defs):
     return defs.resolve_asset_graph()
-
-
-def test_the_graph_is_the_designed_one(graph):
-    parents = {
-        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
-        for key in graph.get_all_asset_keys()
-    }
-    assert parents == GRAPH
-
-
-def test_days_to_forecast_and_methods_to_run_are_the_only_partitions(graph):
-    partitioned = {
-        key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).is_partitioned
-    }
-    days = {name for name in FORECASTS if "next_day" in name}
-    assert partitioned == days | {f"benchmark/methods/{d}" for d in DATASETS}
 
 
 @pytest.mark.parametrize(
@@ -209,14 +154,6 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
     config = job.run_config
     assert config == run_config("demo")
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
-
-
-def test_the_refresh_starts_after_the_day_ahead_forecast_is_out(defs):
-    schedule = defs.resolve_schedule_def("refresh_evening")
-    assert (schedule.cron_schedule, schedule.execution_timezone) == (
-        ["45 17 * * *", "15 18 * * *", "0 19 * * *"],
-        "Australia/Brisbane",
-    )
 
 
 def test_loading_the_definitions_imports_no_heavy_library():

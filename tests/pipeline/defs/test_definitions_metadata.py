@@ -13,7 +13,7 @@ from compevo_pipeline.config.settings import REPOSITORY, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.defs.assets import windows
-from compevo_pipeline.defs.jobs import job_name, run_config
+from compevo_pipeline.defs.jobs import run_config
 from compevo_pipeline.defs.resources import JudgeEndpoint
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage import code_versions
@@ -130,16 +130,6 @@ def test_the_judges_key_is_a_variables_name_until_a_step_runs(tmp_path, monkeypa
     # What a step gets is the key itself, and its repr still is not.
     resolved = resource.process_config_and_initialize()
     assert resolved.key == "s3cret" and "s3cret" not in repr(resolved)
-
-
-@pytest.mark.parametrize("name", ["demo", "full"])
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_a_data_set_has_jobs_of_its_own_and_those_without_its_name_are_electricitys(
-    defs, name, dataset
-):
-    job = defs.resolve_job_def(job_name(name, dataset))
-    assert job.run_tags["dataset"] == dataset
-    assert (job.run_config or {}) == run_config(name, dataset)
 
 
 def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():

@@ -15,8 +15,18 @@ STEP = "models__compevo__electricity"
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full")
+def defs(tmp_path_factory):
+    return deploy(tmp_path_factory.mktemp("home")).defs
+
+
+@pytest.fixture(scope="module")
+def job(defs):
+    return defs.resolve_job_def("full")
+
+
+@pytest.fixture(scope="module")
+def traffic(defs):
+    return defs.resolve_job_def("full_traffic")
 
 
 def launch(job, config, step=STEP):
@@ -174,11 +184,6 @@ def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(
     assert launch(traffic, config, step) == config
     left_out = launch(traffic, {}, step)
     assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False})
-
-
-@pytest.fixture(scope="module")
-def traffic(tmp_path_factory):
-    return deploy(tmp_path_factory.mktemp("home")).defs.resolve_job_def("full_traffic")
 
 
 def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
-from compevo_pipeline.defs.asset_keys import DATASETS, OPERATIONAL, target_days
+from compevo_pipeline.defs.asset_keys import OPERATIONAL, target_days
 from tests.support.deployment import deploy
 
 MINUTES_45 = timedelta(minutes=45)
@@ -29,15 +29,6 @@ def evaluate(instance, repository, name, at):
         instance=instance, scheduled_execution_time=at, repository_def=repository
     ) as context:
         return schedule.evaluate_tick(context)
-
-
-def test_every_schedule_is_off_and_runs_on_the_markets_clock(repository):
-    schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
-    others = {f"refresh_{dataset}_daily" for dataset in set(DATASETS) - {OPERATIONAL}}
-    assert set(schedules) == {"refresh_evening", "refresh_midnight", "coverage_hourly"} | others
-    for schedule in schedules.values():
-        assert schedule.execution_timezone == "Australia/Brisbane"
-        assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -110,18 +101,3 @@ def test_tomorrow_is_a_partition_and_the_day_after_is_not():
     now = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
     keys = target_days.get_partition_keys(current_time=now)
     assert (keys[0], keys[-1]) == ("2026-02-19", "2026-03-31")
-
-
-def test_both_schedules_start_the_refresh_of_sources_forecast_scores_and_report(repository):
-    for name in ("refresh_evening", "refresh_midnight"):
-        assert repository.get_schedule_def(name).job_name == "refresh"
-    keys = repository.get_job("refresh").asset_layer.executable_asset_keys
-    assert {
-        f"series/{OPERATIONAL}",
-        f"windows/{OPERATIONAL}",
-        "news/embeddings",
-        "forecast/next_day",
-        "forecast/scored",
-        "leakage/inference_2026",
-        "report/site",
-    } < {key.to_user_string() for key in keys}

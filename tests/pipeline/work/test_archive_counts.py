@@ -10,8 +10,6 @@ import pytest
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.base import FrameKind, Mode, read_archive_file
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.pems.parse import parse_meta
 
@@ -118,20 +116,6 @@ def test_every_feed_with_files_is_counted_here(archive_dir):
         read(find_feed("electricity-operational", "weather-forecast"), archive_dir)
 
 
-def test_bitcoin_is_18_series_of_4521_days(archive_dir):  # 5
-    feed = find_feed("bitcoin", "bitinfocharts")
-    frame = feed.parsers[FrameKind.SERIES](read(feed, archive_dir))
-    assert frame.height == 81_378
-    assert set(frame.group_by("series_id").len()["len"]) == {4_521}
-    assert frame["series_id"].n_unique() == 18
-
-
-def test_of_the_daily_rates_567_interpolated_values_and_the_day_without_one_are_nulled(archive_dir):
-    feed = find_feed("exchange", "exchange")  # 4
-    frame = feed.parsers[FrameKind.SERIES](read(feed, archive_dir)).filter(series_id="N2F/AUD")
-    assert frame["value"].count() == 1_826 - 1 - 567
-
-
 def test_the_day_ahead_forecast_and_rooftop_solar_are_whole(archive_dir):  # 2.4
     feed = find_feed("electricity-operational", "aemo-operational")
     raws = read(feed, archive_dir)
@@ -159,23 +143,3 @@ def test_the_stations_of_the_district_are_3991(archive_dir):  # 6
     path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
     raw = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=now)
     assert parse_meta(pems.read_file_text(raw), raw.name).height == 3_991
-
-
-def test_193_polls_list_17934_records_and_one_poll_is_empty(archive_dir):  # 7, corrected
-    raws = read(find_feed("news", "gdelt"), archive_dir)
-    frame, report = gdelt.parse_all(raws)
-    assert (report.files, report.empty_answers, report.records) == (193 + 1, 1, 17_934)
-    assert report.articles + report.untitled <= report.records
-    assert 0 < frame.height <= 14_736, "an address is one article at most"
-
-
-def test_the_news_table_has_2079_rows_each_of_them_counted(archive_dir):  # 3
-    raws = read(find_feed("news", "news2forecast"), archive_dir)
-    (table,) = [raw for raw in raws if raw.source == "n2f_news"]
-    frame, report = n2f_parsers.parse_news(table)
-    assert report["rows"] == 2_079 == report["no_news"] + report["repeats"] + report["articles"]
-    assert frame.height == report["articles"]
-    assert report["redated"] == 31
-
-    samples = {raw.name: n2f_parsers.parse_benchmark(raw).height for raw in raws if raw != table}
-    assert list(samples.values()) == [100, 100]

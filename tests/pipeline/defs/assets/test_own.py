@@ -1,13 +1,11 @@
 """A user's own data sets in the graph: the same assets; a broken declaration hurts no one."""
 
-from pathlib import Path
-
 import dagster as dg
 import pytest
 from dagster._core.execution.api import create_execution_plan
 
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.test_registry import SOUND, declare
 from tests.support.deployment import DagsterHome, deploy
 from tests.support.own_tables import write_demand
@@ -100,16 +98,4 @@ def test_a_row_that_was_removed_from_the_file_is_removed_from_the_store(
     folder = deployment.home / "datasets"
     write_demand(folder / "demand.csv", days=50)
     deployment.materialize("series/demand")
-    path: Path = deployment.layout.root
-    from compevo_pipeline.storage.series_store import SeriesStore
-
-    assert SeriesStore(path).read("demand").height == 50 * 48
-
-
-def test_the_registry_error_of_a_broken_one_reaches_whoever_asks_for_it(
-    deployment: DagsterHome,
-) -> None:
-    from compevo_pipeline.sources.registry import load_registry
-
-    with pytest.raises(ConfigError, match="grid is missing"):
-        load_registry(deployment.home / "datasets")["broken"]
+    assert SeriesStore(deployment.layout.root).read("demand").height == 50 * 48
