@@ -153,14 +153,11 @@ def audit_scope(
 def _replace_windows(scope: Scope, changed: WindowSet) -> Scope:
     """Return the scope with changed windows, also among the days before them."""
     if scope.days is None:
-        return Scope(subset=scope.subset, windows=changed)
+        return replace(scope, windows=changed)
     by_id = {window.view.window_id: window for window in changed}
     days = [by_id.get(window.view.window_id, window) for window in scope.days]
-    return Scope(
-        subset=scope.subset,
-        windows=changed,
-        days=WindowSet(days, dataset=changed.dataset, manifest=scope.days.manifest),
-    )
+    lived = WindowSet(days, dataset=changed.dataset, manifest=scope.days.manifest)
+    return replace(scope, windows=changed, days=lived)
 
 
 def list_groups(
