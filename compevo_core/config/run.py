@@ -39,7 +39,7 @@ _BOUNDS = {
     "greater_than": ("gt", "not above"),
     "less_than_equal": ("le", "above"),
 }
-"""Kinds of errors of bounds, by pydantic: the bound's name, and how a value stands to it."""
+"""By pydantic's kind of error: the name of the bound, and the word for a value outside it."""
 
 
 class RunConfig(SettingsSection):

@@ -77,7 +77,7 @@ class DailyState:
     ) -> None:
         """Take note of windows in the order of time.
 
-        Forecasts are scaled: the agents' without level and with it, and the population's. The
+        All forecasts are scaled: each agent without and with its level, then the population. The
         windows hold their truth in the series' unit, ``truth_NH`` scaled, NaN where missing.
         """
         views = [window.view for window in windows]

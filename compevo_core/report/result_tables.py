@@ -389,10 +389,8 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
     # Methods that read different numbers of articles: each share with its own.
     shares = sorted({row["news_choice_share"] for row in records} - {None})
     for share in shares:
-        windows = (
-            f"In {format_percent(share)} of the windows" if share else "In none of the windows"
-        )
-        text = f"{windows} there were more candidate articles than an agent reads"
+        windows = format_percent(share) if share else "None"
+        text = f"{windows} of the windows had more candidate articles than an agent reads"
         names = _name_methods(row for row in records if row["news_choice_share"] == share)
         notes.append(f"{text}: {join_items(names)}." if len(shares) > 1 else f"{text}.")
     return notes
