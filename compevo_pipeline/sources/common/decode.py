@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from compevo_core.errors import SchemaDrift, SourceTransient
 
@@ -45,6 +44,7 @@ _INVISIBLE_TAGS = "\U000e0000-\U000e007f"
 _REMOVED = re.compile(f"[{_DIRECTIONS}{_INVISIBLE_TAGS}]")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _BYTES_PER_PART = 2**17  # stays in the cache of a core
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -59,15 +59,11 @@ def clean_text(text: str) -> str:
     """
     # Nearly every headline has none of them, and this test is the quickest.
     if not text.isprintable():
-        text = mend_surrogates(_CONTROLS.sub(" ", _REMOVED.sub("", _TERMINAL.sub("", text))))
+        text = _CONTROLS.sub(" ", _REMOVED.sub("", _TERMINAL.sub("", text)))
+        text = _HALF_PAIR.sub(_REPLACEMENT, text)
 
     # Line breaks and repeated spaces differ between copies of one article.
     return " ".join(text.split())
-
-
-def mend_surrogates(text: str) -> str:
-    """Return text in which half a surrogate pair, which no file can hold, is U+FFFD."""
-    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def read_title(value: object) -> str | None:
@@ -137,8 +133,7 @@ def decode_line_lossy(content: bytes) -> tuple[str, int]:
         text = content.decode(errors="replace")
 
     # Replacement characters that the publisher sent himself are not counted.
-    published = content.count("\N{REPLACEMENT CHARACTER}".encode())
-    return text, text.count("\N{REPLACEMENT CHARACTER}") - published
+    return text, text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode())
 
 
 def read_json(content: bytes, name: str) -> object:
@@ -151,10 +146,9 @@ def read_json(content: bytes, name: str) -> object:
     document, mended = parse_json(read_text(content, name), name)
     if mended:
         raise SchemaDrift(
-            f"{name}: {mended} text(s) hold half a surrogate pair, which is no character; "
+            f"{name}: {mended} time(s) half a surrogate pair, which is no character; "
             "fetch the file again"
         )
-
     return document
 
 
@@ -167,8 +161,8 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
         strict: whether control characters inside texts are errors.
 
     Returns:
-        The document, and the number of texts in which half a surrogate pair (a title that was cut
-        inside a character) was replaced by U+FFFD.
+        The document, and how many halves of surrogate pairs (of titles that were cut inside a
+        character) were replaced by U+FFFD.
 
     Raises:
         SchemaDrift: it is not JSON (names line and column), is nested too deeply, or holds a number
@@ -178,8 +172,11 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
         document = json.loads(
             text, strict=strict, parse_constant=_reject_constant, parse_int=_read_integer
         )
-        # Half a pair can only be written as an escape: other documents are not walked.
-        return _mend_document(document) if _SURROGATE_ESCAPE.search(text) else (document, 0)
+        # Half a pair can only be written as an escape: other documents are not searched.
+        if not _SURROGATE_ESCAPE.search(text):
+            return document, 0
+        mended, halves = _HALF_PAIR.subn(_REPLACEMENT, json.dumps(document, ensure_ascii=False))
+        return json.loads(mended), halves
     except json.JSONDecodeError as error:
         raise SchemaDrift(
             f"{name}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}); "
@@ -204,23 +201,6 @@ def _read_integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"{len(digits)} digits")
     return int(digits)
-
-
-def _mend_document(value: object) -> tuple[Any, int]:
-    """Return the value with every half of a surrogate pair replaced, and the number of texts."""
-    if isinstance(value, str):
-        mended = mend_surrogates(value)
-        return mended, int(mended != value)
-
-    if isinstance(value, list):
-        items = [_mend_document(item) for item in value]
-        return [item for item, _ in items], sum(count for _, count in items)
-
-    if isinstance(value, dict):
-        pairs = [(_mend_document(key), _mend_document(item)) for key, item in value.items()]
-        count = sum(in_key + in_item for (_, in_key), (_, in_item) in pairs)
-        return {key: item for (key, _), (item, _) in pairs}, count
-    return value, 0
 
 
 def read_unpacked(path: Path) -> bytes:

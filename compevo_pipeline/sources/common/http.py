@@ -38,7 +38,7 @@ from compevo_core.errors import (
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import UTF8_BOM
-from compevo_pipeline.sources.common.hosts import Host, Pacer, QueryKey, find_host, resolve_link
+from compevo_pipeline.sources.common.hosts import Pacer, QueryKey, find_host, resolve_link
 from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger, RawStore
 
 CONNECT_TIMEOUT_S = 10.0
@@ -423,8 +423,22 @@ class Client:
         for _ in range(MAX_REDIRECTS + 1):
             name, host = find_host(url)
             self.pacer.wait_for_turn(name, host.pause_s)
+            if key is not None:
+                # It writes whole addresses at DEBUG.
+                logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
             try:
-                response = self._send(url, headers, form, key)
+                response = self.session.request(
+                    "GET" if form is None else "POST",
+                    url,
+                    params=None if key is None else {key.name: key.value},
+                    data=form,
+                    headers={"User-Agent": self.user_agent, **headers},
+                    # Without this, requests would send a login that a .netrc file has for the host.
+                    auth=lambda request: request,
+                    timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                    allow_redirects=False,
+                    stream=True,
+                )
             except requests.RequestException as error:
                 if key is None:
                     raise _translate(error, url) from error
@@ -434,8 +448,13 @@ class Client:
             with response:
                 target = response.headers.get("Location")
                 if response.status_code not in _REDIRECTS or not target:
-                    with self._postponing(name, host):
+                    try:
                         yield response
+                    except Throttled as error:
+                        # Every process that asks the host keeps the pause that it asked for.
+                        error.retry_after_s = error.retry_after_s or host.throttled_s
+                        self.pacer.postpone(name, min(error.retry_after_s, MAX_RETRY_AFTER_S))
+                        raise
                     return
 
             if key is not None:
@@ -443,39 +462,6 @@ class Client:
             url, form = resolve_link(url, target), None
 
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
-
-    @contextmanager
-    def _postponing(self, name: str, host: Host) -> Iterator[None]:
-        """Pass a host's wish for a pause on to every process that asks it."""
-        try:
-            yield
-        except Throttled as error:
-            error.retry_after_s = error.retry_after_s or host.throttled_s
-            self.pacer.postpone(name, min(error.retry_after_s, MAX_RETRY_AFTER_S))
-            raise
-
-    def _send(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        form: Mapping[str, str] | None,
-        key: QueryKey | None,
-    ) -> requests.Response:
-        if key is not None:
-            # It writes whole addresses at DEBUG.
-            logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
-        return self.session.request(
-            "GET" if form is None else "POST",
-            url,
-            params=None if key is None else {key.name: key.value},
-            data=form,
-            headers={"User-Agent": self.user_agent, **headers},
-            # Without this, requests would send a login that a .netrc file has for the host.
-            auth=lambda request: request,
-            timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
-            allow_redirects=False,
-            stream=True,
-        )
 
 
 def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -> bytes:

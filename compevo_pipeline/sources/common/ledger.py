@@ -43,10 +43,8 @@ CREATE TABLE IF NOT EXISTS entries (
 )
 """
 _SELECT_ONE = "SELECT * FROM entries WHERE source = ? AND name = ?"
-_SELECT_SOURCE = "SELECT * FROM entries WHERE source = ? ORDER BY name"
-_SELECT_ALL = "SELECT * FROM entries ORDER BY source, name"
+_SELECT_MANY = "SELECT * FROM entries WHERE source = ifnull(?, source) ORDER BY source, name"
 _REPLACE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SET_STATE = "UPDATE entries SET state = ? WHERE source = ? AND name = ?"
 
 _HASH_DIGITS = 8
 _LOCK = ".lock"
@@ -135,9 +133,7 @@ class Ledger:
 
     def list_entries(self, source: str | None = None) -> list[Entry]:
         """Return the entries of a source, or of all, by source and name."""
-        if source is None:
-            return self._select(_SELECT_ALL, ())
-        return self._select(_SELECT_SOURCE, (source,))
+        return self._select(_SELECT_MANY, (source,))
 
     def record_fetched(
         self,
@@ -173,12 +169,7 @@ class Ledger:
 
     def record_unchanged(self, source: str, name: str, now: datetime) -> None:
         """Note that the publisher still has the bytes that are kept."""
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE entries SET asked_at = ?, tries = 0, note = '' "
-                "WHERE source = ? AND name = ?",
-                (now.isoformat(), source, name),
-            )
+        self._update("asked_at = ?, tries = 0, note = ''", [now.isoformat()], [(source, name)])
 
     def record_failure(self, source: str, name: str, *, url: str, note: str, now: datetime) -> None:
         """Note that asking failed; what was fetched before stays fetched or stored."""
@@ -195,14 +186,9 @@ class Ledger:
                     note=note,
                 )
             )
-            return
-
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE entries SET asked_at = ?, tries = tries + 1, note = ? "
-                "WHERE source = ? AND name = ?",
-                (now.isoformat(), note, source, name),
-            )
+        else:
+            values = [now.isoformat(), note]
+            self._update("asked_at = ?, tries = tries + 1, note = ?", values, [(source, name)])
 
     def mark_absent(self, source: str, name: str, url: str, now: datetime) -> None:
         """Note that the publisher has no such file; it becomes due again after a longer pause."""
@@ -224,11 +210,7 @@ class Ledger:
 
     def freeze(self, source: str, name: str) -> None:
         """Stop asking for an absent file."""
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE entries SET state = ?, due_at = NULL WHERE source = ? AND name = ?",
-                (EntryState.FROZEN.value, source, name),
-            )
+        self._update("state = ?, due_at = NULL", [EntryState.FROZEN.value], [(source, name)])
 
     def confirm(self, *, keep_last: bool = False) -> None:
         """Note that the rows of the files that this object fetched are in the store.
@@ -238,8 +220,7 @@ class Ledger:
         """
         waiting = self._fetched[-1:] if keep_last else []
         done = [key for keys in self._fetched[: len(self._fetched) - len(waiting)] for key in keys]
-        with self._transaction() as connection:
-            connection.executemany(_SET_STATE, [(EntryState.STORED.value, *key) for key in done])
+        self._update("state = ?", [EntryState.STORED.value], done)
         self._fetched[:] = waiting
 
     def record_members(self, source: str, names: Iterable[str], raw: RawFile) -> None:
@@ -267,14 +248,15 @@ class Ledger:
         for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
             self._fetched.remove(keys)
             self._of_this_run.difference_update(keys)
-            with self._transaction() as connection:
-                connection.executemany(
-                    "UPDATE entries SET state = ?, sha256 = NULL, tries = tries + 1, note = ? "
-                    "WHERE source = ? AND name = ?",
-                    [(EntryState.FAILED.value, note, *key) for key in keys],
-                )
+            changes = "state = ?, sha256 = NULL, tries = tries + 1, note = ?"
+            self._update(changes, [EntryState.FAILED.value, note], keys)
 
-    def _select(self, query: str, values: Sequence[str]) -> list[Entry]:
+    def _update(self, changes: str, values: Sequence[str], keys: Iterable[tuple[str, str]]) -> None:
+        update = f"UPDATE entries SET {changes} WHERE source = ? AND name = ?"  # noqa: S608 - ours
+        with self._transaction() as connection:
+            connection.executemany(update, [(*values, *key) for key in keys])
+
+    def _select(self, query: str, values: Sequence[str | None]) -> list[Entry]:
         with self._transaction() as connection:
             return [_read_entry(row) for row in connection.execute(query, values).fetchall()]
 

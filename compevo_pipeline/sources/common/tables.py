@@ -105,7 +105,7 @@ def read_rows(
     if twice:
         raise SchemaDrift(
             f"{file_name}, line 1: the header names {twice[:_SHOWN_COLUMNS]} twice; "
-            "fetch the file again"
+            "rename one or fetch the file again"
         )
 
     if quoting is Quoting.NONE or '"' not in text:

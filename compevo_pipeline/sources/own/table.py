@@ -17,13 +17,13 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from compevo_core.errors import DataError
+from compevo_pipeline.sources.common.decode import decode_text
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
 BLANKS = ("", "na", "n/a", "nan", "null", "none", "-", "--", "#n/a")
 """Cells that say that there is no value, in small letters."""
 
-_BOM = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET = b"PAR1"
 _SHOWN_CHARACTERS = 60
@@ -40,7 +40,8 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 
     Raises:
         DataError: the file is empty, no table, or lacks a column.
-        SchemaDrift: a row has another number of cells.
+        SchemaDrift: it is not UTF-8, two columns have one name, or a row has another number of
+            cells.
     """
     table = read_text_table(content, name)
     there = [column for column in table.columns if column != LINE]
@@ -69,9 +70,6 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
 
     separator = find_separator(header)
     cells = [cell.strip() for cell in split_cells(header, separator, Quoting.CELLS)]
-    twice = sorted({cell for cell in cells if cells.count(cell) > 1})
-    if twice:
-        raise DataError(f"{name}, line 1: column {twice[0]!r} comes twice; rename one")
     if LINE in cells:
         # The reader's own column of line numbers has this name.
         raise DataError(f"{name}, line 1: rename column {LINE!r}; rows are numbered by that name")
@@ -128,16 +126,7 @@ class TextColumn:
 def _decode(content: bytes, name: str) -> str:
     if content.startswith(_UTF16_MARKS):
         raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
-    try:
-        text = content.removeprefix(_BOM).decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{name}, row {line}: byte 0x{content[error.start]:02x} is not UTF-8; save the file as "
-            "CSV in UTF-8"
-        ) from error
-
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return decode_text(content, name).replace("\r", "\n")
 
 
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:

@@ -165,7 +165,7 @@ def test_a_column_of_names_gives_a_series_each() -> None:
         ("stamp,load_mw\n2024-01-01,x\n", "row 2, column 'load_mw': 'x' is no number"),
         ("stamp,load_mw\n2024-01-01,1e999\n", "row 2, column 'load_mw': '1e999' is no finite"),
         ("stamp,load_mw\n01.02.2024,1\n", "row 2, column 'stamp': '01.02.2024' is no stamp as ISO"),
-        (b"stamp,load_mw\n2024-01-01,\xff\n", "row 2: byte 0xff is not UTF-8"),
+        (b"stamp,load_mw\n2024-01-01,\xff\n", "line 2: byte 0xff is not UTF-8"),
     ],
 )
 def test_a_table_that_is_none_is_refused_with_its_row_column_and_remedy(
