@@ -20,14 +20,8 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
+from compevo_core.errors import SchemaDrift, SourceBlocked
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import decode_text, read_text
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.common.tables import (
@@ -41,7 +35,7 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "bitinfocharts"
 FOLDER = "bitcoin"
@@ -107,23 +101,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     Raises:
         SourceAbsent: the archive has no such file.
     """
-    if mode is Mode.SAMPLE:
-        yield from read_sample_files(SOURCE)
-        return
-
-    paths = find_archive_files(archive, FOLDER, "*")
-    chosen = [
-        path
-        for path in paths
-        if path.name.startswith("bitcoin_daily.csv") or path.suffix == ".html"
-    ]
-    if not chosen:
-        raise SourceAbsent(
-            f"no bitcoin_daily.csv.gz and no saved chart page under {paths[0].parent}; "
-            "add one of them"
-        )
-    for path in chosen:
-        yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
+    files = ["bitcoin_daily.csv*", "*.html"]
+    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

@@ -99,16 +99,16 @@ class RawFile:
         return f"{self.mode}:{self.source}/{self.name}"
 
 
-def find_archive_files(archive: Path | None, folder: str, pattern: str) -> list[Path]:
-    """Return the sorted files that match ``pattern`` below ``archive/folder``.
+def find_archive_files(archive: Path | None, folder: str, *patterns: str) -> list[Path]:
+    """Return the sorted files that match one of ``patterns`` below ``archive/folder``.
 
     Raises:
         SourceAbsent: no archive folder was given, or nothing in it matches.
     """
-    wanted = f"{folder}/{pattern}"
+    wanted = f"{folder}/{' or '.join(patterns)}"
     root = _check_archive(archive, wanted)
-    paths = sorted(path for path in (root / folder).glob(pattern) if path.is_file())
-    return _check_any(paths, wanted, root)
+    paths = {path for pattern in patterns for path in (root / folder).glob(pattern)}
+    return _check_any(sorted(path for path in paths if path.is_file()), wanted, root)
 
 
 def read_downloads(

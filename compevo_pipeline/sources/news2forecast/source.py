@@ -7,22 +7,18 @@ not: their formats (``news2forecast.parse``).
 from collections.abc import Iterator
 from pathlib import Path
 
-from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
-TEST_PATTERN = "AULF_test_data_*.json"
-VALIDATION_PATTERN = "AULF_validation_data_*.json"
 NEWS = "n2f_news"
-NEWS_PATTERN = "AU_load_merge_file_final_*.csv*"
+VALIDATION_PATTERN = "AULF_validation_data_*.json"
+_FILES = (
+    (SOURCE, "AULF_test_data_*.json"),
+    (SOURCE, VALIDATION_PATTERN),
+    (NEWS, "AU_load_merge_file_final_*.csv*"),
+)
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -31,23 +27,10 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     Raises:
         SourceAbsent: live mode, or no such files in the archive.
     """
-    match mode:
-        case Mode.SAMPLE:
-            yield from read_sample_files(SOURCE)
-            yield from read_sample_files(NEWS)
-        case Mode.ARCHIVE:
-            products = (
-                (TEST_PATTERN, SOURCE),
-                (VALIDATION_PATTERN, SOURCE),
-                (NEWS_PATTERN, NEWS),
-            )
-            for pattern, source in products:
-                for path in find_archive_files(archive, FOLDER, pattern):
-                    yield read_archive_file(path, path.parents[1], source=source, clock=clock)
-        case Mode.LIVE:
-            raise SourceAbsent(
-                "News2Forecast is a published benchmark without a live endpoint; "
-                "use the archive mode"
+    for source, pattern in _FILES:
+        if mode is not Mode.SAMPLE or pattern != VALIDATION_PATTERN:
+            yield from read_product(
+                mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
             )
 
 

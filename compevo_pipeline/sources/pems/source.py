@@ -9,17 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
-from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import gunzip, read_text
 from compevo_pipeline.sources.pems import parse as parsers
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -40,21 +34,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     Raises:
         SourceAbsent: the folder has neither.
     """
-    if mode is Mode.SAMPLE:
-        yield from read_sample_files(SOURCE)
-        return
-
-    paths = find_archive_files(archive, FOLDER, "*")
-    chosen = [
-        path for path in paths if path.name.startswith(BENCHMARK_FILE) or is_station_file(path.name)
-    ]
-    if not chosen:
-        raise SourceAbsent(
-            f"no traffic.csv.gz and no *_text_station_hour_*.txt.gz under {paths[0].parent}; "
-            "add one of them"
-        )
-    for path in chosen:
-        yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
+    files = [f"{BENCHMARK_FILE}*", f"*{HOUR_FILE}*", f"*{FIVE_MINUTE_FILE}*"]
+    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:

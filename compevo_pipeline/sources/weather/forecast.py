@@ -30,16 +30,11 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import read_json
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
+from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"
@@ -112,9 +107,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     """
     if mode is not Mode.ARCHIVE:
         raise SourceAbsent(f"{mode} mode has no file of forecast weather; read another feed")
-
-    for path in find_archive_files(archive, SOURCE, "ecmwf_ifs_*.json*"):
-        yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
+    files = ["ecmwf_ifs_*.json*"]
+    yield from read_product(mode, archive, clock, source=SOURCE, folder=SOURCE, files=files)
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:

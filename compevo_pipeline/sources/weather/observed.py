@@ -16,14 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA
-from compevo_core.errors import SourceAbsent
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-)
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import LOCAL_ZONES
 from compevo_pipeline.sources.common.tables import (
@@ -34,7 +27,7 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_weather"
 FILE = "combined_weather_data.csv"
@@ -62,17 +55,10 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     Raises:
         SourceAbsent: live mode (this table is not published daily), or no such file in the archive.
     """
-    match mode:
-        case Mode.SAMPLE:
-            yield from read_sample_files(SOURCE)
-        case Mode.ARCHIVE:
-            # Plain or gzipped.
-            for path in find_archive_files(archive, "n2f_electricity", f"{FILE}*"):
-                yield read_archive_file(path, path.parents[1], source=SOURCE, clock=clock)
-        case Mode.LIVE:
-            raise SourceAbsent(
-                "the weather table has no live endpoint; use the archive or sample mode for weather"
-            )
+    # Plain or gzipped.
+    yield from read_product(
+        mode, archive, clock, source=SOURCE, folder="n2f_electricity", files=[f"{FILE}*"]
+    )
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

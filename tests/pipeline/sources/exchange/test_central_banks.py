@@ -7,6 +7,7 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.exchange import source as exchange
 from tests.support.sources import clock, raw
 
@@ -111,6 +112,7 @@ def test_files_saved_by_hand_are_read_with_the_archive(tmp_path):
     folder = tmp_path / "exchange_rate"
     folder.mkdir()
     (folder / "f11.1-data.csv").write_text(RBA)
-    (saved,) = exchange.read_saved_files(tmp_path, clock=clock)
+    (folder / exchange.N2F_FILE).write_text("x")
+    _, benchmark, saved = exchange.read_files(Mode.ARCHIVE, tmp_path, clock=clock)
+    assert benchmark.source == "n2f_exchange"
     assert values(exchange.parse(saved), "RBA/AUD")[0] == 0.65
-    assert list(exchange.read_saved_files(None, clock=clock)) == []

@@ -144,5 +144,7 @@ def test_the_real_metadata_file_has_3991_stations(archive_dir):
 def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):
     (tmp_path / "traffic").mkdir()
     (tmp_path / "traffic" / "readme.txt").write_text("x")
-    with pytest.raises(SourceAbsent, match=r"traffic.csv.gz"):
+    with pytest.raises(
+        SourceAbsent, match=r"no file traffic/traffic\.\* or \*_text_station_hour_\*"
+    ):
         list(pems.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
