@@ -12,7 +12,6 @@ timed so far. Tokens are those that pass through the backbone's first layer, rea
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -124,15 +123,6 @@ def build_row(
     } | others
 
 
-@dataclasses.dataclass
-class _MeasuredRounds:
-    """Our rounds in one type, without the world: the next type must not find it in memory."""
-
-    seconds: list[float]
-    records: list[Row]
-    replays: list[Replay]
-
-
 def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure a whole round, against one adapter at a time."""
     world, measured = _measure_types(agents, repeats, quick, _run_rounds)
@@ -140,18 +130,17 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     from benchmarks.peft import PeftRound
 
     reference = PeftRound(world)
-    seconds: list[float] = []
-    records: list[Row] = []
-    for day, replay in enumerate(measured["float32"][0].replays):
+    theirs: list[tuple[float, Row]] = []
+    for day, (_, _, replay) in enumerate(measured["float32"][0]):
         world.reset()
         reference.reset()
-        took, record = time_call(partial(reference.step, world.days[day], replay))
-        seconds.append(took)
-        records.append(record)
+        theirs.append(time_call(partial(reference.step, world.days[day], replay)))
+    their_seconds, their_records = zip(*theirs, strict=True)
 
     rows = []
-    for dtype, (ours, columns) in measured.items():
-        parity = compare_records(ours.records, records)
+    for dtype, (rounds, columns) in measured.items():
+        seconds, records, _ = zip(*rounds, strict=True)
+        parity = compare_records(records, their_records)
         if parity["loss_pred"] > LARGEST_GAP[dtype]:
             raise ArithmeticError(
                 f"{dtype} round with {agents} agents: the forecast losses of the two ways differ "
@@ -159,7 +148,7 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
                 "bring benchmarks/peft.py in line with compevo_core/training/round.py"
             )
         columns |= {"reference": PEFT_BY_AGENT, "parity": parity}
-        rows.append(build_row("round", world, ours.seconds, seconds, **columns))
+        rows.append(build_row("round", world, seconds, their_seconds, **columns))
     return rows
 
 
@@ -234,7 +223,7 @@ def _measure_types(
     return world, measured
 
 
-def compare_records(ours: list[Row], theirs: list[Row]) -> dict[str, float]:
+def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, float]:
     """Return the largest difference of each number over the repeats, relative to its size.
 
     The policy loss is a mean of advantages that sum to zero, so its size says nothing: its
@@ -257,16 +246,18 @@ def compare_records(ours: list[Row], theirs: list[Row]) -> dict[str, float]:
     return differences
 
 
-def _run_rounds(world: World) -> _MeasuredRounds:
-    """Do one round on each day of the world."""
-    measured = _MeasuredRounds([], [], [])
+def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
+    """Do one round on each day; return seconds, record and samples, without the world.
+
+    The next type must not find the world in memory.
+    """
+    measured = []
     for day in range(len(world.days)):
         trainer = world.build_replay_trainer()
         state = world.start_state(trainer)
-        seconds, record = time_call(partial(world.step, trainer, state, day))
-        measured.seconds.append(seconds)
-        measured.records.append(record)
-        measured.replays.append(World.get_replay(trainer))
+        measured.append(
+            (*time_call(partial(world.step, trainer, state, day)), World.get_replay(trainer))
+        )
     return measured
 
 
@@ -467,9 +458,8 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     for day, examples in enumerate(world.days):
         trainer.optimizer.zero_grad(set_to_none=True)
         rng = np.random.default_rng(day)
-        began = time.perf_counter()
-        trainer.forecast_step.run(world.logics, examples, rng, day)
-        seconds.append(time.perf_counter() - began)
+        run = partial(trainer.forecast_step.run, world.logics, examples, rng, day)
+        seconds.append(time_call(run)[0])
     return seconds, [each.grad.clone() for each in parameters if each.grad is not None]
 
 

@@ -263,7 +263,7 @@ class PeftRound:
         loss_pred, loss_own = self._train_forecasts(examples)
 
         self.generate_candidates(replay)
-        candidate_AD = self._encode(replay.candidates)
+        candidate_AD = self._encode(replay.proposal.candidates)
         soft_prompt_AD = None
         if self.config.evolution.update == "three-stage":
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
@@ -368,7 +368,7 @@ class PeftRound:
         rewards = [
             self.score_group(agent, [played, *samples], replay.reward_examples)
             for agent, (played, samples) in enumerate(
-                zip(self.world.logics, replay.group_logics, strict=True)
+                zip(self.world.logics, replay.proposal.group_logics, strict=True)
             )
         ]
         return torch.stack(rewards)[:, 1:]
@@ -399,7 +399,7 @@ class PeftRound:
         self, replay: Replay, soft_prompt_AD: Tensor | None, reward_AG: Tensor
     ) -> float:
         """Add the gradient of the policy term, agent by agent; return the loss."""
-        advantage_AG, _ = group_advantages(reward_AG, replay.is_empty_AG)
+        advantage_AG, _ = group_advantages(reward_AG, replay.proposal.is_empty_AG)
         leaf_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach().requires_grad_(True)
 
         total = 0.0
@@ -427,14 +427,14 @@ class PeftRound:
             logp_1GT.detach(),  # before the first update the old policy is the current one
             reference_1GT,
             advantage_1G,
-            replay.mask_AGT[agent : agent + 1],
+            replay.proposal.mask_AGT[agent : agent + 1],
             clip_range=self.config.grpo.clip_range,
             kl_coefficient=self.config.grpo.kl_coefficient,
         ).loss
 
     def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None) -> Tensor:
         """Return log-probabilities of one agent's sampled tokens, (1, G, T), whole sequences."""
-        ids_GT = replay.ids_AGT[agent]
+        ids_GT = replay.proposal.ids_AGT[agent]
         size, length = ids_GT.shape
 
         prompt = self._embed_logic_prompt(agent, replay, soft_prompt_AD).expand(size, -1, -1)

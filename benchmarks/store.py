@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,6 @@ from benchmarks.rows import (
     print_row,
     write_rows,
 )
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.runtime.process_memory import peak_memory_gigabytes
@@ -94,22 +94,14 @@ def upsert(folder: Path, rows: int, watch: Stopwatch) -> None:
             store.upsert_articles(frame)
 
 
-def append(folder: Path, rows: int, watch: Stopwatch) -> None:
-    """Store R embeddings in the batches that they are made in, each on disk before the next."""
+def append(batch: int, folder: Path, rows: int, watch: Stopwatch) -> None:
+    """Store R embeddings in batches, each on disk before the next; titles differ, vectors repeat.
+
+    The pipeline's batches are of 512; larger ones fill archives where those take too long.
+    """
     generator = np.random.default_rng(_SEED)
-    vectors = generator.standard_normal((ROWS_PER_APPEND, DIMENSION), dtype=np.float32)
+    vectors = generator.standard_normal((batch, DIMENSION), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    _append(folder, rows, watch, vectors)
-
-
-def fill(folder: Path, rows: int, watch: Stopwatch) -> None:
-    """Store R embeddings in large batches, where 512 at a time take too long."""
-    vectors = np.full((ROWS_PER_FILL, DIMENSION), DIMENSION**-0.5, dtype=np.float32)
-    _append(folder, rows, watch, vectors)
-
-
-def _append(folder: Path, rows: int, watch: Stopwatch, vectors: FloatArray) -> None:
-    """Store the same vectors under other titles until there are R of them."""
     store = EmbeddingStore(folder, "benchmark")
     for first in range(0, rows, len(vectors)):
         titles = [make_title(row) for row in range(first, min(first + len(vectors), rows))]
@@ -153,8 +145,8 @@ def block(folder: Path, rows: int, watch: Stopwatch) -> None:
 
 STEPS: dict[str, Callable[[Path, int, Stopwatch], None]] = {
     "upsert": upsert,
-    "append": append,
-    "fill": fill,
+    "append": partial(append, ROWS_PER_APPEND),
+    "fill": partial(append, ROWS_PER_FILL),
     "pool": pool,
     "look-up": look_up,
     "candidates": candidates,

@@ -131,21 +131,13 @@ class Replay:
 
     Attributes:
         observation: what the agents knew when they wrote.
-        candidates: one text an agent.
-        group_logics: G texts an agent.
-        ids_AGT: token ids of the group.
-        mask_AGT: 1 where a token is part of a logic.
-        is_empty_AG: samples that held no logic.
+        proposal: candidates and groups.
         previous_AD: candidate states of the round before.
         reward_examples: windows that scored the group.
     """
 
     observation: Observation
-    candidates: list[str]
-    group_logics: list[list[str]]
-    ids_AGT: Tensor
-    mask_AGT: Tensor
-    is_empty_AG: Tensor
+    proposal: Proposal
     previous_AD: Tensor
     reward_examples: list[ForecastExample] = dataclasses.field(default_factory=list)
 
@@ -167,15 +159,7 @@ class _FixedLengthWriter(LogicWriter):
     ) -> Proposal:
         """Propose as the core's writer does, and keep the samples."""
         proposal = super().propose(observation, previous_AD, generators)
-        self.replay = Replay(
-            observation,
-            proposal.candidates,
-            proposal.group_logics,
-            proposal.ids_AGT,
-            proposal.mask_AGT,
-            proposal.is_empty_AG,
-            previous_AD.detach(),
-        )
+        self.replay = Replay(observation, proposal, previous_AD.detach())
         return proposal
 
 

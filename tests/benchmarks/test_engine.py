@@ -129,7 +129,7 @@ def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
     candidates = reference.generate_candidates(replay)
     groups = reference.generate_groups(replay, None)
 
-    assert replay.ids_AGT.shape == (2, size, tokens)
+    assert replay.proposal.ids_AGT.shape == (2, size, tokens)
     assert world.model.writer()._stop_ids
     assert not world.build_replay_trainer().writer._stop_ids
     assert [len(ids) for ids in candidates] == [tokens] * 2
