@@ -44,6 +44,7 @@ from compevo_core.data.splits import (
     Boundaries,
     Span,
     assign_folds,
+    find_midnight,
     resolve_spans,
     split_chronologically,
 )
@@ -436,12 +437,6 @@ def _count_context(windows: Sequence[Window]) -> dict[str, Any]:
     }
 
 
-def find_origin(target_date: date, market_offset: timedelta) -> datetime:
-    """Return the start of the first target half-hour: 23:30 market time of the day before."""
-    midnight = datetime(target_date.year, target_date.month, target_date.day, tzinfo=UTC)
-    return midnight - market_offset - ORIGIN_BEFORE_MIDNIGHT
-
-
 def _build_benchmark_windows(
     spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
 ) -> list[Window]:
@@ -465,7 +460,7 @@ def _build_benchmark_windows(
             split="test",
             subsets=(SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,),
         )
-        origin = find_origin(day, spec.market_offset)
+        origin = find_midnight(day, spec.market_offset) - ORIGIN_BEFORE_MIDNIGHT
         x = np.array(record["x"], dtype=np.float64)
         y = np.array(record["y"], dtype=np.float64)
         inputs = InputValues(origin_utc=origin, x=x, n_filled=0)

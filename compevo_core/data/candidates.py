@@ -10,14 +10,14 @@ and a month is read again only for entities with other filters.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import ArticleIndex, is_of_country, select_articles
-from compevo_core.data.splits import resolve_spans
+from compevo_core.data.splits import find_midnight, resolve_spans
 from compevo_core.data.view import HORIZON
 
 Span = tuple[datetime, datetime]
@@ -40,9 +40,9 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
     # last view follows them, and its horizon.
     first, end = values[0], values[1] + (1 + max(spec.unknown_steps) + HORIZON) * spec.step
     if spec.first_day is not None:
-        first = max(first, _midnight(spec.first_day, spec))
+        first = max(first, find_midnight(spec.first_day, spec.market_offset))
     if spec.last_day is not None:
-        end = min(end, _midnight(spec.last_day + timedelta(days=1), spec))
+        end = min(end, find_midnight(spec.last_day + timedelta(days=1), spec.market_offset))
     return [(first - back, end)]
 
 
@@ -67,10 +67,6 @@ def is_within(spans: Sequence[Span]) -> pl.Expr:
     return pl.any_horizontal(
         pl.lit(value=False), *((available >= first) & (available < end) for first, end in spans)
     )
-
-
-def _midnight(day: date, spec: DatasetSpec) -> datetime:
-    return datetime.combine(day, time(), UTC) - spec.market_offset
 
 
 NewsCutoff = Literal["origin", "horizon-end"]

@@ -12,7 +12,8 @@ the same steps of the season before; not at all where both are unknown at every 
 Shapes: H horizon (48), V values of one entity and name.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
@@ -75,6 +76,17 @@ class _Issued:
         return values
 
 
+def _read_known(
+    frame: pl.DataFrame, schema: Mapping[str, pl.DataType], moment: str, name: str
+) -> pl.DataFrame:
+    """Return the rows with a value, sorted by entity, name, moment and availability."""
+    known = validate_frame(frame, schema, name).filter(pl.col("value").is_not_null())
+    keys = ["entity", "name", moment, "available_at"]
+    if known.select(keys).is_duplicated().any():
+        raise DataError(f"{name} has two values for one {', '.join(keys)}; keep one")
+    return known.sort(keys)
+
+
 class StepValues:
     """Values by entity, name and interval, each with the instant from which it was available."""
 
@@ -89,18 +101,8 @@ class StepValues:
         if frame is None:
             return
 
-        known = validate_frame(frame, STEP_COVARIATE_SCHEMA, "step covariate frame").filter(
-            pl.col("value").is_not_null()
-        )
-        keys = ["entity", "name", "start_utc", "available_at"]
-        if known.select(keys).is_duplicated().any():
-            raise DataError(
-                "step covariate frame has two values for one entity, name, interval and "
-                "availability; keep one"
-            )
-
-        parts = known.sort(keys).partition_by("entity", "name", as_dict=True)
-        for (entity, name), part in parts.items():
+        known = _read_known(frame, STEP_COVARIATE_SCHEMA, "start_utc", "step covariate frame")
+        for (entity, name), part in known.partition_by("entity", "name", as_dict=True).items():
             self._issued[entity, name] = _Issued(
                 part["start_utc"].dt.epoch("us").to_numpy(),
                 part["available_at"].dt.epoch("us").to_numpy(),
@@ -222,17 +224,8 @@ class CovariateIndex:
         if frame is None:
             return
 
-        known = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame").filter(
-            pl.col("value").is_not_null()
-        )
-        keys = ["entity", "name", "valid_date", "available_at"]
-        if known.select(keys).is_duplicated().any():
-            raise DataError(
-                "covariate frame has two values for one entity, name, date and availability; "
-                "keep one"
-            )
-
-        for entity, name, day, value, available, _ in known.sort(keys).iter_rows():
+        known = _read_known(frame, COVARIATE_SCHEMA, "valid_date", "covariate frame")
+        for entity, name, day, value, available, _ in known.iter_rows():
             self._rows.setdefault((entity, day), []).append((name, value, available))
 
     def find_before(self, entity: str, target: date, before: datetime) -> dict[str, float]:
@@ -293,10 +286,6 @@ class ContextBuilder:
         return WindowView(
             window_id=window_id,
             dataset=spec.name,
-            series_id=labels.series_id,
-            entity=labels.entity,
-            variable=labels.variable,
-            unit=labels.unit,
             step_minutes=int(spec.step / timedelta(minutes=1)),
             origin_utc=origin_utc,
             x=inputs.x,
@@ -304,14 +293,12 @@ class ContextBuilder:
             covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
             published=self._find_published(labels.entity, origin_utc, before),
             candidate_ids=self._candidates.find(labels.entity, before),
-            split=labels.split,
-            fold=labels.fold,
-            subsets=labels.subsets,
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
             step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
             task=spec.task,
+            **asdict(labels),
         )
 
     def _find_published(

@@ -28,7 +28,7 @@ from compevo_core.data.view import HORIZON, LOOKBACK, count_season_steps
 from compevo_core.errors import DataError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
     """Known wrong values of the matching series, with start in [first_utc, end_utc).
 
@@ -46,6 +46,7 @@ class Fault:
 _DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
+_MAINLAND = r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$"
 
 
 def _from_nem(year: int, month: int, day: int, hour: int, minute: int) -> datetime:
@@ -55,49 +56,28 @@ def _from_nem(year: int, month: int, day: int, hour: int, minute: int) -> dateti
 
 KNOWN_FAULTS: tuple[Fault, ...] = (
     # All five regions stop at one value at the same time, up to 802 MW from AEMO's other measure.
+    Fault("stuck", _MAINLAND, _from_nem(2019, 4, 21, 19, 0), _from_nem(2019, 4, 21, 23, 0)),
     Fault(
-        reason="stuck",
-        series_pattern=r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$",
-        first_utc=_from_nem(2019, 4, 21, 19, 0),
-        end_utc=_from_nem(2019, 4, 21, 23, 0),
-    ),
-    Fault(
-        reason="stuck",
-        series_pattern=r"^AEMO/HISTDEMAND/TAS1$",
-        first_utc=_from_nem(2019, 4, 21, 18, 30),
-        end_utc=_from_nem(2019, 4, 21, 23, 0),
+        "stuck",
+        r"^AEMO/HISTDEMAND/TAS1$",
+        _from_nem(2019, 4, 21, 18, 30),
+        _from_nem(2019, 4, 21, 23, 0),
     ),
     # Three half-hours repeat an old value; a step of 1,000 MW follows.
-    Fault(
-        reason="stale",
-        series_pattern=r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$",
-        first_utc=_from_nem(2019, 6, 8, 15, 30),
-        end_utc=_from_nem(2019, 6, 8, 17, 0),
-    ),
+    Fault("stale", _MAINLAND, _from_nem(2019, 6, 8, 15, 30), _from_nem(2019, 6, 8, 17, 0)),
     # Neighbouring half-hours read 4820, 312, 321 and 4355 MW.
     Fault(
-        reason="bad-reading",
-        series_pattern=r"^AEMO/OPERATIONAL_DEMAND/VIC1$",
-        first_utc=_from_nem(2025, 11, 11, 7, 30),
-        end_utc=_from_nem(2025, 11, 11, 9, 30),
+        "bad-reading",
+        r"^AEMO/OPERATIONAL_DEMAND/VIC1$",
+        _from_nem(2025, 11, 11, 7, 30),
+        _from_nem(2025, 11, 11, 9, 30),
     ),
     # Weekends and holidays come from a curve through later days, so such a value uses prices after
     # it. They are known by their seven and more decimals, which no quoted rate has.
-    Fault(
-        reason="interpolated",
-        series_pattern=r"^N2F/AUD$",
-        first_utc=_EPOCH,
-        end_utc=_LAST_INSTANT,
-        min_decimals=7,
-    ),
+    Fault("interpolated", r"^N2F/AUD$", _EPOCH, _LAST_INSTANT, min_decimals=7),
     # The publisher filled the values before mid-2010 from later years; nothing before 2014 is
     # known to be sound.
-    Fault(
-        reason="unreliable-before-2014",
-        series_pattern=r"^BITINFOCHARTS/",
-        first_utc=_EPOCH,
-        end_utc=datetime(2014, 1, 1, tzinfo=UTC),
-    ),
+    Fault("unreliable-before-2014", r"^BITINFOCHARTS/", _EPOCH, datetime(2014, 1, 1, tzinfo=UTC)),
 )
 
 

@@ -97,10 +97,23 @@ NEM_PLACES: dict[str, Place] = {
     "VIC1": _australian_place("Australia/Melbourne", "VIC"),
 }
 
+_FIRST_2026 = date(2026, 2, 19)
+"""First day of the subsets of 2026."""
+
 VALIDATION_START = date(2020, 7, 1)
 """First day of electricity's validation span, the second half of 2020; train ends the day before.
 
 Chosen on train and validation alone (decision 09-splits)."""
+
+
+def _aemo_span(
+    split: str, measure: str, first_day: date, last_day: date, *subsets: DaySubset
+) -> Span:
+    pattern = rf"^AEMO/{measure}/"
+    return Span(
+        split=split, series_pattern=pattern, first_day=first_day, last_day=last_day, subsets=subsets
+    )
+
 
 ELECTRICITY = DatasetSpec(
     name="electricity",
@@ -115,45 +128,24 @@ ELECTRICITY = DatasetSpec(
     spans=(
         # AEMO's three measures of demand are three series. A window is cut from one of them, so
         # none joins two; train holds windows of two measures, one after the other.
-        Span(
-            split="train",
-            series_pattern=r"^AEMO/HISTDEMAND/",
-            first_day=date(2018, 12, 1),
-            last_day=date(2019, 12, 31),
+        _aemo_span("train", "HISTDEMAND", date(2018, 12, 1), date(2019, 12, 31)),
+        _aemo_span("train", "TOTALDEMAND", date(2020, 1, 1), VALIDATION_START - timedelta(days=1)),
+        _aemo_span("val", "TOTALDEMAND", VALIDATION_START, date(2020, 12, 31)),
+        _aemo_span(
+            "test",
+            "TOTALDEMAND",
+            date(2021, 1, 1),
+            date(2021, 12, 31),
+            DaySubset(name="aemo-2021", first_day=date(2021, 1, 1), every=1, count=365),
         ),
-        Span(
-            split="train",
-            series_pattern=r"^AEMO/TOTALDEMAND/",
-            first_day=date(2020, 1, 1),
-            last_day=VALIDATION_START - timedelta(days=1),
-        ),
-        Span(
-            split="val",
-            series_pattern=r"^AEMO/TOTALDEMAND/",
-            first_day=VALIDATION_START,
-            last_day=date(2020, 12, 31),
-        ),
-        Span(
-            split="test",
-            series_pattern=r"^AEMO/TOTALDEMAND/",
-            first_day=date(2021, 1, 1),
-            last_day=date(2021, 12, 31),
-            subsets=(DaySubset(name="aemo-2021", first_day=date(2021, 1, 1), every=1, count=365),),
-        ),
-        Span(
-            split="inference",
-            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
-            # To the last day that is complete: the subsets below keep their days.
-            first_day=date(2026, 2, 19),
-            last_day=_NO_LAST_DAY,
-            subsets=(
-                DaySubset(
-                    name="inference-2026-100", first_day=date(2026, 2, 19), every=2, count=20
-                ),
-                DaySubset(
-                    name="inference-2026-200", first_day=date(2026, 2, 19), every=1, count=40
-                ),
-            ),
+        # To the last day that is complete: the subsets keep their days.
+        _aemo_span(
+            "inference",
+            "OPERATIONAL_DEMAND",
+            _FIRST_2026,
+            _NO_LAST_DAY,
+            DaySubset(name="inference-2026-100", first_day=_FIRST_2026, every=2, count=20),
+            DaySubset(name="inference-2026-200", first_day=_FIRST_2026, every=1, count=40),
         ),
     ),
     max_fill_steps=12,
@@ -174,36 +166,17 @@ ELECTRICITY_OPERATIONAL = replace(
     series=((r"^AEMO/OPERATIONAL_DEMAND/([A-Z]+1)$", ""),),
     spans=(
         # Settings of its priors were chosen on the folds of train, so on days of 2025 alone.
-        Span(
-            split="train",
-            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
-            first_day=date(2025, 5, 13),
-            last_day=date(2025, 12, 31),
-        ),
-        Span(
-            split="val",
-            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
-            first_day=date(2026, 1, 1),
-            last_day=date(2026, 2, 17),
-        ),
-        Span(
-            split="test",
-            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
-            first_day=date(2026, 2, 18),
-            last_day=date(2026, 3, 30),
-            subsets=(
-                DaySubset(
-                    name="operational-2026-200", first_day=date(2026, 2, 19), every=1, count=40
-                ),
-            ),
+        _aemo_span("train", "OPERATIONAL_DEMAND", date(2025, 5, 13), date(2025, 12, 31)),
+        _aemo_span("val", "OPERATIONAL_DEMAND", date(2026, 1, 1), date(2026, 2, 17)),
+        _aemo_span(
+            "test",
+            "OPERATIONAL_DEMAND",
+            date(2026, 2, 18),
+            date(2026, 3, 30),
+            DaySubset(name="operational-2026-200", first_day=_FIRST_2026, every=1, count=40),
         ),
         # Every later day that is complete: a frozen population forecasts it, and learns nothing.
-        Span(
-            split="inference",
-            series_pattern=r"^AEMO/OPERATIONAL_DEMAND/",
-            first_day=date(2026, 3, 31),
-            last_day=_NO_LAST_DAY,
-        ),
+        _aemo_span("inference", "OPERATIONAL_DEMAND", date(2026, 3, 31), _NO_LAST_DAY),
     ),
     unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
     published_evidence=True,

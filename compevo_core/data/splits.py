@@ -8,7 +8,7 @@ one split out of the inputs of the next, because lookback and horizon have the s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from compevo_core.data.view import HORIZON, LOOKBACK, Window
@@ -77,8 +77,8 @@ def resolve_spans(
     limits: dict[Span, tuple[datetime, datetime]] = {}
 
     for span in sorted(spans, key=lambda span: span.first_day):
-        start = _midnight_utc(span.first_day, market_offset)
-        end = _midnight_utc(span.last_day + timedelta(days=1), market_offset)
+        start = find_midnight(span.first_day, market_offset)
+        end = find_midnight(span.last_day + timedelta(days=1), market_offset)
 
         for other, (_, other_end) in limits.items():
             if other.split == span.split:
@@ -204,12 +204,7 @@ def assign_split(windows: WindowSet, split: str) -> WindowSet:
 
     # A fold is a part of train: validation windows have none.
     moved = [
-        replace(
-            window,
-            view=replace(
-                window.view, split=split, fold=window.view.fold if split == "train" else -1
-            ),
-        )
+        window.change_view(split=split, fold=window.view.fold if split == "train" else -1)
         for window in windows
     ]
     return WindowSet(moved, dataset=windows.dataset)
@@ -222,9 +217,7 @@ def release_windows(windows: Sequence[Window]) -> list[Window]:
     everybody knows it. Only forecasters that follow time may learn from it, and no setting is
     chosen on it.
     """
-    return [
-        replace(window, view=replace(window.view, split="train", fold=-1)) for window in windows
-    ]
+    return [window.change_view(split="train", fold=-1) for window in windows]
 
 
 def nearest_windows(
@@ -262,5 +255,6 @@ def nearest_windows(
     return WindowSet(chosen, dataset=train.dataset)
 
 
-def _midnight_utc(day: date, market_offset: timedelta) -> datetime:
+def find_midnight(day: date, market_offset: timedelta) -> datetime:
+    """Return the UTC instant at which a day of the market clock begins."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC) - market_offset

@@ -9,9 +9,10 @@ of this class, not a slip.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any, Self
 
 import numpy as np
 
@@ -130,6 +131,10 @@ class Window:
         """Check the shape and make the truth read-only."""
         name = f"window {self.view.window_id}"
         object.__setattr__(self, "y", _copy_read_only(self.y, HORIZON, f"{name}: y"))
+
+    def change_view(self, **changes: Any) -> Self:  # noqa: ANN401 - fields of a view
+        """Return the window with other values in fields of its view."""
+        return replace(self, view=replace(self.view, **changes))
 
 
 def find_known_before(origin_utc: datetime, information_until: datetime) -> datetime:

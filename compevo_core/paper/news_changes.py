@@ -7,7 +7,6 @@ was.
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -84,10 +83,7 @@ def change_news(windows: WindowSet, name: str, relevance: Relevance | None = Non
         raise ConfigError(f"news {name!r} needs the relevance of the articles")
 
     changed = [
-        replace(
-            window, view=replace(window.view, candidate_ids=_change_ids(window, name, relevance))
-        )
-        for window in windows
+        window.change_view(candidate_ids=_change_ids(window, name, relevance)) for window in windows
     ]
     about = {"name": f"news-{name}", "seed": SEED}
     return WindowSet(
@@ -139,14 +135,13 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
 
 
 def _lend_news(window: Window, lenders: list[Window], seed: int) -> Window:
-    view = window.view
-    latest = view.origin_utc - LEAST_DISTANCE
+    latest = window.view.origin_utc - LEAST_DISTANCE
     n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
     if not n_earlier:
-        return replace(window, view=replace(view, candidate_ids=()))
+        return window.change_view(candidate_ids=())
 
     lender = lenders[int(_make_rng(window, seed).integers(n_earlier))]
-    return replace(window, view=replace(view, candidate_ids=lender.view.candidate_ids))
+    return window.change_view(candidate_ids=lender.view.candidate_ids)
 
 
 def _make_rng(window: Window, seed: int) -> np.random.Generator:

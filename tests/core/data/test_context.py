@@ -49,5 +49,5 @@ def test_two_values_by_step_for_one_moment_are_refused_unless_one_is_a_revision(
 
     found = find(revised, row)
     assert found[0] == 2.0 and np.isnan(found[1:]).all()
-    with pytest.raises(DataError, match="two values for one entity, name, interval"):
+    with pytest.raises(DataError, match="two values for one entity, name"):
         find(row, row)
